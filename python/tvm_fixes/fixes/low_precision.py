@@ -20,6 +20,7 @@ FUSE_QUANTIZED = declare(
     kind=Kind.PASS,
     summary="computes convolutions and matrix products of quantized operands in integers",
     symptoms={
+        Symptom.WRONG: "sums of products of dequantized 8-bit integers have rounding errors",
         Symptom.COST: "a quantized model takes longer than the float32 model it was made from",
     },
 )

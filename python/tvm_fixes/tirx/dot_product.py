@@ -21,6 +21,9 @@ of a pair, with :meth:`DotProduct.tensorize`::
     sums[0:8] += pmaddwd(broadcast(data[0:2]), weight[0:8, 0:2])
 """
 
+# TVMScript annotates with calls.
+# mypy: disable-error-code="valid-type"
+
 import functools
 from dataclasses import dataclass
 from typing import Self

@@ -18,15 +18,15 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``exp``, ``erf``, ``tanh``, ``sigmoid`` or ``pow`` of floating point with 32 bits or fewer, on a
-    CPU; gelu, silu and softmax use them.  ``R.round``.  ``atanh``, and ``tanh`` of float64; ``acos``, ``sinh``
-    and others of float16.
+    CPU; gelu, silu and softmax use them.  ``round``.  ``atanh``, and ``tanh`` of float64;
+    ``acos``, ``sinh`` and others of float16.
 Symptom
     ``tanh`` of 1e-6 is 5% off.  A build fails with "unknown intrinsic".  A kernel takes about ten
     times as long as PyTorch's.
 Mechanism
     ``tanh`` is lowered to ``(1 - e) / (1 + e)`` with ``e = exp(-2 x)``, whose numerator cancels.
     The other functions become a call of the C library for each element, and LLVM does not vectorize
-    a loop with a call.  TVM does not vectorize ``nearbyint``, the lowering of ``R.round``.
+    a loop with a call.  TVM does not vectorize ``nearbyint``, which ``R.round`` becomes.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
     :mod:`tvm_fixes.tirx.semantics` and the fix id ``elementary-functions``.

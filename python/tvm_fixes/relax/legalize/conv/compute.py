@@ -65,6 +65,10 @@ class SpatialAxis(ABC):
     def tap_count(self, kernel: tirx.Expr) -> tirx.Expr:
         """The largest number of kernel elements that contribute to one output element."""
 
+    def has_whole_taps(self, kernel: tirx.Expr) -> bool:
+        """Whether each tap of each output has a kernel element; `kernel` is the extent."""
+        return True
+
     @abstractmethod
     def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
         """The range of data that the first `out` outputs read, over all their taps.
@@ -199,6 +203,7 @@ class Convolution:
         taps = self.taps(kernel_extent)
         channels = self._channel_axes(group_in)
         acc_shape = acc_layout.shape(acc_extent)
+        hides_blocks = self.multiply_accumulate.dot_product is None
         *_, column = self.spatial
         if self.column_stride > 1:
             acc_shape = [*acc_shape, tirx.const(self.column_stride, "int64")]
@@ -214,7 +219,8 @@ class Convolution:
             if within:
                 channel = channel * self.multiply_accumulate.depth + within[0]
             out_at = acc_layout.element(at)
-            group = tirx.truncdiv(out_at["C"], group_out) if self.groups > 1 else 0
+            divide = tirx.truncdiv if hides_blocks else tirx.floordiv
+            group = divide(out_at["C"], group_out) if self.groups > 1 else 0
             # Along the kernel axis of all groups' channels, use the index of data or output.
             data_at = {"N": out_at["N"], "C": group * group_in + channel}
             if self.grouped_axis == "I":
@@ -234,7 +240,6 @@ class Convolution:
                     data_at[axis] = analyzer.simplify(data_at[axis] + before)
                 guards += needed
             data_at[column] = data_at[column] + between
-            hides_blocks = self.multiply_accumulate.dot_product is None
             product = self.multiply_accumulate.product(
                 data(*data_layout.position(data_at, analyzer)),
                 kernel(

@@ -236,8 +236,8 @@ def _with_tile(
     in_group, _ = convolution.group_channels(kernel)
     can_pad = convolution.groups == 1 and isinstance(in_group, tirx.IntImm)
     has_vectors = tiled.tile is not None and tiled.tile.channels > 1
-    # Otherwise some taps are beyond the kernel: the products have a guard.
-    is_whole = all(divides(axis.phases, kernel[name]) for name, axis in tiled.spatial.items())
+    # Otherwise the products have guards.
+    is_whole = all(axis.has_whole_taps(kernel[name]) for name, axis in tiled.spatial.items())
     fills = (can_pad or divides(depth, in_group)) and not is_one(in_group)
     if has_vectors and is_whole and fills:
         return tiled

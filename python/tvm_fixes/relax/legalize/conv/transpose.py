@@ -49,6 +49,7 @@ from tvm import tirx
 from tvm.sym import Analyzer
 
 from ....fixes.conv import CONV_TRANSPOSE_LEGALIZE as FIX_ID
+from ....tirx.util import divides
 from ...layouts import SPATIAL_AXES
 from .compute import SpatialAxis, kernel_layout
 from .lower import Family
@@ -89,6 +90,10 @@ class ConvTransposeAxis(SpatialAxis):
     def tap_count(self, kernel: tirx.Expr) -> tirx.Expr:
         """The largest number of kernel elements that contribute to one output element."""
         return tirx.ceildiv(kernel, self.period)
+
+    def has_whole_taps(self, kernel: tirx.Expr) -> bool:
+        """Whether each tap of each output has a kernel element; `kernel` is the extent."""
+        return math.gcd(self.stride, self.dilation) == 1 and divides(self.period, kernel)
 
     def reach(self, out: tirx.Expr, kernel: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
         """The range of data that the first `out` outputs read, over all their taps."""

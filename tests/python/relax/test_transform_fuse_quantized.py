@@ -1,0 +1,287 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""FuseQuantized: structure, exact sums, and what it leaves alone."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+import tvm
+import tvm.testing
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+from helpers.relax_modules import build, calls, count, run, tensor
+from tvm_fixes.pipeline import pipeline
+from tvm_fixes.relax.transform import FuseQuantized
+
+
+def scalar(value: float, dtype: str = "float32") -> relax.Expr:
+    return relax.const(np.array(value, dtype))
+
+
+def vector(*values: float, dtype: str = "float32") -> relax.Expr:
+    return relax.const(np.array(values, dtype))
+
+
+def random(*shape: int, dtype: str = "int8", seed: int = 0) -> np.ndarray:
+    limits = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(limits.min, limits.max + 1, shape, dtype)
+
+
+def quantized(
+    emit: Callable[..., relax.Expr], *shapes: tuple[int, ...], dtype: str = "uint8"
+) -> tvm.IRModule:
+    """A module with 8-bit inputs."""
+    return build(
+        {f"x{index}": tensor(*shape, dtype=dtype) for index, shape in enumerate(shapes)}, emit
+    )
+
+
+def test_product():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((3, 8), "uint8"), w: R.Tensor((8, 4), "int8")) -> R.Tensor(
+            (3, 4), "float32"
+        ):
+            with R.dataflow():
+                lhs = R.dequantize(x, R.const(0.5, "float32"), R.const(7, "uint8"), axis=0)
+                rhs = R.dequantize(w, R.const(0.25, "float32"), R.const(0, "int8"), axis=0)
+                y = R.matmul(lhs, rhs)
+                R.output(y)
+            return y
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(x: R.Tensor((3, 8), "uint8"), w: R.Tensor((8, 4), "int8")) -> R.Tensor(
+            (3, 4), "float32"
+        ):
+            with R.dataflow():
+                wide = R.astype(x, "int16")
+                zero = R.astype(R.const(7, "uint8"), "int16")
+                lhs = R.subtract(wide, zero)
+                total = R.matmul(lhs, w, out_dtype="int32")
+                sums = R.astype(total, "float32")
+                y = R.multiply(sums, R.const(0.125, "float32"))
+                R.output(y)
+            return y
+
+    tvm.ir.assert_structural_equal(FuseQuantized()(Before), Expected)
+
+
+def test_quantized_product_is_scaled_once():
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        data = bb.emit(relax.op.dequantize(x, scalar(0.5), scalar(128, "uint8"), 0))
+        weight = relax.const(random(8, 4))
+        scales, zeros = vector(0.1, 0.2, 0.3, 0.4), vector(0, 0, 0, 0, dtype="int8")
+        weight = bb.emit(relax.op.dequantize(weight, scales, zeros, 1))
+        bias = vector(100, -200, 300, 0, dtype="int32")
+        scales = vector(*(np.float32([0.1, 0.2, 0.3, 0.4]) * np.float32(0.5)))
+        zeros = vector(0, 0, 0, 0, dtype="int32")
+        bias = bb.emit(relax.op.dequantize(bias, scales, zeros, 0))
+        y = bb.emit(relax.op.add(bb.emit(relax.op.matmul(data, weight)), bias))
+        y = bb.emit(relax.op.nn.relu(y))
+        return relax.op.quantize(y, scalar(2.0), scalar(10, "uint8"), 0, "uint8")
+
+    mod = quantized(emit, (3, 8))
+    fused = FuseQuantized()(mod)
+    for operator in ("relax.dequantize", "relax.quantize", "relax.nn.relu"):
+        assert count(fused, operator) == 0
+    x = random(3, 8, dtype="uint8", seed=1)
+    total = (x.astype("int32") - 128) @ random(8, 4).astype("int32") + [100, -200, 300, 0]
+    factor = np.float32([0.1, 0.2, 0.3, 0.4]) * np.float32(0.5) / np.float32(2)
+    scaled = np.round(total.astype("float32") * factor) + 10
+    got = run(mod, x, pipeline=pipeline())
+    np.testing.assert_array_equal(got, np.clip(scaled, 10, 255).astype("uint8"))
+
+
+def conv_module(
+    shape: tuple[int, ...],
+    weight: np.ndarray,
+    scales: relax.Expr,
+    *,
+    axis: int = 0,
+    zero: int = 0,
+    operator: str = "conv2d",
+    **attributes,
+) -> tvm.IRModule:
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        data = bb.emit(relax.op.dequantize(x, scalar(0.5), scalar(zero, "uint8"), 0))
+        zeros = relax.const(np.zeros(tuple(map(int, scales.ty.shape)), str(weight.dtype)))
+        dequantized = relax.op.dequantize(relax.const(weight), scales, zeros, axis)
+        return getattr(relax.op.nn, operator)(data, bb.emit(dequantized), **attributes)
+
+    return quantized(emit, shape)
+
+
+def as_float64(weight: np.ndarray, scales: np.ndarray, axis: int) -> np.ndarray:
+    shape = [1] * weight.ndim
+    if scales.ndim:
+        shape[axis] = -1
+    return weight.astype("float64") * scales.reshape(shape)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "weight", "attributes"),
+    [
+        ((2, 8, 7, 7), (12, 8, 3, 3), {"padding": 1}),
+        ((2, 8, 7, 7), (12, 2, 3, 3), {"groups": 4, "strides": 2}),
+        ((2, 8, 7, 7), (8, 1, 3, 3), {"groups": 8, "padding": 1}),
+        ((2, 8, 9), (12, 8, 3), {"operator": "conv1d"}),
+    ],
+    ids=["plain", "grouped", "depthwise", "1-D"],
+)
+def test_convolution(shape, weight, attributes, per_channel) -> None:
+    """The sums are those of integers; the padding is the zero point."""
+    array = random(*weight)
+    scales = np.linspace(0.25, 1, weight[0]).astype("float32") if per_channel else np.float32(0.5)
+    mod = conv_module(shape, array, relax.const(np.array(scales)), zero=100, **attributes)
+    assert count(FuseQuantized()(mod), "relax.dequantize") == 0
+    x = random(*shape, dtype="uint8", seed=1)
+    attributes = {"strides": 1, "padding": 0, "groups": 1, "operator": "conv2d"} | attributes
+    expected = getattr(torch.nn.functional, attributes["operator"])(
+        torch.from_numpy((x.astype("float64") - 100) * 0.5),
+        torch.from_numpy(as_float64(array, np.array(scales), 0)),
+        stride=attributes["strides"],
+        padding=attributes["padding"],
+        groups=attributes["groups"],
+    )
+    np.testing.assert_allclose(run(mod, x, pipeline=pipeline()), expected, rtol=2e-7)
+
+
+def test_unsigned_weights_with_a_zero_point_become_signed() -> None:
+    weight = random(8, 4, dtype="uint8")
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        data = bb.emit(relax.op.dequantize(x, scalar(1.0), scalar(3, "uint8"), 0))
+        other = relax.op.dequantize(relax.const(weight), scalar(1.0), scalar(128, "uint8"), 0)
+        return relax.op.matmul(data, bb.emit(other))
+
+    mod = quantized(emit, (3, 8))
+    [product] = calls(FuseQuantized()(mod), "relax.matmul")
+    assert str(product.args[1].ty.dtype) == "int8"
+    x = random(3, 8, dtype="uint8", seed=1)
+    expected = (x.astype("int32") - 3) @ (weight.astype("int32") - 128)
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), expected)
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x: relax.op.reshape(x, [2, 4, 12, 1]),
+        lambda x: relax.op.permute_dims(x, [0, 2, 3, 1]),
+        lambda x: relax.op.nn.max_pool2d(x, [2, 2], padding=1),
+        lambda x: relax.op.strided_slice(x, [2], [1], [3]),
+        lambda x: relax.op.concat([x, x], 1),
+        lambda x: relax.op.nn.relu(x),
+    ],
+    ids=["reshape", "permute_dims", "max_pool2d", "strided_slice", "concat", "relu"],
+)
+def test_quantization_moves_through(move) -> None:
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        parameters = scalar(0.5), scalar(100, "uint8")
+        moved = bb.emit(move(bb.emit(relax.op.dequantize(x, *parameters, 0))))
+        return relax.op.quantize(moved, *parameters, 0, "uint8")
+
+    mod = quantized(emit, (2, 4, 3, 4))
+    fused = FuseQuantized()(mod)
+    assert count(fused, "relax.dequantize") == count(fused, "relax.quantize") == 0
+    x = random(2, 4, 3, 4, dtype="uint8")
+    np.testing.assert_array_equal(run(fused, x), run(mod, x))
+
+
+def test_integer_products_are_narrowed() -> None:
+    """The form of ConvInteger and MatMulInteger, with zero points that are known at run time."""
+
+    def emit(bb, x, zero):
+        wide = bb.emit(relax.op.astype(x, "int32"))
+        data = bb.emit(relax.op.subtract(wide, bb.emit(relax.op.astype(zero, "int32"))))
+        weight = bb.emit(relax.op.astype(relax.const(random(8, 4)), "int32"))
+        return relax.op.matmul(data, weight, out_dtype="int32")
+
+    mod = quantized(emit, (3, 8), (), dtype="uint8")
+    [product] = calls(FuseQuantized()(mod), "relax.matmul")
+    assert [str(operand.ty.dtype) for operand in product.args] == ["int16", "int8"]
+    x, zero = random(3, 8, dtype="uint8", seed=1), np.array(200, "uint8")
+    expected = (x.astype("int32") - 200) @ random(8, 4).astype("int32")
+    np.testing.assert_array_equal(run(mod, x, zero, pipeline=pipeline()), expected)
+
+
+def test_a_result_is_also_used_as_float() -> None:
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        parameters = scalar(0.5), scalar(100, "uint8")
+        data = bb.emit(relax.op.dequantize(x, *parameters, 0))
+        weight = bb.emit(
+            relax.op.dequantize(relax.const(random(8, 8)), scalar(0.0123), scalar(0, "int8"), 0)
+        )
+        y = bb.emit(relax.op.matmul(data, weight))
+        q = bb.emit(relax.op.quantize(y, *parameters, 0, "uint8"))
+        back = bb.emit(relax.op.dequantize(q, *parameters, 0))
+        return relax.op.subtract(bb.emit(relax.op.add(back, y)), data)
+
+    mod = quantized(emit, (3, 8))
+    x = random(3, 8, dtype="uint8", seed=1)
+    np.testing.assert_allclose(run(mod, x, pipeline=pipeline()), run(mod, x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scales", "axis"),
+    [
+        ("int16", scalar(0.5), 0),
+        ("int8", vector(*range(1, 9)), 0),
+    ],
+    ids=["16-bit weight", "scales of the common axis"],
+)
+def test_other_products_stay(dtype: str, scales: relax.Expr, axis: int) -> None:
+    weight = random(8, 4).astype(dtype)
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        data = bb.emit(relax.op.dequantize(x, scalar(0.5), scalar(0, "uint8"), 0))
+        zeros = relax.const(np.zeros(tuple(map(int, scales.ty.shape)), dtype))
+        other = bb.emit(relax.op.dequantize(relax.const(weight), scales, zeros, axis))
+        return relax.op.matmul(data, other)
+
+    mod = quantized(emit, (3, 8))
+    assert FuseQuantized()(mod).same_as(mod)
+    x = random(3, 8, dtype="uint8", seed=1)
+    expected = x * 0.5 @ as_float64(weight, scales.value.numpy(), axis)
+    np.testing.assert_allclose(run(mod, x, pipeline=pipeline()), expected, rtol=1e-6)
+
+
+def test_sums_that_might_overflow_stay() -> None:
+    mod = quantized(
+        lambda bb, x, y: relax.op.matmul(
+            bb.emit(relax.op.dequantize(x, scalar(1.0), scalar(0, "uint8"), 0)),
+            bb.emit(relax.op.dequantize(y, scalar(1.0), scalar(0, "uint8"), 0)),
+        ),
+        (1, 40000),
+        (40000, 1),
+    )
+    assert FuseQuantized()(mod).same_as(mod)
+    x = np.full((1, 40000), 255, "uint8")
+    assert run(mod, x, x.T.copy(), pipeline=pipeline()) == pytest.approx(40000 * 255**2, rel=1e-4)
+
+
+def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVM_FIXES_DISABLE", "fuse-quantized")
+    mod = conv_module((1, 4, 5, 5), random(4, 4, 3, 3), scalar(0.5))
+    assert FuseQuantized()(mod).same_as(mod)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
