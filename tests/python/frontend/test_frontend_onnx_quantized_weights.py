@@ -94,8 +94,7 @@ def test_matmul() -> None:
     for bits in (2, 4, 8):
         for zero in (None, "packed"):
             cases |= {
-                f"{bits} {zero}": matmul(bits, zero=zero),
-                f"{bits} {zero} part": matmul(bits, zero=zero, columns=72, bias=True),
+                f"{bits} {zero}": matmul(bits, zero=zero, columns=72 if zero else 64, bias=True),
             }
     cases |= {
         "float zero": matmul(4, zero="float"),
@@ -123,7 +122,7 @@ def test_matmul_with_groups() -> None:
             few = constants["zeros"].reshape(ROWS, 2)
             zeros = np.stack([few & 15, few >> 4], -1).reshape(ROWS, 4)[:, group]
         weight = (nibbles.astype("float32") - zeros) * scales
-        [got] = imported_and_run(from_onnx, model, *inputs.values())
+        [got] = imported_and_run(from_onnx, model, *inputs.values(), optimize=False)
         np.testing.assert_allclose(got, inputs["a"] @ weight.T, rtol=1e-4, atol=1e-5)
 
 
@@ -180,14 +179,12 @@ def test_gather() -> None:
     for zero in (False, True):
         for kind in ("INT4", "UINT4"):
             cases[f"{kind} {zero}"] = gather(kind, zero=zero)
-            cases[f"{kind} {zero} axes"] = gather(
-                kind, zero=zero, gather_axis=1, axis=2, shape=(3, 5, 40), indices=(4,)
-            )
-            cases[f"{kind} {zero} before"] = gather(
-                kind, zero=zero, gather_axis=2, axis=1, shape=(3, 40, 6), indices=(2, 2)
-            )
         for bits in (4, 8):
             cases[f"bytes {bits} {zero}"] = gather("UINT8", bits=bits, zero=zero)
+    cases["axes"] = gather("INT4", zero=True, gather_axis=1, axis=2, shape=(3, 5, 40), indices=(4,))
+    cases["block before"] = gather(
+        "UINT4", zero=True, gather_axis=2, axis=1, shape=(3, 40, 6), indices=(2, 2)
+    )
     cases["half"] = gather("INT4", dtype="float16")
     cases["scalar"] = gather("UINT8", indices=())
     assert_as_onnx_runtime(from_onnx, cases, optimize=False)
@@ -208,7 +205,7 @@ def test_rejects_bad_operands() -> None:
         attributes[name].i = kept
     model, _ = matmul(4, zero="packed")
     model.graph.node[0].input[3] = "scales"
-    imported_and_run(from_onnx, model, normal(2, 3, 64))  # zero points as floats
+    imported_and_run(from_onnx, model, normal(2, 3, 64), optimize=False)  # zero points as floats
     model.graph.node[0].input[2] = "zeros"
     assert_rejected(from_onnx, model, f"{named}dtype of scales is uint8; expected float32")
     model, _ = gather("INT4", gather_axis=1)

@@ -133,11 +133,12 @@ def imported_and_run(
     from_onnx: Callable[[onnx.ModelProto], tvm.IRModule],
     model: onnx.ModelProto,
     *inputs: np.ndarray,
+    optimize: bool = True,
 ) -> list[np.ndarray]:
     """The outputs of `model` in TVM, after a verification without errors."""
     mod = from_onnx(model)
     verify(mod).raise_if_errors()
-    result = run(mod, *inputs)
+    result = run(mod, *inputs, optimize=optimize)
     return result if isinstance(result, list) else [result]
 
 
@@ -159,12 +160,12 @@ def assert_as_onnx_runtime(
     steps : int
         The tolerance of integers.
     optimize : bool
-        Whether ONNX Runtime may replace nodes.
+        Whether ONNX Runtime may replace nodes, and LLVM optimizes the kernels.
     """
     model = side_by_side({name: model for name, (model, _) in cases.items()})
     inputs = [array for _, arrays in cases.values() for array in arrays.values()]
     names = [name for name, (part, _) in cases.items() for _ in part.graph.output]
-    results = imported_and_run(from_onnx, model, *inputs)
+    results = imported_and_run(from_onnx, model, *inputs, optimize=optimize)
     reference = onnx_runtime(model, *inputs, optimize=optimize)
     for name, got, expected in zip(names, results, reference, strict=True):
         assert (got.shape, got.dtype) == (expected.shape, expected.dtype), name

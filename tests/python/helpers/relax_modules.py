@@ -56,6 +56,7 @@ def run(
     *arguments: Any,
     pipeline: str | tvm.transform.Pass | None = None,
     name: str = "main",
+    optimize: bool = True,
 ) -> Any:
     """Build `mod` for the CPU and call its function `name`.
 
@@ -64,13 +65,16 @@ def run(
     arguments : np.ndarray or what the virtual machine takes
     pipeline : str or Pass, optional
         The lowering pipeline; by default TVM's own for the target.
+    optimize : bool
+        Whether LLVM optimizes the kernels, which takes most of the time.
 
     Returns
     -------
     np.ndarray or list of np.ndarray
         The result, a list where the function returns a tuple.
     """
-    executable = relax.build(mod, "llvm", relax_pipeline=pipeline or "default")
+    target = "llvm" if optimize else tvm.target.Target({"kind": "llvm", "opt-level": 0})
+    executable = relax.build(mod, target, relax_pipeline=pipeline or "default")
     return call(relax.VirtualMachine(executable, tvm.cpu()), name, *arguments)
 
 
