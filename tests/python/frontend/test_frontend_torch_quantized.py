@@ -180,13 +180,18 @@ def test_dynamic_quantization_of_tokens() -> None:
 
 
 def test_fake_quantization() -> None:
+    off = aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams
+
     def function(x: torch.Tensor, *p: torch.Tensor) -> tuple[torch.Tensor, ...]:
         scale, zero, scales, zeros = p
         return (
             torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255),
             torch.fake_quantize_per_tensor_affine(x, scale, zero, -127, 127),
             torch.fake_quantize_per_channel_affine(x, scales, zeros, 1, -8, 7),
+            ops.fake_quant_per_channel(x, scales, zeros, 1, -8, 7),
+            torch.fake_quantize_per_channel_affine(x, scales, zeros + 0.25, 1, -8, 7),
             *aten.fake_quantize_per_tensor_affine_cachemask(x, 0.3, 0, 0, 15),
+            *off(x, scale, zero, torch.zeros(1, dtype=torch.int64), 0, 15),
         )
 
     parameters = (

@@ -13,8 +13,8 @@
 """Import of PyTorch programs into Relax: TVM's importers with corrected converters.
 
 ``exported_program`` and ``fx`` contain the two importers, ``corrections`` the code they share.
-Only exported programs use ``promotion`` (dtypes), ``sizes`` and ``symbols`` (dynamic shapes), and
-``attention``.
+Only exported programs use ``promotion`` (dtypes), ``sizes`` and ``symbols`` (dynamic shapes),
+``attention`` and ``quantized``.
 """
 
 from ..dtypes import accumulation_dtype

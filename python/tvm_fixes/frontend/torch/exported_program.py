@@ -300,8 +300,9 @@ def from_exported_program(
     ``addmm`` and ``baddbmm`` keep the dtype of their operands; float16 and bfloat16 are summed in
     float32 and rounded once (:func:`accumulation_dtype`).  All modes of interpolation, batch norms
     and tiles by symbolic numbers compute what PyTorch computes; a PReLU becomes one operator.
-    Dtypes are promoted as in PyTorch, and sizes are those that ``torch.export`` recorded.  If all
-    fixes ``torch-*`` are disabled, this is TVM's function.
+    Dtypes are promoted as in PyTorch, and sizes are those that ``torch.export`` recorded.  Programs
+    quantized with PT2E and torchao keep their integers.  If all fixes ``torch-*`` are disabled,
+    this is TVM's function.
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ _FAKE = (
     *("fake_quantize_per_tensor_affine.default", "fake_quantize_per_tensor_affine.tensor_qparams"),
     *("fake_quantize_per_tensor_affine_cachemask.default", "fake_quant_per_channel.default"),
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default",
-    *("fake_quantize_per_channel_affine.default",),
+    "fake_quantize_per_channel_affine.default",
     "fake_quantize_per_channel_affine_cachemask.default",
 )
 
@@ -347,25 +347,29 @@ class Quantized(QuantizedOperands):
         """Convert a quantization and its dequantization in one, with a mask of the range."""
         switches.note(FIX_ID)
         given = arguments_of(node)
-        limits = self._limits(node, given, torch.int32)
         if "axis" in given:
             x, scale, zero_point = self._channel_parameters(node, given, torch.int32)
         else:
             x = self.env[given["input"]]
             scale, zero_point = self._scalars(node, given, torch.int32)
-        emit, dtype = self.block_builder.emit, dtype_of(x)
+        # PyTorch adds a zero point that is a float before it rounds.
+        rounds_last = dtype_of_value(zero_point).is_floating_point
         scale, zero_point = (self._cast(value, torch.float32) for value in (scale, zero_point))
         inverse = self._expression(self._inverse(scale))
         scale, zero_point = self._expression(scale), self._expression(zero_point)
-        rounded = emit(relax.op.round(emit(relax.op.multiply(self._astype(x, "float32"), inverse))))
-        integers = emit(relax.op.add(rounded, zero_point))
-        clipped = emit(relax.op.clip(integers, *limits))
+        emit = self.block_builder.emit
+        integers = emit(relax.op.multiply(self._astype(x, "float32"), inverse))
+        for op in (relax.op.add, relax.op.round) if rounds_last else (relax.op.round, relax.op.add):
+            integers = emit(op(integers, zero_point) if op is relax.op.add else op(integers))
+        clipped = emit(relax.op.clip(integers, *self._limits(node, given, torch.int32)))
         out = emit(relax.op.multiply(emit(relax.op.subtract(clipped, zero_point)), scale))
-        out = self._astype(out, dtype)
-        if not isinstance(node.meta["val"], tuple | list):
-            return out
-        mask = emit(relax.op.equal(integers, clipped))
-        return emit(relax.Tuple([out, mask]))
+        out, mask = self._astype(out, dtype_of(x)), emit(relax.op.equal(integers, clipped))
+        if "fake_quant_enabled" in given:
+            enabled = self._astype(self.env[given["fake_quant_enabled"]], "bool")
+            out = emit(relax.op.where(enabled, out, x))
+            mask = emit(relax.op.logical_or(mask, emit(relax.op.logical_not(enabled))))
+        has_mask = isinstance(node.meta["val"], tuple | list)
+        return emit(relax.Tuple([out, mask])) if has_mask else out
 
     def _converted_elements(self, node: fx.Node) -> relax.Expr:
         switches.note(FIX_ID)

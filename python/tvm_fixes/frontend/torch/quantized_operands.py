@@ -17,7 +17,7 @@ See ``quantized``.
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import tvm
@@ -42,7 +42,7 @@ __all__ = [
     *("shape_of", "type_of"),
 ]
 
-Value = torch.Tensor | relax.Expr
+Value: TypeAlias = torch.Tensor | relax.Expr
 """An operand that is known at import, or one that the program computes."""
 
 # Operators whose result equals their operand.
