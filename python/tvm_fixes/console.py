@@ -199,6 +199,10 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
     if report.unproved:
         rows.append(("unproved checks", f"{report.unproved} (tvm-fixes verify lists them)"))
     rows += [("not folded", line) for line in report.unfolded]
+    quantized = report.integer_products + len(report.float_products)
+    if quantized:
+        rows.append(("products in integers", f"{report.integer_products} of {quantized}"))
+    rows += [("in float", escape(line)) for line in report.float_products]
     rows.append(("fixes applied", ", ".join(report.fixes) or "none"))
     if output is not None and report.equal is not False:
         rows.append(("saved to", escape(output)))

@@ -29,6 +29,7 @@ from ..relax.constants.provenance import constants_of
 from ..relax.constants.size_check import check_size
 from ..relax.transform import ConstantsToParams
 from ..relax.transform.fold_constant import collect_unfolded
+from ..relax.transform.fuse_quantized import collect_products
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.report import Report
 from ..source import Params, Shapes, open_source
@@ -175,7 +176,11 @@ def compile(
                 reference = ended.enter_context(Reference(opened, seed))
         outside: dict[tvm.runtime.Tensor, relax.Var] = {}
         to_params = [] if scratch is None else [ConstantsToParams(LARGE, outside)]
-        with collect_unfolded() as unfolded, making_constants(scratch, origins.add):
+        with (
+            collect_unfolded() as unfolded,
+            collect_products() as products,
+            making_constants(scratch, origins.add),
+        ):
             mod, transforms = lower(mod, lowering, resolved, run, verification, to_params)
         with run.step("build"):
             inside = constants_of(mod)
@@ -199,6 +204,8 @@ def compile(
             warnings=warned + large,
             unproved=verification.unproved,
             unfolded=unfolded,
+            integer_products=products.in_integers,
+            float_products=products.in_float,
         )
         if reference is not None:
             with run.step("compare"):

@@ -99,6 +99,11 @@ class Report:
     unfolded : list of str
         The operators and sizes of constant expressions that the model computes at run time, because
         folding them would make the library larger.
+    integer_products : int
+        The number of convolutions and matrix products of quantized operands that are computed in
+        integers.
+    float_products : list of str
+        The others with a quantized operand, each with the reason.
     """
 
     source: str
@@ -116,6 +121,8 @@ class Report:
     warnings: list[str] = field(default_factory=list)
     unproved: int | None = None
     unfolded: list[str] = field(default_factory=list)
+    integer_products: int = 0
+    float_products: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> bool | None:

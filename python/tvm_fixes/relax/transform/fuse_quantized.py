@@ -29,9 +29,10 @@ How to remove
     :mod:`tvm_fixes.pipeline` and the fix id ``fuse-quantized``.
 """
 
-import inspect
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import tvm
@@ -40,9 +41,8 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...fixes.low_precision import FUSE_QUANTIZED as FIX_ID
 from ...support import switches
-from ..layouts import SPATIAL_AXES, Layout
+from ..layouts import SPATIAL_AXES
 from ..quantized import (
-    MAX_DEPTH,
     NARROW_DTYPES,
     Integers,
     Sums,
@@ -55,6 +55,13 @@ from ..quantized import (
     multiplied,
     requantized,
     without_zero,
+)
+from ..quantized_products import (
+    channel_axis,
+    depth_of,
+    is_depthwise,
+    obstacle_to,
+    with_operands,
 )
 
 _CONVOLUTIONS = frozenset(
@@ -80,6 +87,44 @@ _MOVES = frozenset(
 )
 
 
+@dataclass
+class QuantizedProducts:
+    """What became of the convolutions and matrix products with a quantized operand.
+
+    Attributes
+    ----------
+    in_integers : int
+        The number of those that are computed in integers.
+    in_float : list of str
+        A line for each of the others: function, variable, operator and reason.
+    """
+
+    in_integers: int = 0
+    in_float: list[str] = field(default_factory=list)
+
+
+_collected: ContextVar[QuantizedProducts | None] = ContextVar(
+    "tvm_fixes_quantized_products", default=None
+)
+
+
+@contextmanager
+def collect_products() -> Iterator[QuantizedProducts]:
+    """Collect what :func:`FuseQuantized` does with quantized products within the ``with`` block.
+
+    Yields
+    ------
+    QuantizedProducts
+        Grows while the block runs.
+    """
+    products = QuantizedProducts()
+    token = _collected.set(products)
+    try:
+        yield products
+    finally:
+        _collected.reset(token)
+
+
 def FuseQuantized() -> tvm.transform.Pass:
     """Compute products of dequantized operands in integers, and scale their sums.
 
@@ -101,7 +146,8 @@ def FuseQuantized() -> tvm.transform.Pass:
     tvm.transform.Pass
         A module pass, for high-level operators.  A product stays as it is if an operand is not
         quantized to 8 bits, if the scale of the data is not a scalar, if the scales of the weight
-        are not one per output channel, or if the sums might exceed int32.
+        are not one per output channel, or if the sums might exceed int32; see
+        :func:`collect_products`.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -110,6 +156,7 @@ def FuseQuantized() -> tvm.transform.Pass:
         fusing = _Fusing(mod)
         for global_var, function in mod.functions_items():
             if isinstance(function, relax.Function):
+                fusing.function = global_var.name_hint
                 fusing.builder_.update_func(global_var, fusing.visit_expr(function))
         if not fusing.is_changed:
             return mod
@@ -126,6 +173,8 @@ class _Fusing(PyExprMutator):
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
         self.is_changed = False
+        self.function = ""
+        self._variable = ""
         self._known: dict[relax.Expr, Integers | Sums] = {}
         self._meaning: Integers | Sums | None = None
         self._rules: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
@@ -151,6 +200,7 @@ class _Fusing(PyExprMutator):
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         self._take_meaning()
+        self._variable = binding.var.name
         super().visit_var_binding_(binding)
         meaning = self._take_meaning()
         if meaning is not None:
@@ -227,27 +277,41 @@ class _Fusing(PyExprMutator):
     def _product(self, call: relax.Call) -> relax.Expr | None:
         """Multiply integers: ``(x * sx) @ (w * sw)`` is ``(x @ w) * (sx * sw)``."""
         lhs, rhs = (self._integers(arg) for arg in call.args)
-        if lhs is None or rhs is None or not _can_multiply(call, lhs, rhs):
+        if lhs is None and rhs is None:
+            return None
+        obstacle = obstacle_to(call, lhs, rhs)
+        self._note(call, obstacle)
+        if lhs is None or rhs is None or obstacle is not None:
             return None
         product = self._sum_of_products(call, lhs, rhs)
         if lhs.scale is None or rhs.scale is None:
             return product
-        channels = _channel_axis(call)
+        channels = channel_axis(call)
         scale = multiplied(
             self.builder_, lhs.scale, along(self.builder_, rhs.scale, channels, call.ty.ndim)
         )
         return self._scaled(Sums(self.builder_.emit(product), scale))
 
+    def _note(self, call: relax.Call, obstacle: str | None) -> None:
+        products = _collected.get()
+        if products is None:
+            return
+        if obstacle is None:
+            products.in_integers += 1
+        else:
+            line = f"{self.function}: {self._variable}, {call.op.name}: {obstacle}"
+            products.in_float.append(line)
+
     def _sum_of_products(self, call: relax.Call, lhs: Integers, rhs: Integers) -> relax.Expr:
         emit = self.builder_.emit
         data, weight = (without_zero(self.builder_, operand) for operand in (lhs, rhs))
-        if _is_depthwise(call) and _depth(call) <= _MAX_EXACT_DEPTH:
+        if is_depthwise(call) and depth_of(call) <= _MAX_EXACT_DEPTH:
             # No instruction multiplies two vectors of int32 as fast as two of float32.
             data = emit(relax.op.astype(data, "float32"))
             weight = as_dtype(self.builder_, weight, "float32")
         elif str(data.ty.dtype) == "int8":
             data = emit(relax.op.astype(data, "int16"))
-        return _with_operands(call, data, weight)
+        return with_operands(call, data, weight)
 
     def _scaled(self, sums: Sums) -> relax.Expr:
         self._meaning = sums
@@ -324,71 +388,6 @@ class _Fusing(PyExprMutator):
 
 
 _NUMBERS = (tirx.IntImm, tirx.FloatImm)
-
-
-def _can_multiply(call: relax.Call, lhs: Integers, rhs: Integers) -> bool:
-    """Whether the product of integers, times the scales, is the product of `call`."""
-    if any(str(operand.data.ty.dtype) not in NARROW_DTYPES for operand in (lhs, rhs)):
-        return False
-    scales = [operand.scale for operand in (lhs, rhs)]
-    if str(call.ty.dtype) == "int32":
-        return scales == [None, None]
-    if str(call.ty.dtype) != "float32" or any(scale is None for scale in scales):
-        return False
-    if not lhs.is_per_tensor or not is_static(rhs.data) or _depth(call) > MAX_DEPTH:
-        return False
-    return rhs.is_per_tensor or _scales_channels(call, rhs)
-
-
-def _scales_channels(call: relax.Call, weight: Integers) -> bool:
-    """Whether the scales of the weight are one per output channel."""
-    if str(call.op.name) == "relax.matmul":
-        return weight.data.ty.ndim >= 2 and weight.axis == weight.data.ty.ndim - 1
-    layout = Layout(str(call.attrs.kernel_layout))
-    is_transposed = str(call.op.name).endswith("_transpose")
-    if layout.blocks or (is_transposed and int(call.attrs.groups) > 1):
-        return False
-    return layout.letters.index("O") == weight.axis
-
-
-def _channel_axis(call: relax.Call) -> int:
-    """The axis of the output channels."""
-    if str(call.op.name) == "relax.matmul":
-        return call.ty.ndim - 1
-    attrs = call.attrs
-    return Layout(str(attrs.out_layout or attrs.data_layout)).letters.index("C")
-
-
-def _depth(call: relax.Call) -> int:
-    """An upper bound of the number of products in a sum."""
-    shape = [int(extent) for extent in call.args[1].ty.shape.values]
-    if str(call.op.name) == "relax.matmul":
-        return shape[-2] if len(shape) > 1 else shape[0]
-    letters = Layout(str(call.attrs.kernel_layout)).letters
-    return int(np.prod([n for letter, n in zip(letters, shape, strict=True) if letter != "O"]))
-
-
-def _is_depthwise(call: relax.Call) -> bool:
-    """Whether each sum has the products of one channel."""
-    if str(call.op.name) == "relax.matmul" or int(call.attrs.groups) == 1:
-        return False
-    layout = Layout(str(call.attrs.kernel_layout))
-    if layout.blocks or not is_static(call.args[1]):
-        return False
-    extents = layout.extents(list(call.args[1].ty.shape.values))
-    is_transposed = str(call.op.name).endswith("_transpose")
-    of_group = int(extents["I"]) // (int(call.attrs.groups) if is_transposed else 1)
-    return of_group == 1
-
-
-def _with_operands(call: relax.Call, data: relax.Expr, weight: relax.Expr) -> relax.Call:
-    """The same product of other operands, in int32."""
-    if str(call.op.name) == "relax.matmul":
-        return relax.op.matmul(data, weight, out_dtype="int32")
-    operator = getattr(relax.op.nn, str(call.op.name).rpartition(".")[2])
-    names = [name for name in inspect.signature(operator).parameters if hasattr(call.attrs, name)]
-    attrs = {name: getattr(call.attrs, name) for name in names}
-    return operator(data, weight, **(attrs | {"out_dtype": "int32"}))
 
 
 def _is_bias(call: relax.Call, sums: Sums, bias: Integers) -> bool:
