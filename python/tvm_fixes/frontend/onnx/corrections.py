@@ -92,6 +92,7 @@ from .quantized import (
     convert_qlinear_matmul,
 )
 from .quantized_attention import convert_qattention
+from .quantized_recurrent import convert_dynamic_quantize_lstm
 from .quantized_steps import QUANTIZED_STEPS, convert_qlinear_concat, convert_quantized_step
 from .quantized_weights import convert_gather_block_quantized, convert_matmul_nbits
 from .range_eye_like import convert_eye_like, convert_range
@@ -192,6 +193,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "Unsqueeze": [(RESHAPE, convert_unsqueeze)],
     "Upsample": [(RESIZE, convert_resize)],
     "com.microsoft.DequantizeLinear": [(QUANTIZED, convert_dequantize_linear)],
+    "com.microsoft.DynamicQuantizeLSTM": [(QUANTIZED, convert_dynamic_quantize_lstm)],
     "com.microsoft.DynamicQuantizeMatMul": [(QUANTIZED, convert_dynamic_quantize_matmul)],
     "com.microsoft.GatherBlockQuantized": [(QUANTIZED, convert_gather_block_quantized)],
     "com.microsoft.MatMulIntegerToFloat": [(QUANTIZED, convert_matmul_integer_to_float)],

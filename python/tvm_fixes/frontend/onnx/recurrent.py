@@ -43,7 +43,7 @@ from .recurrent_activations import Activation, Arithmetic, activations_of
 from .recursion import scan
 from .values import Extent, extents_of
 
-__all__ = ["convert_recurrent"]
+__all__ = ["QUANTIZATION", "convert_recurrent", "convert_with"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,9 @@ _KINDS = {
 }
 
 _OPERANDS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
+
+QUANTIZATION = ("W_scale", "W_zero_point", "R_scale", "R_zero_point")
+"""The operands of a quantized operator that follow those of an LSTM."""
 
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 """For each direction of a node, whether it runs from the last step to the first."""
@@ -167,7 +170,7 @@ def _lstm(
     weights: dict[str, relax.Expr],
 ) -> list[relax.Expr]:
     h, c = states
-    x = a("add", x, a("matmul", h, weights["R"]))
+    x = a("add", x, a.product(h, weights, "R"))
 
     def gate(index: int, activation: int, peephole: str = "", cell: relax.Expr = c) -> relax.Expr:
         weight = weights.get(peephole)
@@ -185,7 +188,13 @@ _CELLS: dict[str, _Cell] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
 
 
 def convert_recurrent(node: Node, convert: Converter) -> relax.Expr:
-    """Convert an RNN, GRU or LSTM; each direction becomes a :func:`~.recursion.scan`.
+    """Convert an RNN, GRU or LSTM, as :func:`convert_with` does."""
+    dtype = accumulation_dtype(dtype_of(node.operands[0]))
+    return convert_with(node, Arithmetic(node.builder, dtype))
+
+
+def convert_with(node: Node, a: Arithmetic) -> relax.Expr:
+    """Convert a recurrent node; each direction becomes a :func:`~.recursion.scan`.
 
     One matmul multiplies all inputs by W.  16-bit floats are computed in float32 and rounded at the
     end.  As in ONNX Runtime, Y is 0 beyond the length of a sequence, and the states after a
@@ -206,7 +215,6 @@ def convert_recurrent(node: Node, convert: Converter) -> relax.Expr:
     directions = _directions(node, kind)
     tensors = _checked_operands(node, kind, directions)
     dtype = dtype_of(node.operands[0])
-    a = Arithmetic(node.builder, accumulation_dtype(dtype))
     batch_first = node.attributes.get("layout", 0) == 1
 
     def transposed(x: relax.Expr, *axes: int) -> relax.Expr:
@@ -216,7 +224,7 @@ def convert_recurrent(node: Node, convert: Converter) -> relax.Expr:
         if name in ("X", *kind.states):
             tensor = transposed(tensor, 1, 0, 2)
         wanted = "int64" if name == "sequence_lens" else a.dtype
-        if dtype_of(tensor) != wanted:
+        if dtype_of(tensor) != wanted and dtype_of(tensor) not in ("int8", "uint8"):
             tensor = node.emit(relax.op.astype(tensor, wanted))
         tensors[name] = tensor
     passes = [_run(node, a, d, index, tensors) for index, d in enumerate(directions)]
@@ -245,15 +253,16 @@ def _run(
     x = tensors["X"]
     steps, batch, _ = x.ty.shape.values
     steps = int(steps) if isinstance(steps, tirx.IntImm) else steps
-    inputs, weights = _weights(node, a, direction, {n: slice_of(n) for n in ("W", "R", "B", "P")})
-    x = a.sum(a("matmul", x, inputs["W"]), inputs.get("B"))
+    names = ("W", "R", "B", "P", *QUANTIZATION)
+    inputs, weights = _weights(node, a, direction, {name: slice_of(name) for name in names})
+    x = a.sum(a.product(x, inputs, "W"), inputs.get("B"))
     zeros = relax.op.zeros([batch, direction.hidden], a.dtype)
     states = [
         state if (state := slice_of(name)) is not None else node.emit(zeros)
         for name in _KINDS[node.operator].states
     ]
     lengths = tensors.get("sequence_lens")
-    names = list(weights)
+    passed = list(weights)
     invariant = [x, *weights.values(), *([] if lengths is None else [lengths])]
     cell = _CELLS[node.operator]
 
@@ -263,10 +272,10 @@ def _run(
         carried: list[relax.Expr],
         invariant: list[relax.Expr],
     ) -> tuple[list[relax.Expr], list[relax.Expr]]:
-        within = Arithmetic(builder, a.dtype)
+        within = a.within(builder)
         row = relax.op.strided_slice(invariant[0], [0], [number], [number + 1], assume_inbound=True)
         row = builder.emit(relax.op.squeeze(builder.emit(row), [0]))
-        new = cell(direction, within, row, carried, dict(zip(names, invariant[1:], strict=False)))
+        new = cell(direction, within, row, carried, dict(zip(passed, invariant[1:], strict=False)))
         if lengths is None:
             return new, new[:1]
         running = _is_running(within, number, invariant[-1])
@@ -323,6 +332,9 @@ def _weights(
     if given["P"] is not None:
         for index, gate in enumerate("iof"):
             weights[f"P_{gate}"] = part(given["P"], 0, index, index + 1)
+    for name in QUANTIZATION:
+        if given[name] is not None:
+            (inputs if name.startswith("W") else weights)[name] = given[name]
     return inputs, weights
 
 
@@ -368,7 +380,8 @@ def _checked_operands(
     layout = node.attributes.get("layout", 0)
     if layout not in (0, 1):
         raise node.invalid("attribute layout", layout, "expected 0 or 1")
-    given = {name: o for name, o in zip(_OPERANDS, node.operands, strict=False) if o is not None}
+    names = (*_OPERANDS, *QUANTIZATION)
+    given = {name: o for name, o in zip(names, node.operands, strict=False) if o is not None}
     of_x = extents_of(given["X"]) or [tirx.Var(name, "int64") for name in ("steps", "batch", "in")]
     of_w = extents_of(given["W"]) or [None] * 3
     hidden, count = directions[0].hidden, len(directions)
@@ -385,6 +398,9 @@ def _checked_operands(
     }
     state = [batch, count, hidden] if layout else [count, batch, hidden]
     expected |= {name: state for name in kind.states}
+    for name in QUANTIZATION:  # one element per direction, or per direction and row
+        per_row = name in given and given[name].ty.ndim == 2
+        expected[name] = [count, rows] if per_row else [count]
     return {
         name: _match_shape(node, name, tensor, expected[name]) for name, tensor in given.items()
     }

@@ -12,7 +12,7 @@
 # and limitations under the License.
 """The activations of RNN, GRU and LSTM."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import isnan, nan
 from typing import Any, TypeAlias
@@ -34,6 +34,14 @@ class Arithmetic:
     def __call__(self, operator: str, *operands: relax.Expr | float) -> relax.Expr:
         tensors = [o if isinstance(o, relax.Expr) else relax.const(o, self.dtype) for o in operands]
         return self.builder.emit(getattr(relax.op, operator)(*tensors))
+
+    def within(self, builder: relax.BlockBuilder) -> "Arithmetic":
+        """The same arithmetic in another function."""
+        return Arithmetic(builder, self.dtype)
+
+    def product(self, x: relax.Expr, weights: Mapping[str, relax.Expr], name: str) -> relax.Expr:
+        """The product of `x` and the weight `name`."""
+        return self("matmul", x, weights[name])
 
     def sum(self, *terms: relax.Expr | None) -> relax.Expr:
         """The sum of the terms that are not None."""

@@ -1,0 +1,97 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""DynamicQuantizeLSTM, the quantized LSTM of the domain com.microsoft.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A DynamicQuantizeLSTM, which ONNX Runtime's quantizer writes for an LSTM.
+Symptom
+    ``OpNotImplemented``.
+Mechanism
+    TVM has no converter for it.
+How to remove
+    Together with the fix ``onnx-quantized``.
+
+The inputs of all steps are quantized at once, and the state at each step.  ONNX Runtime splits a
+batch among its threads, and each thread quantizes the states of its sequences.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tvm import relax
+
+from ...fixes.onnx_importer import QUANTIZED
+from ...support import switches
+from ..dtypes import dtype_of
+from .node import Converter, Node
+from .quantization import (
+    check_dtype,
+    dynamic_parameters,
+    integer_product,
+    named_operands,
+    quantize,
+    scale_product,
+    subtract_zero_point,
+)
+from .recurrent import QUANTIZATION, convert_with
+from .recurrent_activations import Arithmetic
+
+__all__ = ["convert_dynamic_quantize_lstm"]
+
+_NAMES = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P", *QUANTIZATION)
+
+
+class _Quantized(Arithmetic):
+    """Arithmetic whose products with weights are computed in integers."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node.builder, "float32")
+        self._node = node
+
+    def within(self, builder: relax.BlockBuilder) -> Arithmetic:
+        return _Quantized(replace(self._node, builder=builder))
+
+    def product(self, x: relax.Expr, weights: Mapping[str, relax.Expr], name: str) -> relax.Expr:
+        scale, zero = dynamic_parameters(self._node, x)
+        integers = quantize(self._node, x, scale, zero, "uint8")
+        total = integer_product(
+            self._node,
+            subtract_zero_point(self._node, integers, zero),
+            subtract_zero_point(self._node, weights[name], weights[f"{name}_zero_point"]),
+        )
+        return scale_product(self._node, total, (scale, weights[f"{name}_scale"]))
+
+
+def convert_dynamic_quantize_lstm(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a DynamicQuantizeLSTM.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If an operand is missing, or an attribute or a shape violates the specification of LSTM.
+    """
+    switches.note(QUANTIZED)
+    given = named_operands(node, " ".join(_NAMES), ("X", "W", "R", *QUANTIZATION))
+    for name in ("W", "R"):
+        check_dtype(node, name, given[name], "int8", "uint8")
+        check_dtype(node, f"{name}_zero_point", given[f"{name}_zero_point"], dtype_of(given[name]))
+        if given[name].ty.ndim != 3:
+            raise node.invalid(f"rank of {name}", given[name].ty.ndim, "expected 3")
+        # LSTM has the rows of the gates first.
+        given[name] = node.emit(relax.op.permute_dims(given[name], [0, 2, 1]))
+    lstm = replace(node, operator="LSTM", operands=tuple(given.values()))
+    return convert_with(lstm, _Quantized(lstm))
