@@ -13,6 +13,7 @@
 """Quantized operators, compared with ONNX Runtime."""
 
 import numpy as np
+import onnx
 import pytest
 import tvm
 import tvm.testing
@@ -299,6 +300,11 @@ def test_rejects_bad_operands() -> None:
     model, _ = gemm("uint8", "int8", {"transB": 1}, columns=False, bias=False, quantize=False)
     del model.graph.node[0].attribute[:]
     assert_rejected(from_onnx, model, "extents of the inner axes are [300, 7]; expected equal")
+    model, _ = gemm("uint8", "int8", {}, columns=True, bias=False, quantize=False)
+    model.graph.initializer[3].CopyFrom(
+        onnx.numpy_helper.from_array(np.ones(5, "float32"), "b_scale")
+    )
+    assert_rejected(from_onnx, model, f"{named}shape of b_scale is [5]; expected one element, or 7")
     model, _ = matmul_integer(whole(3, 5, dtype="uint8"), normal(5, 4))
     assert_rejected(
         from_onnx, model, "MatMulInteger 'node': dtype of B is float32; expected int8 or uint8"

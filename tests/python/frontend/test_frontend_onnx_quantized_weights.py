@@ -197,6 +197,7 @@ def test_rejects_bad_operands() -> None:
     for name, value, message in (
         ("bits", 3, "attribute bits is 3; expected 2, 4 or 8"),
         ("block_size", 0, "attribute block_size is 0; expected at least 1"),
+        ("block_size", 1, "attribute block_size is 1; expected a multiple of 2"),
         ("block_size", 32, "shape of B is [6, 4, 8]; expected [6, 2, 16]"),
         ("K", 80, "shape of B is [6, 4, 8]; expected [6, 5, 8]"),
     ):

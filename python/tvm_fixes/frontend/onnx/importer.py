@@ -37,7 +37,7 @@ from .external import Read, with_external, without_external
 from .functions import expand_functions
 from .inputs import Dim, input_shapes
 from .loops import convert_loop, convert_scan, has_branches
-from .narrow import carried, narrow_dtype, narrow_result
+from .narrow import carried, check_output, narrow_dtype, narrow_result
 from .node import Converter, Node, float_defaults
 from .node_errors import name_of, naming, unsupported
 from .values import KnownValues, Value
@@ -211,12 +211,7 @@ class ONNXGraphImporter(TVMGraphImporter):
                 (name, output) for name, output in zip(node.output, outputs, strict=False) if name
             )
         for output in graph.output:
-            narrow = self._narrow.get(output.name)
-            if narrow is not None:
-                raise ValueError(
-                    f"output {output.name!r}: element type is {narrow.upper()}; expected real "
-                    "numbers of 8 bits or more"
-                )
+            check_output(output.name, self._narrow.get(output.name))
 
     def _convert_node(self, node: onnx.NodeProto) -> list[Any]:
         """Convert a node; return its outputs as Relax expressions or values."""
@@ -242,15 +237,13 @@ class ONNXGraphImporter(TVMGraphImporter):
 
     def _carry(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> dict[str, Any]:
         """Record which outputs are narrow; return the attributes without narrow tensors."""
-        narrow = narrow_result(operator_of(node), attributes, self._narrow_operands(node))
+        operands = [self._narrow.get(name) for name in node.input]
+        narrow = narrow_result(operator_of(node), attributes, operands)
         self._narrow.update(dict.fromkeys(node.output, narrow))
         return {
             name: carried(value) if isinstance(value, onnx.TensorProto) else value
             for name, value in attributes.items()
         }
-
-    def _narrow_operands(self, node: onnx.NodeProto) -> tuple[str | None, ...]:
-        return tuple(map(self._narrow.get, node.input))
 
     def _evaluate(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> list[Value] | None:
         """The outputs of a node as values, or None if an element is unknown."""
@@ -330,7 +323,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         operator = operator_of(node)
         if operator not in _CONVERTERS and not corrections.enabled_corrections(operator):
             raise unsupported([node])  # in a branch
-        narrow = self._narrow_operands(node)
+        narrow = tuple(map(self._narrow.get, node.input))
         result = self._convert(
             Node(operator, tuple(operands), attributes, self.opset, self.bb, self.known, narrow)
         )

@@ -47,6 +47,7 @@ from .node import Converter, Node
 __all__ = [
     "carried",
     "carrier_of",
+    "check_output",
     "convert_narrow_cast",
     "limits_of",
     "narrow_dtype",
@@ -155,6 +156,21 @@ def narrow_result(
     if narrow is not None and operator not in _CONVERTING:
         raise ValueError(f"an operand is of dtype {narrow}; expected 8 bits or more")
     return None
+
+
+def check_output(name: str, dtype: str | None) -> None:
+    """Reject an output of the graph, or of a branch, with a narrow dtype.
+
+    Raises
+    ------
+    ValueError
+        If `dtype` is not None.
+    """
+    if dtype is not None:
+        raise ValueError(
+            f"output {name!r}: element type is {dtype.upper()}; expected real numbers of 8 bits "
+            "or more"
+        )
 
 
 def convert_narrow_cast(node: Node, convert: Converter) -> relax.Expr:

@@ -34,6 +34,7 @@ __all__ = [
     "as_float32",
     "as_matrices",
     "check_dtype",
+    "check_per_channel",
     "check_scalars",
     "check_shape",
     "dequantize",
@@ -97,6 +98,21 @@ def check_shape(node: Node, name: str, value: relax.Expr, *shapes: Sequence[int]
     if shape is None or not any(shape == list(expected) for expected in shapes):
         reason = f"expected {' or '.join(str(list(expected)) for expected in shapes)}"
         raise node.invalid(f"shape of {name}", shape, reason)
+
+
+def check_per_channel(
+    node: Node, operands: dict[str, Any], value: relax.Expr, axis: int, *names: str
+) -> None:
+    """Reject 1-D parameters of `value` without one element, or one for each index of `axis`."""
+    extents = node.known.extents(value)
+    for name in names:
+        parameter = operands[name]
+        if parameter is None or parameter.ty.ndim != 1 or is_scalar(parameter) or extents is None:
+            continue
+        shape = node.known.extents(parameter)
+        if shape is not None and node.known.equal(shape[0], extents[axis]) is False:
+            reason = f"expected one element, or {extents[axis]}"
+            raise node.invalid(f"shape of {name}", shape, reason)
 
 
 def is_scalar(value: relax.Expr) -> bool:

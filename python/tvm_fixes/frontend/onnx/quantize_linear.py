@@ -271,7 +271,7 @@ def per_block(
         elements = node.emit(relax.op.arange(0, extent, 1, "int64"))
         indices = node.emit(relax.op.floor_divide(elements, relax.const(block, "int64")))
         return node.emit(relax.op.take(parameter, indices, axis))
-    repeated = node.emit(relax.op.repeat(parameter, block, axis))
+    repeated = node.emit(relax.op.repeat(parameter, min(block, extent), axis))
     extents = node.known.extents(repeated)
     if extents is not None and extents[axis] == extent:
         return repeated

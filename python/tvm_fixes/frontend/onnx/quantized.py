@@ -43,6 +43,7 @@ from .quantization import (
     add_bias,
     as_matrices,
     check_dtype,
+    check_per_channel,
     check_scalars,
     dynamic_parameters,
     integer_product,
@@ -74,6 +75,7 @@ def convert_conv_integer(node: Node, convert: Converter) -> relax.Expr:
     given = named_operands(node, "x w x_zero_point w_zero_point", ("x", "w"))
     check_scalars(node, given, "x_zero_point")
     _check_zero_points(node, given, x="x_zero_point", w="w_zero_point")
+    check_per_channel(node, given, given["w"], 0, "w_zero_point")
     data = subtract_zero_point(node, given["x"], given["x_zero_point"])
     weight = subtract_zero_point(node, given["w"], given["w_zero_point"], axis=0)
     return _convolution(node, convert, data, weight)
@@ -90,6 +92,7 @@ def convert_qlinear_conv(node: Node, convert: Converter) -> relax.Expr:
     check_scalars(node, given, "x_scale", "x_zero_point", "y_scale", "y_zero_point")
     _check_zero_points(node, given, x="x_zero_point", w="w_zero_point")
     check_dtype(node, "y_zero_point", given["y_zero_point"], "int8", "uint8")
+    check_per_channel(node, given, given["w"], 0, "w_scale", "w_zero_point", "B")
     data, rank = given["x"], given["x"].ty.ndim
     spatial = list(range(2, rank))
     channels_last = node.attributes.get("channels_last", 0)
@@ -129,6 +132,8 @@ def convert_matmul_integer(node: Node, convert: Converter) -> relax.Expr:
     given = named_operands(node, "A B a_zero_point b_zero_point", ("A", "B"))
     _check_zero_points(node, given, A="a_zero_point", B="b_zero_point")
     lhs, rhs, excess = as_matrices(node, given["A"], given["B"])
+    check_per_channel(node, given, lhs, -2, "a_zero_point")
+    check_per_channel(node, given, rhs, -1, "b_zero_point")
     return _without(
         excess,
         integer_product(
@@ -150,6 +155,8 @@ def convert_qlinear_matmul(node: Node, convert: Converter) -> relax.Expr:
     _check_zero_points(node, given, a="a_zero_point", b="b_zero_point")
     check_dtype(node, "y_zero_point", given["y_zero_point"], "int8", "uint8")
     lhs, rhs, excess = as_matrices(node, given["a"], given["b"])
+    check_per_channel(node, given, lhs, -2, "a_scale", "a_zero_point", "y_scale", "y_zero_point")
+    check_per_channel(node, given, rhs, -1, "b_scale", "b_zero_point")
     for name in ("a_scale", "a_zero_point", "y_scale", "y_zero_point"):
         given[name] = _per_row(node, given[name])
     total = integer_product(
@@ -182,6 +189,7 @@ def convert_qgemm(node: Node, convert: Converter) -> relax.Expr:
         if node.attributes.get(transposed, 0):
             side = node.emit(relax.op.permute_dims(side, [1, 0]))
         sides.append(side)
+    check_per_channel(node, given, sides[1], -1, "b_scale", "b_zero_point")
     total = integer_product(
         node,
         subtract_zero_point(node, sides[0], given["a_zero_point"]),
@@ -227,6 +235,7 @@ def _float_product(
     """The scaled product of `lhs` and the operand B, plus the operand bias."""
     dtype = dtype_of(given["b_scale"])
     lhs, rhs, excess = as_matrices(node, lhs, given["B"])
+    check_per_channel(node, given, rhs, -1, "b_scale", "b_zero_point", "bias")
     total = integer_product(
         node,
         subtract_zero_point(node, lhs, zero),

@@ -40,6 +40,7 @@ from .quantization import (
     add_bias,
     as_float32,
     check_dtype,
+    check_per_channel,
     check_scalars,
     integer_product,
     named_operands,
@@ -105,6 +106,8 @@ def _projections(node: Node, given: dict[str, Any]) -> list[relax.Expr]:
     if heads < 1 or not isinstance(width, int) or width % (3 * heads):
         reason = f"expected a third of the width of weight, {width}, to be a multiple of it"
         raise node.invalid("attribute num_heads", heads, reason)
+    names = ("weight_scale", "weight_zero_point", "bias")
+    check_per_channel(node, given, given["weight"], -1, *names)
     total = integer_product(
         node,
         subtract_zero_point(node, given["input"], given["input_zero_point"]),

@@ -64,6 +64,8 @@ def convert_matmul_nbits(node: Node, convert: Converter) -> relax.Expr:
     block, bits = _integer(node, "block_size", 1), _bits(node)
     if node.attributes.get("weight_prepacked", 0):
         raise node.invalid("attribute weight_prepacked", 1, "expected 0, weights in ONNX's order")
+    if block * bits % 8:
+        raise node.invalid("attribute block_size", block, f"expected a multiple of {8 // bits}")
     data, packed, dtype = given["A"], given["B"], dtype_of(given["A"])
     check_dtype(node, "A", data, *_FLOATS)
     check_dtype(node, "B", packed, "uint8")
