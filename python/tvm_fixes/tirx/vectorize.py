@@ -290,7 +290,7 @@ def vectorize_elementwise(
     # TVM's rounding to bfloat16 repeats the value, with the variables bound in it, and cannot be
     # vectorized. TVM also cannot store a vector of equal bfloat16 elements as integers.
     if str(store.value.ty) == "bfloat16":
-        value = _simplified(store.value)
+        value = _simplified(store.value, nest.loops)
         if not uses(value, variables) or contains(value, tvm.ir.Call):
             return None
     lanes = lanes_of([run.extent], size, [str(store.value.ty)])
@@ -384,8 +384,12 @@ def _floor_power_of_two(count: int) -> int:
     return 1 << max(count.bit_length() - 1, 0)
 
 
-def _simplified(expr: tirx.Expr) -> tirx.Expr:
-    return Analyzer().simplify(expr)
+def _simplified(expr: tirx.Expr, loops: Sequence[tirx.For] = ()) -> tirx.Expr:
+    """`expr` in a simple form; `loops` bound its variables."""
+    analyzer = Analyzer()
+    for loop in loops:
+        analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
+    return analyzer.simplify(expr)
 
 
 def int64(value: int) -> tirx.IntImm:
