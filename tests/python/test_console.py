@@ -71,6 +71,8 @@ def test_table():
         latency_ms=1.234,
         reference_latency_ms=2.0,
         warnings=["[w]"],
+        integer_products=2,
+        float_products=["main: y, relax.matmul: the data is not quantized"],
     )
     log = Console(force_terminal=False, width=120)
     with log.capture() as captured:
@@ -81,6 +83,8 @@ def test_table():
         "not equal to PyTorch 2",
         "2.5 MB, 1.25 x parameters (2 MB)",
         "1.23 ms, PyTorch 2 2 ms (fastest of up to 3 blocks)",
+        "products in integers    2 of 3",
+        "main: y, relax.matmul: the data is not quantized",
         "a-fix, b-fix",
         "outputs differ (out is not written)",
         "[y]",

@@ -26,6 +26,7 @@ from tvm.script import relax as R
 from helpers.relax_modules import build, calls, count, run, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.transform import FuseQuantized
+from tvm_fixes.relax.transform.fuse_quantized import collect_products
 
 
 def scalar(value: float, dtype: str = "float32") -> relax.Expr:
@@ -240,14 +241,19 @@ def test_a_result_is_also_used_as_float() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "scales", "axis"),
+    ("dtype", "scales", "axis", "reason"),
     [
-        ("int16", scalar(0.5), 0),
-        ("int8", vector(*range(1, 9)), 0),
+        ("int16", scalar(0.5), 0, "the weight is int16, not of 8 bits"),
+        (
+            "int8",
+            vector(*range(1, 9)),
+            0,
+            "the scales of the weight are not one per output channel",
+        ),
     ],
     ids=["16-bit weight", "scales of the common axis"],
 )
-def test_other_products_stay(dtype: str, scales: relax.Expr, axis: int) -> None:
+def test_other_products_stay(dtype: str, scales: relax.Expr, axis: int, reason: str) -> None:
     weight = random(8, 4).astype(dtype)
 
     def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
@@ -257,7 +263,10 @@ def test_other_products_stay(dtype: str, scales: relax.Expr, axis: int) -> None:
         return relax.op.matmul(data, other)
 
     mod = quantized(emit, (3, 8))
-    assert FuseQuantized()(mod).same_as(mod)
+    with collect_products() as products:
+        assert FuseQuantized()(mod).same_as(mod)
+    assert products.in_integers == 0
+    assert [line.rpartition(": ")[2] for line in products.in_float] == [reason]
     x = random(3, 8, dtype="uint8", seed=1)
     expected = x * 0.5 @ as_float64(weight, scales.value.numpy(), axis)
     np.testing.assert_allclose(run(mod, x, pipeline=pipeline()), expected, rtol=1e-6)

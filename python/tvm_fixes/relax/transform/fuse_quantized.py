@@ -234,10 +234,10 @@ class _Fusing(PyExprMutator):
     def _dequantize(self, call: relax.Call) -> None:
         data, *parameters = call.args
         scale, zero = (as_scalar(self.builder_, parameter) for parameter in parameters)
-        is_narrow = str(data.ty.dtype) in (*NARROW_DTYPES, "int32")
+        is_integer = str(data.ty.dtype) in (*NARROW_DTYPES, "int16", "uint16", "int32")
         dtypes = str(scale.ty.dtype), str(call.ty.dtype)
         ranks = {parameter.ty.ndim for parameter in (scale, zero)}
-        if is_narrow and dtypes == ("float32", "float32") and ranks <= {0, 1}:
+        if is_integer and dtypes == ("float32", "float32") and ranks <= {0, 1}:
             axis = int(call.attrs.axis) % max(call.ty.ndim, 1)
             self._meaning = Integers(data, zero, scale, axis)
 
