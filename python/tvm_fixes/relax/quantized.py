@@ -44,12 +44,15 @@ class Integers:
     scale : relax.Expr, optional
         A float32 scalar, or a vector along `axis`.  None if the tensor itself has integers.
     axis : int
+    is_constant : bool
+        Whether `data` is a constant, or one whose elements have been moved.
     """
 
     data: relax.Expr
     zero: relax.Expr | None = None
     scale: relax.Expr | None = None
     axis: int = 0
+    is_constant: bool = False
 
     @property
     def is_per_tensor(self) -> bool:
@@ -93,6 +96,11 @@ def constant(expr: relax.Expr | None) -> np.ndarray | None:
     """The array of a constant; None for anything else."""
     tensor = None if expr is None else tensor_of(expr)
     return None if tensor is None else array_of(tensor)
+
+
+def scalar_zero(dtype: str) -> relax.Expr:
+    """The zero point 0."""
+    return relax.const(np.zeros((), dtype))
 
 
 def as_scalar(bb: relax.BlockBuilder, parameter: relax.Expr) -> relax.Expr:

@@ -45,6 +45,20 @@ def obstacle_to(call: relax.Call, lhs: Integers | None, rhs: Integers | None) ->
     return None
 
 
+def keeps_weight(call: relax.Call, weight: Integers) -> bool:
+    """Whether a matrix product of floats and a dequantized constant can be scaled afterwards."""
+    dtypes = {str(expr.ty.dtype) for expr in (call.args[0], call)}
+    return (
+        str(call.op.name) == "relax.matmul"
+        and dtypes == {"float32"}
+        and weight.is_constant
+        and weight.scale is not None
+        and str(weight.data.ty.dtype) in NARROW_DTYPES
+        and weight.data.ty.ndim == 2
+        and (weight.is_per_tensor or _scales_channels(call, weight))
+    )
+
+
 def _scales_channels(call: relax.Call, weight: Integers) -> bool:
     """Whether the scales of the weight are one per output channel."""
     if str(call.op.name) == "relax.matmul":

@@ -240,6 +240,30 @@ def test_a_result_is_also_used_as_float() -> None:
     np.testing.assert_allclose(run(mod, x, pipeline=pipeline()), run(mod, x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("zero", [0, 128])
+def test_weight_only(zero: int, is_transposed: bool) -> None:
+    """The library stores the integers; the result is scaled."""
+    weight = random(64, 40, dtype="uint8" if zero else "int8")
+    scales = np.linspace(0.01, 0.02, 40).astype("float32")
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        zeros = relax.const(np.full(40, zero, weight.dtype))
+        array = weight.T.copy() if is_transposed else weight
+        axis = 0 if is_transposed else 1
+        matrix = bb.emit(relax.op.dequantize(relax.const(array), relax.const(scales), zeros, axis))
+        return relax.op.matmul(
+            x, bb.emit(relax.op.permute_dims(matrix)) if is_transposed else matrix
+        )
+
+    mod = quantized(emit, (3, 64), dtype="float32")
+    [product] = calls(FuseQuantized()(mod), "relax.matmul")
+    assert [str(operand.ty.dtype) for operand in product.args] == ["float32", "int8"]
+    x = np.random.default_rng(0).standard_normal((3, 64)).astype("float32")
+    expected = x.astype("float64") @ ((weight.astype("float64") - zero) * scales)
+    np.testing.assert_allclose(run(mod, x, pipeline=pipeline()), expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("dtype", "scales", "axis", "reason"),
     [

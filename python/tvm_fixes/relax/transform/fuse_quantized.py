@@ -54,12 +54,14 @@ from ..quantized import (
     is_static,
     multiplied,
     requantized,
+    scalar_zero,
     without_zero,
 )
 from ..quantized_products import (
     channel_axis,
     depth_of,
     is_depthwise,
+    keeps_weight,
     obstacle_to,
     with_operands,
 )
@@ -138,8 +140,9 @@ def FuseQuantized() -> tvm.transform.Pass:
         total = R.nn.conv2d(int16(x) - int16(zx), w, out_dtype="int32")
         q = clip(round(float32(total) * (sx * sw / sy)) + zy)
 
-    The pass also narrows products of int32 operands that are 8-bit integers less a zero point, and
-    moves quantization through operators that only move data.
+    A matrix product of floats and a dequantized constant multiplies by the integers, which are then
+    what is stored and read.  The pass also narrows products of int32 operands that are 8-bit
+    integers less a zero point, and moves quantization through operators that only move data.
 
     Returns
     -------
@@ -239,7 +242,17 @@ class _Fusing(PyExprMutator):
         ranks = {parameter.ty.ndim for parameter in (scale, zero)}
         if is_integer and dtypes == ("float32", "float32") and ranks <= {0, 1}:
             axis = int(call.attrs.axis) % max(call.ty.ndim, 1)
-            self._meaning = Integers(data, zero, scale, axis)
+            self._meaning = self._narrowed(Integers(data, zero, scale, axis))
+
+    def _narrowed(self, value: Integers) -> Integers:
+        """A constant without its zero point, if that fits in int8: the weights that are packed."""
+        if constant(value.data) is None:
+            return value
+        if str(value.data.ty.dtype) in NARROW_DTYPES:
+            data = without_zero(self.builder_, value)
+            if str(data.ty.dtype) == "int8" and constant(data) is not None:
+                return replace(value, data=data, zero=scalar_zero("int8"), is_constant=True)
+        return replace(value, is_constant=True)
 
     def _astype(self, call: relax.Call) -> None:
         [data] = call.args
@@ -281,6 +294,8 @@ class _Fusing(PyExprMutator):
             return None
         obstacle = obstacle_to(call, lhs, rhs)
         self._note(call, obstacle)
+        if lhs is None and rhs is not None and keeps_weight(call, rhs):
+            return self._scaled_afterwards(call, rhs)
         if lhs is None or rhs is None or obstacle is not None:
             return None
         product = self._sum_of_products(call, lhs, rhs)
@@ -291,6 +306,14 @@ class _Fusing(PyExprMutator):
             self.builder_, lhs.scale, along(self.builder_, rhs.scale, channels, call.ty.ndim)
         )
         return self._scaled(Sums(self.builder_.emit(product), scale))
+
+    def _scaled_afterwards(self, call: relax.Call, weight: Integers) -> relax.Expr:
+        """Multiply floats by integers: ``x @ (w * sw)`` is ``(x @ w) * sw``."""
+        integers = without_zero(self.builder_, weight)
+        product = relax.op.matmul(call.args[0], integers, out_dtype="float32")
+        assert weight.scale is not None
+        scale = along(self.builder_, weight.scale, call.ty.ndim - 1, call.ty.ndim)
+        return relax.op.multiply(self.builder_.emit(product), scale)
 
     def _note(self, call: relax.Call, obstacle: str | None) -> None:
         products = _collected.get()
@@ -373,7 +396,7 @@ class _Fusing(PyExprMutator):
             return
         if all(part.has_parameters(first.scale, first.zero, dtype) for part in parts):
             data = relax.op.concat([part.data for part in parts], call.attrs.axis)
-            self._meaning = replace(first, data=self.builder_.emit(data))
+            self._meaning = replace(first, data=self.builder_.emit(data), is_constant=False)
 
     def _quantize(self, call: relax.Call) -> relax.Expr | None:
         value, *parameters = call.args

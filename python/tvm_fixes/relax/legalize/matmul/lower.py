@@ -198,7 +198,10 @@ def _tile_of(call: relax.Call, *, packed: bool) -> Tile:
     multiply_accumulate = multiply_accumulate_of(call)
     cpu = multiply_accumulate.vectors_of(Cpu.of(target_of(call)))
     is_packed = packed or multiply_accumulate.depth > 1
-    tile = choose_tile(cpu, multiply_accumulate.accumulator, rows, columns, packed=is_packed)
+    dtype, of_rhs = multiply_accumulate.accumulator, str(call.args[1].ty.dtype)
+    is_narrow = tvm.DataType(of_rhs).bits < tvm.DataType(dtype).bits
+    widens = is_narrow and multiply_accumulate.dot_product is None
+    tile = choose_tile(cpu, dtype, rows, columns, packed=is_packed, widens=widens)
     return replace(tile, depth=depth_chunk(tile, rows, columns, lhs[-1])) if packed else tile
 
 
@@ -234,8 +237,9 @@ def _applies(call: relax.Call) -> bool:
         return False
     lhs, rhs = (list(arg.ty.shape.values) for arg in call.args)
     depths = lhs[-1], rhs[-2] if len(rhs) > 1 else rhs[0]
-    dtypes = [str(expr.ty.dtype) for expr in (*call.args, call)]
-    is_float = all("float" in dtype and "float8" not in dtype for dtype in dtypes)
+    data, weight, out = (str(expr.ty.dtype) for expr in (*call.args, call))
+    is_float = all("float" in dtype and "float8" not in dtype for dtype in (data, out))
+    is_float = is_float and ("int" in weight or ("float" in weight and "float8" not in weight))
     has_dot_product = multiply_accumulate_of(call).depth > 1
     if not is_float and not (has_dot_product and isinstance(depths[0], tirx.IntImm)):
         return False

@@ -62,8 +62,18 @@ def _tile_rows(rows: tirx.Expr) -> int:
     return 1 if Analyzer().const_int_bound(rows).max_value <= _MAX_ROWS else _MAX_ROWS
 
 
-def choose_tile(cpu: Cpu, dtype: str, rows: tirx.Expr, columns: tirx.Expr, *, packed: bool) -> Tile:
+def choose_tile(
+    cpu: Cpu,
+    dtype: str,
+    rows: tirx.Expr,
+    columns: tirx.Expr,
+    *,
+    packed: bool,
+    widens: bool = False,
+) -> Tile:
     """Choose a tile for a product of `rows` and `columns` with sums of `dtype`.
+
+    The elements of the second operand are narrower than the sums if it `widens` them.
 
     A tile with more rows reads the second operand less often; one with more columns, the first.
     If the second operand is not `packed`, tiles that divide its columns avoid packing at run time.
@@ -73,6 +83,9 @@ def choose_tile(cpu: Cpu, dtype: str, rows: tirx.Expr, columns: tirx.Expr, *, pa
     # The operands are a vector per column and an element of a row; keep one register spare.
     vectors = max_columns(cpu, rows=tile_rows, operands_per_column=1, other_operands=2)
     vectors = min(vectors, _MAX_VECTORS)
+    if widens:
+        # LLVM widens other vectors element by element.
+        vectors = 1 << (vectors.bit_length() - 1)
     if isinstance(columns, tirx.IntImm):
         vectors = min(vectors, -(-columns.value // lanes))
     if not packed:
