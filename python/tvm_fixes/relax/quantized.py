@@ -46,6 +46,8 @@ class Integers:
     axis : int
     is_constant : bool
         Whether `data` is a constant, or one whose elements have been moved.
+    largest : int
+        An upper bound of the magnitudes in `data`.
     """
 
     data: relax.Expr
@@ -53,11 +55,18 @@ class Integers:
     scale: relax.Expr | None = None
     axis: int = 0
     is_constant: bool = False
+    largest: int = 2**31
 
     @property
     def is_per_tensor(self) -> bool:
         """Whether zero point and scale are scalars."""
         return all(part is None or part.ty.ndim == 0 for part in (self.zero, self.scale))
+
+    @property
+    def limit(self) -> int:
+        """An upper bound of the magnitudes of ``data - zero``, for 8-bit integers."""
+        is_signed = str(self.data.ty.dtype) == "int8"
+        return 128 if is_signed and not _has_zero(self.zero) else 255
 
     def has_parameters(self, scale: relax.Expr, zero: relax.Expr, dtype: str) -> bool:
         """Whether a quantization with these constants has the same integers."""
@@ -83,11 +92,14 @@ class Sums:
         Sums of products, in int32.
     scale : relax.Expr
         Has a shape that broadcasts to that of `total`.
+    limit : int
+        An upper bound of the magnitudes in `total`.
     low, high : float
     """
 
     total: relax.Expr
     scale: relax.Expr
+    limit: int
     low: float = -np.inf
     high: float = np.inf
 
@@ -142,7 +154,7 @@ def without_zero(bb: relax.BlockBuilder, value: Integers) -> relax.Expr:
         Its data has one of :data:`NARROW_DTYPES`.
     """
     data, zero = value.data, value.zero
-    has_zero = zero is not None and (constant(zero) is None or bool(np.any(constant(zero))))
+    has_zero = _has_zero(zero)
     if not has_zero and str(data.ty.dtype) == "int8":
         return data
     if has_zero:
@@ -154,6 +166,11 @@ def without_zero(bb: relax.BlockBuilder, value: Integers) -> relax.Expr:
     if not has_zero:
         return wide
     return bb.emit(relax.op.subtract(wide, bb.normalize(relax.op.astype(zero, "int16"))))
+
+
+def _has_zero(zero: relax.Expr | None) -> bool:
+    """Whether a zero point may be other than 0."""
+    return zero is not None and (constant(zero) is None or bool(np.any(constant(zero))))
 
 
 def as_dtype(bb: relax.BlockBuilder, value: relax.Expr, dtype: str) -> relax.Expr:

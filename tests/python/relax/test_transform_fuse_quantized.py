@@ -318,3 +318,25 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 if __name__ == "__main__":
     tvm.testing.main()
+
+
+@pytest.mark.parametrize("number", (2**31 - 1 - 8 * 255 * 128, 2**31 - 8 * 255 * 128, -(2**31)))
+def test_a_bias_that_overflows_is_added_in_float(number: int) -> None:
+    """The quantizers of PyTorch and ONNX Runtime clip large biases to the limits of int32."""
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        data = bb.emit(relax.op.dequantize(x, scalar(0.5), scalar(0, "uint8"), 0))
+        weight = relax.const(np.full((8, 1), -128 if number < 0 else 127, "int8"))
+        weight = bb.emit(relax.op.dequantize(weight, scalar(0.5), scalar(0, "int8"), 0))
+        bias = bb.emit(
+            relax.op.dequantize(vector(number, dtype="int32"), scalar(0.25), scalar(0, "int32"), 0)
+        )
+        bias = bb.emit(relax.op.reshape(bias, [1, 1]))
+        return relax.op.add(bb.emit(relax.op.matmul(data, weight)), bias)
+
+    mod = quantized(emit, (1, 8))
+    fits = abs(number) + 8 * 255 * 128 < 2**31
+    assert count(FuseQuantized()(mod), "relax.dequantize") == (0 if fits else 1)
+    expected = (8 * 255.0 * (-128 if number < 0 else 127) + number) / 4
+    got = run(mod, np.full((1, 8), 255, "uint8"), pipeline=pipeline())
+    np.testing.assert_allclose(got, [[expected]], rtol=1e-6)

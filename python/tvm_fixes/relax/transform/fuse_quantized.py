@@ -242,7 +242,7 @@ class _Fusing(PyExprMutator):
         ranks = {parameter.ty.ndim for parameter in (scale, zero)}
         if is_integer and dtypes == ("float32", "float32") and ranks <= {0, 1}:
             axis = int(call.attrs.axis) % max(call.ty.ndim, 1)
-            self._meaning = self._narrowed(Integers(data, zero, scale, axis))
+            self._meaning = self._narrowed(Integers(data, zero, scale, axis, largest=_largest(data)))
 
     def _narrowed(self, value: Integers) -> Integers:
         """A constant without its zero point, if that fits in int8: the weights that are packed."""
@@ -305,7 +305,8 @@ class _Fusing(PyExprMutator):
         scale = multiplied(
             self.builder_, lhs.scale, along(self.builder_, rhs.scale, channels, call.ty.ndim)
         )
-        return self._scaled(Sums(self.builder_.emit(product), scale))
+        limit = depth_of(call) * lhs.limit * rhs.limit
+        return self._scaled(Sums(self.builder_.emit(product), scale, limit))
 
     def _scaled_afterwards(self, call: relax.Call, weight: Integers) -> relax.Expr:
         """Multiply floats by integers: ``x @ (w * sw)`` is ``(x @ w) * sw``."""
@@ -348,8 +349,11 @@ class _Fusing(PyExprMutator):
         ):
             if sums is None or bias is None or not _is_bias(call, sums, bias):
                 continue
+            limit = sums.limit + bias.largest
+            if limit > np.iinfo("int32").max:
+                continue
             total = self.builder_.emit(relax.op.add(sums.total, bias.data))
-            return self._scaled(replace(sums, total=total))
+            return self._scaled(replace(sums, total=total, limit=limit))
         return None
 
     def _relu(self, call: relax.Call) -> None:
@@ -396,7 +400,9 @@ class _Fusing(PyExprMutator):
             return
         if all(part.has_parameters(first.scale, first.zero, dtype) for part in parts):
             data = relax.op.concat([part.data for part in parts], call.attrs.axis)
-            self._meaning = replace(first, data=self.builder_.emit(data), is_constant=False)
+            largest = max(part.largest for part in parts)
+            data = self.builder_.emit(data)
+            self._meaning = replace(first, data=data, largest=largest, is_constant=False)
 
     def _quantize(self, call: relax.Call) -> relax.Expr | None:
         value, *parameters = call.args
@@ -430,6 +436,15 @@ def _is_bias(call: relax.Call, sums: Sums, bias: Integers) -> bool:
     of_sums = np.broadcast_to(scales[0], np.broadcast_shapes(scales[0].shape, tuple(shape)))
     # The scale of a bias is the product of the others, rounded in some way.
     return bool(np.all(np.abs(of_sums - scales[1].reshape(shape)) <= 4 * np.spacing(of_sums)))
+
+
+def _largest(data: relax.Expr) -> int:
+    """An upper bound of the magnitudes of integers."""
+    array = constant(data) if str(data.ty.dtype) == "int32" else None
+    if array is not None and array.size:
+        return max(int(array.max()), -int(array.min()))
+    limits = np.iinfo(str(data.ty.dtype))
+    return max(int(limits.max), -int(limits.min))
 
 
 def _moved_axis(call: relax.Call, integers: Integers) -> int | None:
