@@ -110,11 +110,6 @@ def constant(expr: relax.Expr | None) -> np.ndarray | None:
     return None if tensor is None else array_of(tensor)
 
 
-def scalar_zero(dtype: str) -> relax.Expr:
-    """The zero point 0."""
-    return relax.const(np.zeros((), dtype))
-
-
 def as_scalar(bb: relax.BlockBuilder, parameter: relax.Expr) -> relax.Expr:
     """A scale or zero point with a single element as a scalar; others as they are."""
     shape = parameter.ty.shape

@@ -53,7 +53,8 @@ def keeps_weight(call: relax.Call, weight: Integers) -> bool:
         and dtypes == {"float32"}
         and weight.is_constant
         and weight.scale is not None
-        and str(weight.data.ty.dtype) in NARROW_DTYPES
+        # Others become 16-bit integers, at run time if they have been moved.
+        and str(weight.data.ty.dtype) == "int8"
         and weight.data.ty.ndim == 2
         and (weight.is_per_tensor or _scales_channels(call, weight))
     )

@@ -264,6 +264,26 @@ def test_weight_only(zero: int, is_transposed: bool) -> None:
     np.testing.assert_allclose(run(mod, x, pipeline=pipeline()), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("moves_first", [False, True])
+def test_weight_that_is_scaled_after_the_product(moves_first: bool) -> None:
+    """The form of torchao's weight-only linear layers."""
+    weight = random(40, 64)
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        steps = [lambda y: relax.op.astype(y, "float32"), relax.op.permute_dims]
+        matrix = relax.const(weight)
+        for step in steps[::-1] if moves_first else steps:
+            matrix = bb.emit(step(matrix))
+        return relax.op.multiply(bb.emit(relax.op.matmul(x, matrix)), scalar(0.5))
+
+    mod = quantized(emit, (3, 64), dtype="float32")
+    [product] = calls(FuseQuantized()(mod), "relax.matmul")
+    assert [str(operand.ty.dtype) for operand in product.args] == ["float32", "int8"]
+    x = np.random.default_rng(0).standard_normal((3, 64)).astype("float32")
+    expected = x.astype("float64") @ weight.T * 0.5
+    np.testing.assert_allclose(run(mod, x, pipeline=pipeline()), expected, rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("dtype", "scales", "axis", "reason"),
     [

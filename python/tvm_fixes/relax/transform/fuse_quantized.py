@@ -54,7 +54,6 @@ from ..quantized import (
     is_static,
     multiplied,
     requantized,
-    scalar_zero,
     without_zero,
 )
 from ..quantized_products import (
@@ -242,7 +241,9 @@ class _Fusing(PyExprMutator):
         ranks = {parameter.ty.ndim for parameter in (scale, zero)}
         if is_integer and dtypes == ("float32", "float32") and ranks <= {0, 1}:
             axis = int(call.attrs.axis) % max(call.ty.ndim, 1)
-            self._meaning = self._narrowed(Integers(data, zero, scale, axis, largest=_largest(data)))
+            self._meaning = self._narrowed(
+                Integers(data, zero, scale, axis, largest=_largest(data))
+            )
 
     def _narrowed(self, value: Integers) -> Integers:
         """A constant without its zero point, if that fits in int8: the weights that are packed."""
@@ -251,13 +252,30 @@ class _Fusing(PyExprMutator):
         if str(value.data.ty.dtype) in NARROW_DTYPES:
             data = without_zero(self.builder_, value)
             if str(data.ty.dtype) == "int8" and constant(data) is not None:
-                return replace(value, data=data, zero=scalar_zero("int8"), is_constant=True)
+                return replace(
+                    value, data=data, zero=relax.const(np.zeros((), "int8")), is_constant=True
+                )
         return replace(value, is_constant=True)
 
     def _astype(self, call: relax.Call) -> None:
         [data] = call.args
-        if str(data.ty.dtype) in NARROW_DTYPES and str(call.ty.dtype) == "int32":
+        if str(data.ty.dtype) not in NARROW_DTYPES:
+            return
+        if str(call.ty.dtype) == "int32":
             self._meaning = Integers(data)
+        elif str(call.ty.dtype) == "float32" and self._is_moved_constant(data):
+            # A weight that the model scales after the product.
+            zero = relax.const(np.zeros((), str(data.ty.dtype)))
+            scale = relax.const(1.0, "float32")
+            self._meaning = Integers(data, zero, scale, is_constant=True)
+
+    def _is_moved_constant(self, expr: relax.Expr | None) -> bool:
+        """Whether a tensor is a constant whose elements may have been moved."""
+        while isinstance(expr, relax.Var):
+            expr = self.lookup_binding(expr)
+            if isinstance(expr, relax.Call) and str(getattr(expr.op, "name", "")) in _MOVES:
+                expr = expr.args[0]
+        return constant(expr) is not None
 
     def _subtract(self, call: relax.Call) -> None:
         """Recognize a zero point of 8 bits that is subtracted in int32."""
@@ -313,6 +331,8 @@ class _Fusing(PyExprMutator):
         integers = without_zero(self.builder_, weight)
         product = relax.op.matmul(call.args[0], integers, out_dtype="float32")
         assert weight.scale is not None
+        if weight.is_per_tensor and constant(weight.scale) == 1:
+            return product
         scale = along(self.builder_, weight.scale, call.ty.ndim - 1, call.ty.ndim)
         return relax.op.multiply(self.builder_.emit(product), scale)
 
