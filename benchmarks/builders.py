@@ -20,10 +20,23 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-from .protocol import EXPECTED, INPUTS, ONNX, Job, library
+from .protocol import (
+    EXPECTED,
+    INPUTS,
+    INT8_EXPECTED,
+    INT8_ONNX,
+    INT8_RUNTIMES,
+    MAX_ERROR,
+    ONNX,
+    Job,
+    library,
+)
+
+MAX_STEPS = 1.01
+"""The maximum accepted error of a quantized output, in steps of its scale."""
 
 
 def build_data(job: Job) -> dict[str, Any]:
@@ -61,8 +74,36 @@ def build_onnx(job: Job) -> dict[str, Any]:
     return facts
 
 
-def build_stock(job: Job) -> dict[str, Any]:
-    """Import and build the case with stock TVM.
+def build_int8(job: Job) -> dict[str, Any]:
+    """Export the case to ONNX, quantize it, and write the output of exact kernels.
+
+    Returns
+    -------
+    facts : dict
+        ``build``: the CPU time; ``tolerance``: the accepted error, relative to the largest output.
+    """
+    import numpy as np
+    import onnx
+
+    from examples import quantize
+    from examples.export import to_onnx
+
+    from .cases import CASES
+
+    inputs = job.inputs()
+    with _cpu_time() as facts:
+        model = to_onnx(_exported(job))
+        is_static = CASES[job.case].quantization == "static"
+        model = quantize.static(model, *inputs) if is_static else quantize.dynamic(model)
+        onnx.save(model, job.folder / INT8_ONNX)
+    expected = _exact_output(job)
+    np.save(job.folder / INT8_EXPECTED, expected)
+    steps = MAX_STEPS * quantize.output_step(model) / np.abs(expected).max()
+    return facts | {"tolerance": max(float(steps), MAX_ERROR)}
+
+
+def build_stock(job: Job, runtime: str = "stock") -> dict[str, Any]:
+    """Import and build the case, or its quantized model, with stock TVM.
 
     Raises
     ------
@@ -72,30 +113,25 @@ def build_stock(job: Job) -> dict[str, Any]:
     import sys
 
     from tvm import relax
+    from tvm.relax.frontend.onnx import from_onnx
     from tvm.relax.frontend.torch import from_exported_program
 
-    def build(program: Any, target: Any) -> Any:
-        mod = from_exported_program(program, unwrap_unit_return_tuple=True)
-        return relax.build(mod, target)
-
-    facts = _build_library(job, build, job.folder / library("stock"))
+    facts = _build_library(job, runtime, from_exported_program, from_onnx, relax.build)
     if "tvm_fixes" in sys.modules:
         raise RuntimeError("tvm-fixes is loaded in the process that builds with stock TVM")
     return facts
 
 
-def build_ours(job: Job) -> dict[str, Any]:
-    """Import and build the case with tvm-fixes."""
+def build_ours(job: Job, runtime: str = "ours") -> dict[str, Any]:
+    """Import and build the case, or its quantized model, with tvm-fixes."""
     from tvm import relax
 
     import tvm_fixes
+    from tvm_fixes.frontend.onnx import from_onnx
     from tvm_fixes.frontend.torch import from_exported_program
 
-    def build(program: Any, target: Any) -> Any:
-        mod = from_exported_program(program, unwrap_unit_return_tuple=True)
-        return relax.build(mod, target, relax_pipeline=tvm_fixes.pipeline())
-
-    return _build_library(job, build, job.folder / library("ours"))
+    build = partial(relax.build, relax_pipeline=tvm_fixes.pipeline())
+    return _build_library(job, runtime, from_exported_program, from_onnx, build)
 
 
 BUILDERS: dict[str, Callable[[Job], dict[str, Any]]] = {
@@ -103,6 +139,9 @@ BUILDERS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "onnx": build_onnx,
     "stock-library": build_stock,
     "ours-library": build_ours,
+    "onnx-int8": build_int8,
+    "stock-int8-library": partial(build_stock, runtime="stock-int8"),
+    "ours-int8-library": partial(build_ours, runtime="ours-int8"),
 }
 """The builders, by the role of their worker process."""
 
@@ -118,12 +157,37 @@ def _exported(job: Job) -> Any:
         return torch.export.export(module, inputs)
 
 
-def _build_library(job: Job, build: Callable[[Any, Any], Any], path: Path) -> dict[str, Any]:
+def _exact_output(job: Job) -> Any:
+    """Run the quantized model in ONNX Runtime with kernels that do not saturate."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    session = onnxruntime.InferenceSession(
+        str(job.folder / INT8_ONNX), options, providers=["CPUExecutionProvider"]
+    )
+    names = [spec.name for spec in session.get_inputs()]
+    return session.run(None, dict(zip(names, job.inputs(), strict=True)))[0]
+
+
+def _build_library(
+    job: Job,
+    runtime: str,
+    from_program: Callable[..., Any],
+    from_onnx: Callable[[Any], Any],
+    build: Callable[[Any, Any], Any],
+) -> dict[str, Any]:
+    import onnx
     import tvm
 
-    program, target = _exported(job), tvm.target.Target(dict(job.target))
+    if runtime in INT8_RUNTIMES:
+        to_relax = partial(from_onnx, onnx.load(job.folder / INT8_ONNX))
+    else:
+        to_relax = partial(from_program, _exported(job), unwrap_unit_return_tuple=True)
+    target, path = tvm.target.Target(dict(job.target)), job.folder / library(runtime)
     with _cpu_time() as facts:
-        build(program, target).export_library(str(path))
+        build(to_relax(), target).export_library(str(path))
     return facts | {"size": path.stat().st_size}
 
 

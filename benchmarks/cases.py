@@ -15,7 +15,7 @@
 Each process that needs a case builds it from the same seed. Each module returns one tensor.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -33,6 +33,7 @@ GROUPS = {
     "models": "whole models",
     "gemm": "large matrix products: fraction of the FMA peak",
     "memory": "operators on large data: fraction of the memory bandwidth",
+    "int8": "layers and models quantized to 8 bits",
 }
 
 
@@ -48,11 +49,14 @@ class Case:
         One of :data:`GROUPS`.
     factory : callable
         Makes the module and its inputs with PyTorch's global random number generator.
+    quantization : str
+        How the group ``int8`` quantizes it: ``static`` or ``dynamic``.
     """
 
     name: str
     group: str
     factory: Callable[[], Made]
+    quantization: str = ""
 
     def make(self) -> Made:
         """Return the module, in eval mode and without gradients, and its inputs."""
@@ -61,29 +65,38 @@ class Case:
         return module.eval().requires_grad_(False), inputs
 
 
-def _layers() -> dict[str, Callable[[], Made]]:
-    found: dict[str, Callable[[], Made]] = {}
-    for rows, depth, columns in (
-        *((rows, 128, 512) for rows in (1, 32, 197)),
-        *((rows, 768, 3072) for rows in (1, 64, 197)),
-        *((rows, 3072, 768) for rows in (1, 64, 197)),
-    ):
-        found[f"linear {depth}->{columns}, batch {rows}"] = partial(
-            layers.linear, rows, depth, columns
+Factories = dict[str, Callable[[], Made]]
+
+
+def _linears(shapes: Sequence[tuple[int, int]], batches: Sequence[int]) -> Factories:
+    return {
+        f"linear {depth}->{columns}, batch {rows}": partial(layers.linear, rows, depth, columns)
+        for depth, columns in shapes
+        for rows in batches
+    }
+
+
+def _convs(*sizes: tuple[int, int, int, int, int]) -> Factories:
+    """Return padded convolutions, each from the channels, the kernel, the stride and the extent."""
+    return {
+        f"conv {cin}->{cout}, {kernel}x{kernel} s{stride}, {extent}x{extent}": partial(
+            layers.conv, cin, cout, kernel, stride, kernel // 2, extent
         )
+        for cin, cout, kernel, stride, extent in sizes
+    }
+
+
+def _layers() -> Factories:
+    shapes = ((128, 512), (768, 3072), (3072, 768))
+    found = _linears(shapes[:1], (1, 32, 197)) | _linears(shapes[1:], (1, 64, 197))
     for lhs, rhs in (((12, 197, 64), (12, 64, 197)), ((12, 197, 197), (12, 197, 64))):
         found[f"matmul {layers.by(lhs)} {layers.by(rhs)}"] = partial(layers.matmul, lhs, rhs)
     found["layernorm 197x768"] = partial(layers.layer_norm, 197, 768)
     found["softmax 12x197x197"] = partial(layers.softmax, 12, 197, 197)
     found["gelu 197x3072"] = partial(layers.gelu, 197, 3072)
-    for cin, cout, kernel, stride, padding, extent in (
-        (3, 64, 7, 2, 3, 224),
-        (64, 64, 3, 1, 1, 56),
-        (256, 64, 1, 1, 0, 56),
-        (512, 512, 3, 1, 1, 7),
-    ):
-        name = f"conv {cin}->{cout}, {kernel}x{kernel} s{stride}, {extent}x{extent}"
-        found[name] = partial(layers.conv, cin, cout, kernel, stride, padding, extent)
+    found |= _convs(
+        (3, 64, 7, 2, 224), (64, 64, 3, 1, 56), (256, 64, 1, 1, 56), (512, 512, 3, 1, 7)
+    )
     found["depthwise 512, 7x7, 14x14"] = partial(layers.conv, 512, 512, 7, 1, 3, 14, groups=512)
     for cin, cout, kernel, padding, extent in (
         (512, 256, 4, 1, 8),
@@ -99,7 +112,7 @@ def _layers() -> dict[str, Callable[[], Made]]:
     return found
 
 
-_BY_GROUP: dict[str, dict[str, Callable[[], Made]]] = {
+_BY_GROUP: dict[str, Factories] = {
     "layers": _layers(),
     "models": {
         "ResNet-50": models.resnet50,
@@ -127,9 +140,33 @@ _BY_GROUP: dict[str, dict[str, Callable[[], Made]]] = {
     },
 }
 
+
+def _int8() -> Iterator[Case]:
+    """Yield the cases to quantize; the linear layers and BERT also dynamically."""
+    linears = _linears(((768, 3072), (3072, 768)), (1, 32, 128))
+    found: Factories = linears | _convs(
+        (256, 64, 1, 1, 56), (64, 64, 3, 1, 56), (256, 256, 3, 1, 14), (3, 64, 7, 2, 224)
+    )
+    for stride in (1, 2):
+        found[f"depthwise 256, 3x3 s{stride}, 56x56"] = partial(
+            layers.conv, 256, 256, 3, stride, 1, 56, groups=256
+        )
+    found["residual block 64, 56x56"] = partial(layers.residual_block, 64, 56)
+    pools = {"max": nn.MaxPool2d(3, 2, 1), "average": nn.AvgPool2d(3, 2, 1)}
+    for kind, pool in pools.items():
+        name = f"conv 64->64, 1x1, and {kind} pooling, 56x56"
+        found[name] = partial(layers.pooled, pool, 64, 56)
+    bert, others = "BERT-base, 128 tokens", ("ResNet-50", "ViT-B/16", "U-Net")
+    found |= {name: _BY_GROUP["models"][name] for name in (bert, *others)}
+    for name, factory in found.items():
+        yield Case(f"{name}, int8", "int8", factory, "static")
+        if name in linears or name == bert:
+            yield Case(f"{name}, dynamic int8", "int8", factory, "dynamic")
+
+
 CASES = {
     name: Case(name, group, factory)
     for group, factories in _BY_GROUP.items()
     for name, factory in factories.items()
-}
+} | {case.name: case for case in _int8()}
 """All cases by name."""

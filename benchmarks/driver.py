@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Measures cases: builds the files that each runtime needs, and runs the runtimes in turn."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from .process import Capped, Failure, Worker, Workers
-from .protocol import Job
+from .protocol import INT8_RUNTIMES, MAX_ERROR, Job
 
 RUNTIME_NAMES = {
     "eager": "PyTorch",
@@ -27,14 +28,27 @@ RUNTIME_NAMES = {
     "ort": "ONNX Runtime",
     "stock": "TVM",
     "ours": "tvm-fixes",
+    "ort-int8": "ONNX Runtime int8",
+    "stock-int8": "TVM int8",
+    "ours-int8": "tvm-fixes int8",
 }
 """The runtimes, and their names in tables."""
 
 PEAKS = {"fma": "FMA peak", "triad": "memory bandwidth"}
 """The machine's peaks, measured in the same turns."""
 
-NEEDS = {"ort": "onnx", "stock": "stock-library", "ours": "ours-library"}
-"""The builder that a runtime needs in addition to ``data``, which all runtimes need."""
+NEEDS: dict[str, tuple[str, ...]] = {
+    "ort": ("onnx",),
+    "stock": ("stock-library",),
+    "ours": ("ours-library",),
+    "ort-int8": ("onnx-int8",),
+    "stock-int8": ("onnx-int8", "stock-int8-library"),
+    "ours-int8": ("onnx-int8", "ours-int8-library"),
+}
+"""The builders that a runtime needs, in order, after ``data``, which all runtimes need."""
+
+SATURATES = "ort-int8"
+"""The runtime whose error may exceed the limit: its kernels saturate on a CPU without VNNI."""
 
 MAX_MEMORY = 2 << 30
 """The maximum memory in bytes that a worker may keep between cases."""
@@ -42,8 +56,14 @@ MAX_MEMORY = 2 << 30
 REST = {"do": "rest"}
 """The request to reply once all threads sleep, so that they do not slow down the next worker."""
 
-MAX_ERROR = 1e-3
-"""The maximum accepted difference from PyTorch, relative to its largest magnitude."""
+
+def measured(group: str, runtimes: Sequence[str]) -> list[str]:
+    """Return those of `runtimes` that a group measures.
+
+    The group ``int8`` has PyTorch and tvm-fixes in float32 as well.
+    """
+    left_out = ("ort", "stock") if group == "int8" else INT8_RUNTIMES
+    return [runtime for runtime in runtimes if runtime not in left_out]
 
 
 @dataclass(frozen=True)
@@ -78,12 +98,12 @@ class Entry:
     status : str
         ``ok``, ``capped``, ``failed`` or ``wrong``.
     reason : str
-        Why the status is not ``ok``.
+        Why the status is not ``ok``, or that the result is inaccurate.
     turns : list of (float, float)
         CPU time and wall time of one run in seconds, turn by turn.
     facts : dict
-        ``error``, ``runs`` per turn, CPU time of the build (``build``, in s), and ``size`` of the
-        library in bytes.
+        ``error``, ``tolerance``, ``runs`` per turn, CPU time of the build (``build``, in s), and
+        ``size`` of the library in bytes.
     """
 
     status: str = "ok"
@@ -153,7 +173,8 @@ class Bench:
 
     def _build_all(self, job: Job, cores: Sequence[int]) -> dict[str, Entry]:
         built: dict[str, Entry] = {}
-        for builder in ("data", *(NEEDS[runtime] for runtime in self.runtimes if runtime in NEEDS)):
+        needed = (builder for runtime in self.runtimes for builder in NEEDS.get(runtime, ()))
+        for builder in dict.fromkeys(("data", *needed)):
             self.say(f"{job.case}: build {builder}")
             entry = built[builder] = Entry()
             try:
@@ -191,17 +212,17 @@ class Bench:
     def _entry_of(self, runtime: str, built: Mapping[str, Entry]) -> Entry:
         """Return a new entry with the results of the builds."""
         entry = Entry()
-        for builder in ("data", NEEDS.get(runtime, "data")):
+        for builder in ("data", *NEEDS.get(runtime, ())):
             if built[builder].status != "ok":
                 entry.status = built[builder].status
                 entry.reason = f"{builder}: {built[builder].reason}"
                 return entry
-        if runtime in NEEDS:
-            entry.facts.update(built[NEEDS[runtime]].facts)
+            if builder != "data":
+                entry.facts.update(built[builder].facts)
         return entry
 
     def _open(self, worker: Worker, job: Job, entry: Entry) -> bool:
-        """Open the case and compare its output with PyTorch's; return whether it can run."""
+        """Open the case and compare its output; return whether it can run."""
         check = {"do": "check", "seconds": self.settings.turn_seconds}
         try:
             entry.facts.update(worker.ask(job.request(), self.settings.build_cap))
@@ -210,12 +231,13 @@ class Bench:
         except Failure as failure:
             entry.fail(failure)
             return False
-        error = entry.facts["error"]
-        if not error <= MAX_ERROR:  # NaN is wrong, too
-            entry.status = "wrong"
-            entry.reason = f"error {error:.3g} of the largest value, more than {MAX_ERROR:g}"
-            del entry.facts["error"]  # JSON has no NaN
-            self._close(worker)
+        error, limit = entry.facts["error"], entry.facts.get("tolerance", MAX_ERROR)
+        if not error <= limit:  # NaN is wrong, too
+            entry.reason = f"error {error:.3g} of the largest value, more than {limit:.3g}"
+            if worker.role != SATURATES or not math.isfinite(error):
+                entry.status = "wrong"
+                del entry.facts["error"]  # JSON has no NaN
+                self._close(worker)
         return entry.status == "ok"
 
     def _take_turns(

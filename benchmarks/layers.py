@@ -96,6 +96,29 @@ def conv_transpose(
     return module, (torch.randn(1, cin, extent, extent),)
 
 
+def pooled(pool: nn.Module, channels: int, extent: int) -> Made:
+    """A 1x1 convolution and pooling, on one square image."""
+    module = nn.Sequential(nn.Conv2d(channels, channels, 1), pool)
+    return module, (torch.randn(1, channels, extent, extent),)
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions, each with a ReLU, and a residual."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x + self.second(torch.relu(self.first(x))))
+
+
+def residual_block(channels: int, extent: int) -> Made:
+    """A residual block, on one square image."""
+    return ResidualBlock(channels), (torch.randn(1, channels, extent, extent),)
+
+
 class ConvNextBlock(nn.Module):
     """Depthwise convolution, norm over the channels, two linear layers, scale and residual."""
 

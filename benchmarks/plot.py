@@ -19,12 +19,16 @@ from . import report
 from .driver import RUNTIME_NAMES
 
 _COLORS = {
+    "eager": "#2ca02c",
     "compiled": "#9467bd",
     "ort": "#1f77b4",
     "stock": "#7f7f7f",
     "ours": "#d62728",
+    "ort-int8": "#17becf",
+    "stock-int8": "#bcbd22",
+    "ours-int8": "#ff7f0e",
 }
-_MARKERS = {"compiled": "^", "ort": "s", "stock": "D", "ours": "o"}
+_MARKERS = dict(zip(_COLORS, "v^sDosDo", strict=True))
 
 
 def draw(rows: Sequence[report.Row], path: Path) -> None:
@@ -50,7 +54,7 @@ def draw(rows: Sequence[report.Row], path: Path) -> None:
     axes[-1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes[-1].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes[-1].xaxis.set_minor_formatter(NullFormatter())
-    axes[-1].set_xlabel("time relative to PyTorch (less is faster)")
+    axes[-1].set_xlabel("time relative to PyTorch; int8: to ONNX Runtime (less is faster)")
     handles, names = axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper center", ncols=len(handles))
     FigureCanvasAgg(figure).print_png(path)

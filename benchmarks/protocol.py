@@ -17,12 +17,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 INPUTS, EXPECTED, ONNX = "inputs.npz", "expected.npy", "model.onnx"
 """Files in the folder of a case."""
 
+INT8_ONNX, INT8_EXPECTED = "model-int8.onnx", "expected-int8.npy"
+"""The quantized model of a case, and its output."""
+
+INT8_RUNTIMES = ("ort-int8", "stock-int8", "ours-int8")
+"""The runtimes of the quantized model."""
+
+MAX_ERROR = 1e-3
+"""The maximum accepted error, relative to the largest magnitude of the output."""
+
 
 def library(runtime: str) -> str:
-    """Return the file name of the library that a runtime (``stock`` or ``ours``) loads."""
+    """Return the file name of the library that a runtime loads."""
     return f"{runtime}.so"
 
 
@@ -46,6 +57,11 @@ class Job:
     folder: Path
     threads: int = 1
     target: Mapping[str, Any] = field(default_factory=dict)
+
+    def inputs(self) -> list[np.ndarray]:
+        """Read the inputs of the case."""
+        with np.load(self.folder / INPUTS) as arrays:
+            return [arrays[name] for name in arrays.files]
 
     def request(self) -> dict[str, Any]:
         """Return the request to open the case."""

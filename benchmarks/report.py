@@ -22,9 +22,18 @@ from .driver import PEAKS, RUNTIME_NAMES
 
 Row = Mapping[str, Any]
 
-REFERENCE = "eager"
 CPU, WALL = 0, 1
 """The indices of CPU time and wall time in the measurement of a turn."""
+
+
+def reference(row: Row) -> str:
+    """Return the runtime to which times are relative: PyTorch, or ONNX Runtime for int8."""
+    return "ort-int8" if row["group"] == "int8" else "eager"
+
+
+def ours(row: Row) -> str:
+    """Return the runtime that a row is about."""
+    return "ours-int8" if row["group"] == "int8" else "ours"
 
 
 def metric(row: Row) -> int:
@@ -40,12 +49,12 @@ def time_of(row: Row, runtime: str, which: int | None = None) -> float | None:
     return median(turn[metric(row) if which is None else which] for turn in entry["turns"])
 
 
-def ratio(row: Row, runtime: str, to: str = REFERENCE) -> float | None:
+def ratio(row: Row, runtime: str, to: str | None = None) -> float | None:
     """Return the median, over all turns, of the ratio of two runtimes' times.
 
-    The result is None if either was not measured.
+    The second is the :func:`reference` by default.  The result is None if either was not measured.
     """
-    entries = [row["runtimes"].get(name) for name in (runtime, to)]
+    entries = [row["runtimes"].get(name) for name in (runtime, to or reference(row))]
     if any(entry is None or entry["status"] != "ok" for entry in entries):
         return None
     which = metric(row)
@@ -63,8 +72,10 @@ def peak_fraction(row: Row, runtime: str) -> float | None:
     """Return the fraction of the machine's peak that a runtime reaches, or None.
 
     The peak is the FMA peak for cases with matrix products or convolutions, and the memory
-    bandwidth for the group ``memory``; other cases have none.
+    bandwidth for the group ``memory``; other cases, and those in ``int8``, have none.
     """
+    if row["group"] == "int8":
+        return None
     if row["facts"].get("flops"):
         amount, name = row["facts"]["flops"], "fma"
     elif row["group"] == "memory" and "bytes" in row["facts"]:
@@ -120,8 +131,8 @@ def ratio_to_faster(row: Row, runtime: str) -> float | None:
 
     The result is None if neither was measured.
     """
-    ratios = [found for to in ("eager", "ort") if (found := ratio(row, runtime, to)) is not None]
-    return max(ratios, default=None)
+    ratios = [ratio(row, runtime, to) for to in ("eager", "ort", "ort-int8")]
+    return max((found for found in ratios if found is not None), default=None)
 
 
 def parts(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:

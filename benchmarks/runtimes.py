@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from . import peaks
-from .protocol import EXPECTED, INPUTS, ONNX, Job, library
+from .protocol import EXPECTED, INT8_EXPECTED, INT8_ONNX, ONNX, Job, library
 
 
 class Runtime(Protocol):
@@ -52,17 +52,20 @@ class Runtime(Protocol):
 
 
 class _FileRuntime:
-    """A runtime that reads the files of the case, and keeps nothing between cases."""
+    """A runtime that reads the files of the case, and keeps nothing between cases.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    expected : str
+        The file of the expected output.
+    """
+
+    def __init__(self, expected: str = EXPECTED) -> None:
         self.facts: dict[str, Any] = {}
+        self._expected = expected
 
     def expected(self, job: Job) -> np.ndarray:
-        return np.load(job.folder / EXPECTED)
-
-    def inputs(self, job: Job) -> list[np.ndarray]:
-        with np.load(job.folder / INPUTS) as arrays:
-            return [arrays[name] for name in arrays.files]
+        return np.load(job.folder / self._expected)
 
     def close(self) -> None:
         gc.collect()
@@ -106,7 +109,17 @@ class Compiled(Eager):
 
 
 class OnnxRuntime(_FileRuntime):
-    """ONNX Runtime."""
+    """ONNX Runtime.
+
+    Parameters
+    ----------
+    model, expected : str
+        The files of the model and of the expected output.
+    """
+
+    def __init__(self, model: str = ONNX, expected: str = EXPECTED):
+        super().__init__(expected)
+        self._model = model
 
     def open(self, job: Job) -> Callable[[], Any]:
         import onnxruntime
@@ -121,10 +134,10 @@ class OnnxRuntime(_FileRuntime):
             options.add_session_config_entry("session.intra_op_thread_affinities", affinities)
         options.log_severity_level = 3
         session = onnxruntime.InferenceSession(
-            str(job.folder / ONNX), options, providers=["CPUExecutionProvider"]
+            str(job.folder / self._model), options, providers=["CPUExecutionProvider"]
         )
         names = [spec.name for spec in session.get_inputs()]
-        feed = dict(zip(names, self.inputs(job), strict=True))
+        feed = dict(zip(names, job.inputs(), strict=True))
         return lambda: session.run(None, feed)[0]
 
     def to_numpy(self, output: Any) -> np.ndarray:
@@ -132,10 +145,18 @@ class OnnxRuntime(_FileRuntime):
 
 
 class Library(_FileRuntime):
-    """A TVM library in TVM's virtual machine."""
+    """A TVM library in TVM's virtual machine.
 
-    def __init__(self, runtime: str):
-        super().__init__()
+    Parameters
+    ----------
+    runtime : str
+        The runtime whose library it is.
+    expected : str
+        The file of the expected output.
+    """
+
+    def __init__(self, runtime: str, expected: str = EXPECTED):
+        super().__init__(expected)
         self._file = library(runtime)
 
     def open(self, job: Job) -> Callable[[], Any]:
@@ -144,7 +165,7 @@ class Library(_FileRuntime):
 
         loaded = tvm.runtime.load_module(str(job.folder / self._file))
         main = relax.VirtualMachine(loaded, tvm.cpu())["main"]
-        inputs = [tvm.runtime.tensor(array) for array in self.inputs(job)]
+        inputs = [tvm.runtime.tensor(array) for array in job.inputs()]
         return lambda: main(*inputs)
 
     def to_numpy(self, output: Any) -> np.ndarray:
@@ -185,6 +206,9 @@ RUNTIMES: dict[str, Callable[[], Runtime]] = {
     "ort": OnnxRuntime,
     "stock": lambda: Library("stock"),
     "ours": lambda: Library("ours"),
+    "ort-int8": lambda: OnnxRuntime(INT8_ONNX, INT8_EXPECTED),
+    "stock-int8": lambda: Library("stock-int8", INT8_EXPECTED),
+    "ours-int8": lambda: Library("ours-int8", INT8_EXPECTED),
     "fma": lambda: Peak(peaks.fused_multiply_add),
     "triad": lambda: Peak(peaks.triad),
 }

@@ -27,7 +27,7 @@ from tvm_fixes.errors import UsageError
 
 from . import plot, report, tables
 from .cases import CASES, GROUPS, Case
-from .driver import RUNTIME_NAMES, Bench, Settings
+from .driver import RUNTIME_NAMES, Bench, Settings, measured
 from .process import Workers
 from .results import Store, identity
 
@@ -134,7 +134,8 @@ def _measure(
                 console.print(f"{case.name}: {len(cores) - len(missing)} row(s) measured before")
             if not missing:
                 continue
-            for row in bench.rows(case.name, case.group, missing):
+            chosen = replace(bench, runtimes=measured(case.group, bench.runtimes))
+            for row in chosen.rows(case.name, case.group, missing):
                 store.add(row)
                 console.print(f"[{number}/{len(cases)}] {_line(row)}", markup=False)
                 console.file.flush()  # otherwise a pipe buffers the line
@@ -143,14 +144,16 @@ def _measure(
 
 def _line(row: report.Row) -> str:
     """Format a row for the progress output."""
+    reference = report.reference(row)
     ratios = (
         f"{text} {tables.number(report.ratio(row, name)) or tables.status(row, name)}"
         for name, text in RUNTIME_NAMES.items()
-        if name in row["runtimes"] and name != report.REFERENCE
+        if name in row["runtimes"] and name != reference
     )
-    seconds = report.time_of(row, report.REFERENCE)
+    seconds = report.time_of(row, reference)
     base = "no time" if seconds is None else f"{seconds * 1e3:.3g} ms"
-    return f"{row['case']}, {row['threads']} thread(s): PyTorch {base}; " + ", ".join(ratios)
+    start = f"{row['case']}, {row['threads']} thread(s): {RUNTIME_NAMES[reference]} {base}; "
+    return start + ", ".join(ratios)
 
 
 def _show(
@@ -187,7 +190,8 @@ def describe(run_identity: dict[str, Any]) -> str:
         f"{settings['turn_seconds'] * 1e3:g} ms, every other turn in reverse order. On one core, "
         "the process is pinned to it, and times are CPU times; on several cores, each thread is "
         "pinned to a core, and times are wall times. A ratio is a runtime's time divided by "
-        "PyTorch's in the same turn; the tables show the median over the turns. A runtime without "
-        f"a result within {settings['cap']:g} s is capped and excluded from the means. Every "
-        "output was compared with PyTorch's."
+        "PyTorch's in the same turn, or ONNX Runtime's in the group int8; the tables show the "
+        f"median over the turns. A runtime without a result within {settings['cap']:g} s is capped "
+        "and excluded from the means. Every output was compared with PyTorch's; that of a "
+        "quantized model, with the output of exact kernels of ONNX Runtime."
     )

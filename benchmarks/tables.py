@@ -20,9 +20,7 @@ from rich.table import Table
 
 from . import report
 from .driver import PEAKS, RUNTIME_NAMES
-from .report import REFERENCE, Row
-
-OURS = "ours"
+from .report import Row
 
 BEHIND = 1.3
 """The remarks list rows whose ratio to the faster of PyTorch and ONNX Runtime exceeds this."""
@@ -30,10 +28,11 @@ BEHIND = 1.3
 
 def header(rows: Sequence[Row]) -> list[str]:
     """Return the column headers of :func:`cells`."""
-    runtimes, name = report.runtimes_of(rows), RUNTIME_NAMES[OURS]
-    heads = ["case", f"{RUNTIME_NAMES[REFERENCE]}\nms"]
-    heads += [f"{RUNTIME_NAMES[runtime]}\nratio" for runtime in runtimes if runtime != REFERENCE]
-    heads += [f"{name}\nratio to faster"] if OURS in runtimes else []
+    runtimes = report.runtimes_of(rows)
+    reference, ours = report.reference(rows[0]), report.ours(rows[0])
+    heads = ["case", f"{RUNTIME_NAMES[reference]}\nms"]
+    heads += [f"{RUNTIME_NAMES[runtime]}\nratio" for runtime in runtimes if runtime != reference]
+    heads += [f"{RUNTIME_NAMES[ours]}\nratio to faster"] if ours in runtimes else []
     if _has_peaks(rows):
         heads += [f"{RUNTIME_NAMES[runtime]}\n% of peak" for runtime in runtimes]
     return heads
@@ -42,18 +41,19 @@ def header(rows: Sequence[Row]) -> list[str]:
 def cells(rows: Sequence[Row]) -> list[list[str]]:
     """Return the cells of each row, and of a last line with the geometric means."""
     runtimes = report.runtimes_of(rows)
-    others = [runtime for runtime in runtimes if runtime != REFERENCE]
+    reference, ours = report.reference(rows[0]), report.ours(rows[0])
+    others = [runtime for runtime in runtimes if runtime != reference]
     lines = []
     for row in rows:
-        milliseconds = number(report.time_of(row, REFERENCE), 1e3)
-        line = [row["case"], milliseconds or status(row, REFERENCE)]
+        milliseconds = number(report.time_of(row, reference), 1e3)
+        line = [row["case"], milliseconds or status(row, reference)]
         line += [number(report.ratio(row, runtime)) or status(row, runtime) for runtime in others]
-        line += [number(report.ratio_to_faster(row, OURS)) or "-"] if OURS in runtimes else []
+        line += [number(report.ratio_to_faster(row, ours)) or "-"] if ours in runtimes else []
         if _has_peaks(rows):
             line += [number(report.peak_fraction(row, runtime), 100) or "-" for runtime in runtimes]
         lines.append(line)
     last = ["geometric mean", "", *(_describe(report.mean(rows, runtime)) for runtime in others)]
-    last += [_describe(report.mean(rows, OURS, report.ratio_to_faster))] if OURS in runtimes else []
+    last += [_describe(report.mean(rows, ours, report.ratio_to_faster))] if ours in runtimes else []
     return [*lines, last + [""] * (len(header(rows)) - len(last))]
 
 
@@ -107,7 +107,7 @@ def peaks(rows: Sequence[Row]) -> list[str]:
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
-    """Return remarks about build times, slow rows, and rows without a time."""
+    """Return remarks about build times, slow rows, and rows without a time or inaccurate."""
     sentences = []
     if builds := report.build_ratios(rows):
         sentences.append(
@@ -116,16 +116,18 @@ def remarks(rows: Sequence[Row]) -> list[str]:
             f"({_count(len(builds), 'case')})"
         )
     for row in rows:
-        if (found := report.ratio_to_faster(row, OURS)) is not None and found > BEHIND:
+        ours = report.ours(row)
+        if (found := report.ratio_to_faster(row, ours)) is not None and found > BEHIND:
             sentences.append(
-                f"{_row_name(row)}: tvm-fixes takes {found:.3g} times as long as the faster of "
-                "PyTorch and ONNX Runtime"
+                f"{_row_name(row)}: {RUNTIME_NAMES[ours]} takes {found:.3g} times as long as the "
+                "faster of PyTorch and ONNX Runtime"
             )
     for row in rows:
         for runtime, entry in row["runtimes"].items():
-            if entry["status"] != "ok":
+            if entry["reason"]:
                 name = (RUNTIME_NAMES | PEAKS)[runtime]
-                sentences.append(f"{_row_name(row)}: {name} {entry['status']}: {entry['reason']}")
+                status = "inaccurate" if entry["status"] == "ok" else entry["status"]
+                sentences.append(f"{_row_name(row)}: {name} {status}: {entry['reason']}")
     return sentences
 
 

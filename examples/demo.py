@@ -37,15 +37,16 @@ from rich.table import Table
 from torch import nn
 
 import tvm_fixes
+from examples import quantize
 from examples.export import to_onnx
 from tvm_fixes.compiler import Step
 from tvm_fixes.debug import comparison
 from tvm_fixes.errors import CompileError
 from tvm_fixes.runtime.report import Report
 
-SOURCES = ("torch", "onnx", "relay")
-RELAY_MODELS = ("dcgan",)
-"""The models that exist as Relay programs, too."""
+SOURCES = ("torch", "onnx", "onnx-int8", "relay")
+RARE_SOURCES = {"onnx-int8": ("superres",), "relay": ("dcgan",)}
+"""The sources of only some models, with these models."""
 
 MODELS: dict[str, tuple[str, ...]] = {
     "dcgan": ("NCHW", "NHWC"),
@@ -193,7 +194,7 @@ class Watch:
 
 def sources_of(name: str) -> list[str]:
     """The formats in which a model exists."""
-    return [source for source in SOURCES if source != "relay" or name in RELAY_MODELS]
+    return [source for source in SOURCES if name in RARE_SOURCES.get(source, MODELS)]
 
 
 def compile_model(name: str, watch: Watch) -> Iterator[Row]:
@@ -204,6 +205,8 @@ def compile_model(name: str, watch: Watch) -> Iterator[Row]:
         warnings.simplefilter("ignore")  # PyTorch warns about its own internals
         program = torch.export.export(module, inputs)
     models = {"torch": program, "onnx": to_onnx(program)}
+    if "onnx-int8" in sources_of(name):
+        models["onnx-int8"] = quantize.static(to_onnx(program), *(x.numpy() for x in inputs))
     for source in sources_of(name):
         for layout in MODELS[name]:
             if source == "relay":

@@ -14,6 +14,8 @@
 
 import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import onnx
 import torch
@@ -40,14 +42,20 @@ def to_onnx(program: torch.export.ExportedProgram) -> onnx.ModelProto:
         The model with its weights, for ``tvm_fixes.compile`` or ``onnx.save``.
     """
     # The exporter warns if torchvision is missing, and about PyTorch's own internals.
-    logger = logging.getLogger("torch.onnx")
+    with only_errors("torch.onnx"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exported = torch.onnx.export(program, dynamo=True, opset_version=OPSET, verbose=False)
+    assert exported is not None  # it is None only if the exporter writes a file
+    return exported.model_proto
+
+
+@contextmanager
+def only_errors(name: str | None = None) -> Iterator[None]:
+    """Hide the warnings of a logger, by default the root logger, within the block."""
+    logger = logging.getLogger(name)
     level = logger.level
     try:
         logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            exported = torch.onnx.export(program, dynamo=True, opset_version=OPSET, verbose=False)
+        yield
     finally:
         logger.setLevel(level)
-    assert exported is not None  # it is None only if the exporter writes a file
-    return exported.model_proto

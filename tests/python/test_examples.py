@@ -17,13 +17,14 @@ import json
 from functools import cache
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
 import tvm.testing
 from torch import nn
 
-from examples import demo
+from examples import demo, quantize
 from examples.export import to_onnx
 from examples.relay_dcgan import to_relay
 from tvm_fixes import relay
@@ -47,6 +48,11 @@ def program(name):
 @cache
 def onnx_model(name):
     return to_onnx(program(name))
+
+
+@cache
+def int8_model(name):
+    return quantize.static(to_onnx(program(name)), *(x.numpy() for x in factory(name)[1]))
 
 
 def expected(name):
@@ -113,11 +119,37 @@ def test_channels_last_needs_no_transform_but_those_at_the_ends_and_its_own(name
         mod = from_exported_program(program(name))
     elif source == "onnx":
         mod = from_onnx(onnx_model(name))
+    elif source == "onnx-int8":
+        mod = from_onnx(int8_model(name))
     else:
         text, params = to_relay(factory(name)[0])
         mod = from_relay(relay.parse(text), params)
     converted = stages(layout="NHWC").layout(mod)
     assert len(activation_transforms(converted)) <= demo.MAX_TRANSFORMS[name]
+
+
+def test_the_quantized_model_has_integers_of_8_bits_and_a_scale_per_channel():
+    model = int8_model("superres")
+    constants = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    dequantized = {n.output[0]: n for n in model.graph.node if n.op_type == "DequantizeLinear"}
+    weights = [dequantized[n.input[1]].input for n in model.graph.node if n.op_type == "Conv"]
+    assert len(weights) == 8
+    for weight, scale, *_ in weights:
+        assert constants[weight].dtype == "int8"
+        assert constants[scale].shape == constants[weight].shape[:1]
+    assert 0 < quantize.output_step(model) < np.ptp(expected("superres")) / 200
+    assert quantize.output_step(onnx_model("superres")) == 0
+
+
+def test_a_quantized_model_is_computed_in_integers_as_in_onnx_runtime(monkeypatch):
+    monkeypatch.setitem(demo.MODELS, "superres", ("NCHW",))
+    monkeypatch.setattr(demo, "SOURCES", ("onnx-int8",))
+    with demo.Watch(1) as watch:
+        [row] = demo.compile_model("superres", watch)
+    assert (row.source, row.layout, row.problem) == ("onnx-int8", "NCHW", "")
+    assert row.report.reference.startswith("ONNX Runtime")
+    assert row.report.max_abs_error < quantize.output_step(int8_model("superres")) * 1.01
+    assert (row.report.integer_products, row.report.float_products) == (8, [])
 
 
 def test_demo_as_json(capsys):
