@@ -123,6 +123,19 @@ def as_scalar(bb: relax.BlockBuilder, parameter: relax.Expr) -> relax.Expr:
     return bb.emit(relax.op.reshape(parameter, []))
 
 
+def as_dtype_of(data: relax.Expr, zero: relax.Expr) -> relax.Expr | None:
+    """A zero point in the dtype of its data; None if it might have numbers of another dtype."""
+    dtype = str(data.ty.dtype)
+    if str(zero.ty.dtype) == dtype:
+        return zero
+    array = constant(zero)
+    if array is None or "int" not in dtype:
+        return None
+    limits, wide = np.iinfo(dtype), array.astype("float64")
+    fits = np.all((wide >= limits.min) & (wide <= limits.max) & (wide == np.rint(wide)))
+    return relax.const(array.astype(dtype)) if fits else None
+
+
 def along(bb: relax.BlockBuilder, parameter: relax.Expr, axis: int, rank: int) -> relax.Expr:
     """A vector along `axis` of a tensor of `rank`, in a shape that broadcasts.
 
@@ -192,12 +205,17 @@ def requantized(
     Returns
     -------
     relax.Expr or None
-        None if a scale or the zero point is not constant, or the scale is not one positive number.
+        None if a scale or the zero point is not constant, the scale is not one positive number, or
+        the ratio of the scales is beyond float32.
     """
     from_scale, to_scale, to_zero = constant(sums.scale), constant(scale), constant(zero)
     if from_scale is None or to_scale is None or to_zero is None:
         return None
     if to_scale.ndim or to_zero.ndim or not to_scale > 0 or not np.all(from_scale > 0):
+        return None
+    with np.errstate(over="ignore", under="ignore"):
+        ratio = (from_scale / to_scale).astype("float32")
+    if not is_normal(ratio) or not np.all(ratio):
         return None
     limits: Any = np.iinfo(dtype)
     low, high = (
@@ -206,7 +224,7 @@ def requantized(
     )
     scaled = relax.op.multiply(
         bb.emit(relax.op.astype(sums.total, "float32")),
-        relax.const((from_scale / to_scale).astype("float32")),
+        relax.const(ratio),
     )
     rounded = bb.emit(relax.op.round(bb.emit(scaled)))
     moved = bb.emit(relax.op.add(rounded, relax.const(to_zero.astype("float32"))))
@@ -224,6 +242,13 @@ def multiplied(bb: relax.BlockBuilder, lhs: relax.Expr, rhs: relax.Expr) -> rela
     if arrays[0] is not None and arrays[1] is not None:
         return relax.const(np.asarray(arrays[0] * arrays[1], "float32"))
     return bb.emit(relax.op.multiply(lhs, rhs))
+
+
+def is_normal(scales: np.ndarray) -> bool:
+    """Whether float32 scales are finite and have all their bits, or are 0."""
+    magnitude = np.abs(scales)
+    is_whole = (magnitude >= np.finfo("float32").tiny) | (magnitude == 0)
+    return bool(np.all(is_whole & np.isfinite(magnitude)))
 
 
 def is_static(expr: relax.Expr) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from tvm import relax
 
 from .layouts import Layout
-from .quantized import MAX_DEPTH, NARROW_DTYPES, Integers, is_static
+from .quantized import MAX_DEPTH, NARROW_DTYPES, Integers, constant, is_normal, is_static
 
 
 def obstacle_to(call: relax.Call, lhs: Integers | None, rhs: Integers | None) -> str | None:
@@ -42,7 +42,18 @@ def obstacle_to(call: relax.Call, lhs: Integers | None, rhs: Integers | None) ->
         return f"sums of {depth_of(call)} products might exceed int32"
     if not rhs.is_per_tensor and not _scales_channels(call, rhs):
         return "the scales of the weight are not one per output channel"
+    if not _has_normal_scale(lhs, rhs):
+        return "the product of the scales is beyond float32"
     return None
+
+
+def _has_normal_scale(lhs: Integers, rhs: Integers) -> bool:
+    """Whether the product of the scales is in the range of float32, as far as it is known."""
+    scales = constant(lhs.scale), constant(rhs.scale)
+    if scales[0] is None or scales[1] is None:
+        return True
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return is_normal(np.asarray(scales[0] * scales[1], "float32"))
 
 
 def keeps_weight(call: relax.Call, weight: Integers) -> bool:
@@ -66,7 +77,8 @@ def _scales_channels(call: relax.Call, weight: Integers) -> bool:
         return weight.data.ty.ndim >= 2 and weight.axis == weight.data.ty.ndim - 1
     layout = Layout(str(call.attrs.kernel_layout))
     is_transposed = str(call.op.name).endswith("_transpose")
-    if layout.blocks or (is_transposed and int(call.attrs.groups) > 1):
+    out = Layout(str(call.attrs.out_layout or call.attrs.data_layout))
+    if layout.blocks or out.blocks or (is_transposed and int(call.attrs.groups) > 1):
         return False
     return layout.letters.index("O") == weight.axis
 

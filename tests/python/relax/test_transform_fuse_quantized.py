@@ -360,3 +360,83 @@ def test_a_bias_that_overflows_is_added_in_float(number: int) -> None:
     expected = (8 * 255.0 * (-128 if number < 0 else 127) + number) / 4
     got = run(mod, np.full((1, 8), 255, "uint8"), pipeline=pipeline())
     np.testing.assert_allclose(got, [[expected]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype, number", [("int8", 3), ("int32", 300), ("float16", 2.5)])
+def test_zero_point_of_another_dtype(dtype: str, number: float) -> None:
+    """TVM accepts zero points that the data cannot have, and then computes with them."""
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        data = bb.emit(relax.op.dequantize(x, scalar(0.5), scalar(number, dtype), 0))
+        data = bb.emit(relax.op.nn.relu(data))
+        weight = bb.emit(
+            relax.op.dequantize(relax.const(random(8, 4)), scalar(0.25), scalar(0, "int8"), 0)
+        )
+        return relax.op.matmul(data, weight)
+
+    mod = quantized(emit, (3, 8))
+    assert count(FuseQuantized()(mod), "relax.dequantize") == (0 if number == 3 else 1)
+    x = random(3, 8, dtype="uint8", seed=1)
+    data = np.maximum(x.astype("float64") - number, 0)
+    got = run(mod, x, pipeline=pipeline())
+    np.testing.assert_allclose(got, data @ random(8, 4).astype("float64") / 8, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "scales, out_scale",
+    [((1e25, 1e25), 1.0), ((1e-20, 1e-20), 1.0), ((0.5, 0.5), np.inf), ((0.5, 0.5), 1e-40)],
+)
+def test_scales_beyond_float32(scales: tuple[float, float], out_scale: float) -> None:
+    """The product and the ratio of scales are computed in float32."""
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        data = bb.emit(relax.op.dequantize(x, scalar(scales[0]), scalar(7, "uint8"), 0))
+        weight = relax.const(random(8, 4))
+        weight = bb.emit(relax.op.dequantize(weight, scalar(scales[1]), scalar(0, "int8"), 0))
+        y = bb.emit(relax.op.matmul(data, weight))
+        return relax.op.quantize(y, scalar(out_scale), scalar(3, "int8"), 0, "int8")
+
+    mod = quantized(emit, (3, 8))
+    assert count(FuseQuantized()(mod), "relax.quantize") == 1
+    # Sums of zeros; infinite scales would make them NaN.
+    got = run(mod, np.full((3, 8), 7, "uint8"), pipeline=pipeline())
+    np.testing.assert_array_equal(got, np.full((3, 4), 3, "int8"))
+
+
+def test_zero_point_beyond_the_dtype_of_the_data() -> None:
+    """Sums of many products of such differences are inexact in float32."""
+    x, weight = (np.full(shape, -128, "int8") for shape in ((1, 2, 16, 17), (2, 1, 16, 16)))
+    x[..., ::3] = -127
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        operands = [
+            bb.emit(
+                relax.op.subtract(bb.emit(relax.op.astype(each, "int32")), scalar(255, "int32"))
+            )
+            for each in (x, relax.const(weight))
+        ]
+        return relax.op.nn.conv2d(*operands, groups=2, out_dtype="int32")
+
+    got = run(quantized(emit, x.shape, dtype="int8"), x, pipeline=pipeline())
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype("int64") - 255, (16, 16), (2, 3))
+    np.testing.assert_array_equal(got, (windows * (-128 - 255)).sum((4, 5)))
+
+
+def test_scales_of_blocked_channels() -> None:
+    """The scales of the channels are no vector along an axis of the output."""
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        data = bb.emit(relax.op.dequantize(x, scalar(0.5), scalar(3, "uint8"), 0))
+        scales, zeros = np.linspace(0.1, 0.8, 8).astype("float32"), np.zeros(8, "int8")
+        weight = relax.op.dequantize(
+            relax.const(random(8, 8, 1, 1)), relax.const(scales), relax.const(zeros), 0
+        )
+        layouts = {"data_layout": "NCHW4c", "out_layout": "NCHW4c"}
+        return relax.op.nn.conv2d(data, bb.emit(weight), **layouts)
+
+    x = random(1, 2, 5, 5, 4, dtype="uint8", seed=1)
+    got = run(quantized(emit, x.shape), x, pipeline=pipeline())
+    data = (x.astype("float64") - 3).transpose(0, 1, 4, 2, 3).reshape(8, 25) / 2
+    weight = random(8, 8).astype("float64") * np.linspace(0.1, 0.8, 8)[:, None]
+    expected = (weight @ data).reshape(1, 2, 4, 5, 5).transpose(0, 1, 3, 4, 2)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())

@@ -48,6 +48,7 @@ from ..quantized import (
     Sums,
     along,
     as_dtype,
+    as_dtype_of,
     as_floats,
     as_scalar,
     constant,
@@ -239,7 +240,8 @@ class _Fusing(PyExprMutator):
         is_integer = str(data.ty.dtype) in (*NARROW_DTYPES, "int16", "uint16", "int32")
         dtypes = str(scale.ty.dtype), str(call.ty.dtype)
         ranks = {parameter.ty.ndim for parameter in (scale, zero)}
-        if is_integer and dtypes == ("float32", "float32") and ranks <= {0, 1}:
+        zero = as_dtype_of(data, zero)
+        if is_integer and dtypes == ("float32", "float32") and ranks <= {0, 1} and zero is not None:
             axis = int(call.attrs.axis) % max(call.ty.ndim, 1)
             self._meaning = self._narrowed(
                 Integers(data, zero, scale, axis, largest=_largest(data))
@@ -282,7 +284,7 @@ class _Fusing(PyExprMutator):
         data, rank = self._integers(call.args[0]), call.ty.ndim
         if data is None or data.zero is not None or data.scale is not None:
             return
-        zero = self._zero_point(call.args[1])
+        zero = self._zero_point(call.args[1], str(data.data.ty.dtype))
         if zero is None or data.data.ty.ndim != rank or not is_static(zero):
             return
         zero = as_scalar(self.builder_, zero)
@@ -296,13 +298,15 @@ class _Fusing(PyExprMutator):
             )
         self._meaning = replace(data, zero=zero)
 
-    def _zero_point(self, expr: relax.Expr) -> relax.Expr | None:
-        """An int32 tensor whose elements are 8-bit integers; None for others."""
+    def _zero_point(self, expr: relax.Expr, dtype: str) -> relax.Expr | None:
+        """An int32 tensor whose elements are numbers of `dtype`; None for others."""
         found = self._integers(expr)
         if found is not None:
-            return found.data if found.zero is None and found.scale is None else None
+            is_plain = found.zero is None and found.scale is None
+            return found.data if is_plain and str(found.data.ty.dtype) == dtype else None
         array = constant(expr)
-        fits = array is not None and np.all((array >= -128) & (array <= 255))
+        limits = np.iinfo(dtype)
+        fits = array is not None and np.all((array >= limits.min) & (array <= limits.max))
         return expr if fits else None
 
     def _product(self, call: relax.Call) -> relax.Expr | None:
