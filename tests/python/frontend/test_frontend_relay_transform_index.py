@@ -118,6 +118,34 @@ def test_like_operators_with_unknown_extents():
     )
 
 
+def test_broadcast_to_of_unknown_extents():
+    """An extent that is 1 at run time is repeated; any other one must be equal."""
+    bodies = {
+        "broadcast_to(%x0, shape=[2, 4, 3])": lambda x: np.broadcast_to(x, (2, 4, 3)),
+        "broadcast_to_like(%x0, %x1)": lambda x: np.broadcast_to(x, (4, 3)),
+        'dyn.broadcast_to(%x0, shape_of(%x1, dtype="int64"))': lambda x: np.broadcast_to(x, (4, 3)),
+    }
+    other = integers(4, 3, seed=1)
+    for rows in (1, 4):
+        x = integers(rows, 3)
+        expected = {body: compute(x) for body, compute in bodies.items()}
+        check_program(expected, x, other, shapes=[("?", 3), ("?", 3)])
+    for body in bodies:
+        with pytest.raises(Exception, match="match_cast"):
+            check_program({body: other}, integers(3, 3), other, shapes=[("?", 3), ("?", 3)])
+
+
+def test_strided_slices_to_the_end_of_unknown_extents():
+    """The memory for the result has no bound that fits in int64."""
+    x = integers(6, 4)
+    end = 2**31 - 1
+    body = (
+        f"broadcast_to_like(7f, strided_slice(%x0, begin=[4, 1], end=[{end}, {end}], "
+        "strides=[1, 1]))"
+    )
+    check_program({body: np.full((2, 3), 7, "float32")}, x, shapes=[("?", "?")])
+
+
 def test_take():
     x = integers(3, 4, 2)
     inside, outside = indices(2, 0, 1), indices([-9, 3], [1, 7])

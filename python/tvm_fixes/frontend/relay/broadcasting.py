@@ -77,6 +77,18 @@ def is_one(extent: Extent) -> bool:
     return isinstance(extent, int) and extent == 1
 
 
+def broadcast(
+    call: OpCall, expr: relax.Expr, extents: list[Extent], target: list[Extent]
+) -> relax.Expr:
+    """Broadcast a tensor with these extents to `target`; check at run time that it fits."""
+    own = target[len(target) - len(extents) :]
+    for extent, wanted in zip(extents, own, strict=True):
+        if not is_one(extent) and not same(extent, wanted):
+            fits = (tirx.EQ(wide(extent), wide(other)) for other in (wanted, 1))
+            check(call.builder, tirx.any(*fits))
+    return call.emit(relax.op.broadcast_to(expanded(call, expr, extents, own), target))
+
+
 def expanded(
     call: OpCall, expr: relax.Expr, extents: list[Extent], common: list[Extent]
 ) -> relax.Expr:

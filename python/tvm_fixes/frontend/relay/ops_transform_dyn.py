@@ -20,6 +20,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ... import relay
+from .broadcasting import broadcast
 from .converter import OpCall, converter, converters
 from .extents import Extent, reshaped, shaped
 
@@ -125,26 +126,7 @@ def te_new_shape(extents: te.Tensor, newshape: te.Tensor, allow_zero: bool) -> t
 @converter("dyn.broadcast_to")
 def broadcast_to(call: OpCall) -> relax.Expr:
     """Broadcast to a shape that is an input."""
-    shape = constant_values(call, 1)
-    if shape is not None:
-        return call.emit(relax.op.broadcast_to(shaped(call)[0], [int(dim) for dim in shape]))
-    data, _ = shaped(call)
-    target = run_time_shape(call, 1)
-    return call.emit_te(te_broadcast, data, target)
-
-
-def te_broadcast(data: te.Tensor, target: list[Extent]) -> te.Tensor:
-    """Read index 0 of an axis that has extent 1."""
-    extra = len(target) - len(data.shape)
-
-    def element(*position: tirx.Var) -> Any:
-        indices = [
-            tirx.if_then_else(tirx.Cast("int64", extent).equal(1), 0, index)
-            for extent, index in zip(data.shape, position[extra:], strict=True)
-        ]
-        return data(*indices)
-
-    return te.compute(target, element, name="broadcast_to")
+    return broadcast(call, *shaped(call), shape_input(call, 1))
 
 
 @converter("dyn.tile")

@@ -16,10 +16,13 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
+from .broadcasting import broadcast
 from .converter import OpCall, converter
 from .extents import Extent, is_static, number, positive_axis, same, shaped, wide
 
 MAX_INDEX = 2**63 - 1
+MAX_EXTENT = 2**31 - 1
+"""The maximum extent in Relay; importers use it as the end of a slice that has none."""
 
 
 @converter("strided_slice")
@@ -82,6 +85,9 @@ def start_and_length(extent: Extent, begin: int, end: int, stride: int) -> tuple
 
 def clamped(index: Extent, low: Extent, high: Extent) -> Any:
     """Limit an index."""
+    if isinstance(index, int) and index >= MAX_EXTENT:
+        # A minimum with this number gives products of extents constants that overflow int64.
+        return wide(high)
     return tirx.max(tirx.min(wide(index), wide(high)), wide(low))
 
 
@@ -165,13 +171,13 @@ def broadcast_to(call: OpCall) -> relax.Expr:
     """Broadcast to a shape."""
     if not call.type.is_static:
         raise call.fail("attribute 'shape': expected extents, found ?")
-    return call.emit(relax.op.broadcast_to(shaped(call)[0], call.ints("shape")))
+    return broadcast(call, *shaped(call), list(call.ints("shape")))
 
 
 @converter("broadcast_to_like")
 def broadcast_to_like(call: OpCall) -> relax.Expr:
     """Broadcast to the shape of another tensor."""
-    return call.emit(relax.op.broadcast_to(shaped(call)[0], shaped(call, 1)[1]))
+    return broadcast(call, *shaped(call), shaped(call, 1)[1])
 
 
 @converter("collapse_sum_like")
