@@ -36,7 +36,7 @@ def _image(graph: Graph) -> Value | None:
     return graph.add_input(str(graph.choose(_NETWORK_DTYPES)), dims, "normal")
 
 
-def _window(graph: Graph, spatial: int) -> dict[str, object]:
+def window(graph: Graph, spatial: int) -> dict[str, object]:
     """Strides, dilations and either pads or auto_pad."""
     found: dict[str, object] = {}
     if graph.chance(0.5):
@@ -66,7 +66,7 @@ def convolve(graph: Graph) -> None:
     operands: list[Value | str] = [value, graph.weight(value.dtype, [*inner, *kernel])]
     if graph.chance(0.6):
         operands.append(graph.weight(value.dtype, [outside]))
-    attributes = _window(graph, spatial) | {"group": groups}
+    attributes = window(graph, spatial) | {"group": groups}
     if transposed and graph.chance(0.3):
         strides = attributes.get("strides", [1] * spatial)
         attributes["output_padding"] = [graph.below(s) for s in strides]  # type: ignore[union-attr]
@@ -85,7 +85,7 @@ def pool(graph: Graph) -> None:
         return
     name = str(graph.choose(("MaxPool", "AveragePool", "LpPool")))
     kernel = [1 + graph.below(3) for _ in range(spatial)]
-    attributes = _window(graph, spatial) | {"kernel_shape": kernel}
+    attributes = window(graph, spatial) | {"kernel_shape": kernel}
     pads = attributes.get("pads")
     if isinstance(pads, list):
         # ONNX does not specify the mean of a window without data.

@@ -28,7 +28,16 @@ from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
 
-from . import onnx_elementwise, onnx_layers, onnx_oracle, onnx_shapes, onnx_unspecified, reduce_onnx
+from . import (
+    onnx_elementwise,
+    onnx_layers,
+    onnx_oracle,
+    onnx_quantized,
+    onnx_requantized,
+    onnx_shapes,
+    onnx_unspecified,
+    reduce_onnx,
+)
 from .onnx_graphs import DIMS, Graph
 from .targets import TARGETS, target_of
 from .tolerance import difference
@@ -47,6 +56,8 @@ _INPUT_DTYPES = (
     "bool",
     *INTEGERS,
 )
+# A number without a common factor with the number of targets.
+_QUANTIZED_EACH = 5
 _OPSETS = (13, 17, 18, 19, 20, 21, 22, 23)
 # ONNX Runtime aborts the process if the batch or the sequence is empty.
 _RECURRENT = ("GRU", "LSTM", "RNN")
@@ -59,6 +70,9 @@ def make_graph(seed: int) -> Graph:
     dynamic = bool(rng.random() < 0.4)
     sizes = {name: int(rng.integers(2, 6)) for name in DIMS} if dynamic else {}
     graph = Graph(rng, int(rng.choice(_OPSETS)), sizes)
+    if seed % _QUANTIZED_EACH == _QUANTIZED_EACH - 1:
+        onnx_quantized.fill(graph)
+        return graph
     usual = str(graph.choose(_INPUT_DTYPES))
     for _ in range(1 + graph.below(3)):
         dtype = usual if graph.chance(0.7) else str(graph.choose(_INPUT_DTYPES))
@@ -131,7 +145,7 @@ def check(model: onnx.ModelProto, cases: list[dict[str, np.ndarray]], target: st
         return f"{type(error).__name__}: {text[:300]}"
     for inputs, wanted in zip(cases, expected, strict=True):
         if wanted is not None:
-            rejection = _compare(model, inputs, run, wanted, precision)
+            rejection = _compare(model, inputs, run, wanted, precision, target)
             if rejection is not None:
                 return rejection
     return None
@@ -189,6 +203,7 @@ def _compare(
     run: Callable[[dict[str, np.ndarray]], list[np.ndarray]],
     wanted: list[np.ndarray],
     precision: str,
+    target: str,
 ) -> str | None:
     """Compare the outputs; return the message of a run-time check that ONNX Runtime lacks.
 
@@ -234,9 +249,11 @@ def _compare(
         )
         for index, ours in enumerate(got)
     )
-    assert is_right or onnx_unspecified.has_unspecified_result(model, inputs), (
-        f"{problem}, inputs {sizes}"
-    )
+    if is_right or onnx_unspecified.has_unspecified_result(model, inputs):
+        return None
+    if onnx_requantized.rounds(model):
+        problem = onnx_requantized.problem_of(model, inputs, got, lambda m: build(m, target))
+    assert not problem, f"{problem}, inputs {sizes}"
     return None
 
 

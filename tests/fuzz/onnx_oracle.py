@@ -52,6 +52,8 @@ def by_onnx_runtime(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] 
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
+    # Otherwise, products of 8-bit integers saturate on CPUs without VNNI.
+    options.add_session_config_entry("session.x64quantprecision", "1")
     if any(array.dtype.name == "bfloat16" for array in inputs.values()):
         raise Unsupported
     try:
@@ -236,7 +238,7 @@ def _lrn(
     return np.asarray(data / (bias + alpha / size * np.stack(squares, 1)) ** beta)
 
 
-def _conv(
+def convolve(
     data: np.ndarray,
     weight: np.ndarray,
     bias: np.ndarray | None = None,
@@ -291,8 +293,8 @@ def _pairs(begins: Sequence[int], ends: Sequence[int]) -> list[int]:
 # the others with constants rounded to float32.
 _CORRECTED: dict[str, Callable[..., np.ndarray]] = {
     "GlobalMaxPool": lambda data: data.max(tuple(range(2, data.ndim)), keepdims=True),
-    "Conv": _conv,
-    "ConvTranspose": functools.partial(_conv, transposed=True),
+    "Conv": convolve,
+    "ConvTranspose": functools.partial(convolve, transposed=True),
     "Erf": _erf,
     "Gelu": _gelu,
     "HardSwish": lambda data: data * np.clip(data / 6 + 0.5, 0, 1),

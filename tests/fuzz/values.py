@@ -40,10 +40,14 @@ def random_array(
     kind : str
         One of :data:`KINDS`.  ``exact``: small integers, whose sums and products are exact in any
         order; ``normal``: a normal distribution (for integers, like ``exact``); ``special``: with
-        NaN, infinities and extremes; ``positive``: from 0.25 to 4.
+        NaN, infinities and extremes; ``positive``: from 0.25 to 4.  For integers also ``wide``: all
+        numbers of the dtype.
     """
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
+    if dtype in INTEGERS and kind == "wide":
+        info = np.iinfo(dtype)
+        return np.asarray(rng.integers(info.min, info.max, shape, dtype, endpoint=True))
     if dtype in INTEGERS:
         low = 0 if dtype in UNSIGNED else -4
         values = rng.integers(low, 5, shape).astype(dtype)

@@ -24,7 +24,14 @@ import torch
 import tvm.testing
 
 from helpers import grids
-from tests.fuzz import campaign, onnx_models, onnx_oracle, reduce_onnx, tolerance
+from tests.fuzz import (
+    campaign,
+    onnx_models,
+    onnx_oracle,
+    onnx_requantized,
+    reduce_onnx,
+    tolerance,
+)
 from tests.fuzz.__main__ import main
 from tests.fuzz.campaign import CAMPAIGNS, FAULTS, Result, Verdict, judge
 from tests.fuzz.journal import Journal
@@ -236,3 +243,62 @@ def test_a_fault_is_reduced_to_its_node() -> None:
 
 if __name__ == "__main__":
     tvm.testing.main()
+
+
+def test_quantized_graphs_have_layers_of_every_kind() -> None:
+    graphs = [onnx_models.make_graph(seed) for seed in range(4, 304, 5)]
+    operators = {node.op_type for graph in graphs for node in graph.nodes}
+    assert operators >= {
+        *("Conv", "ConvTranspose", "MatMul", "Gemm", "Add", "Relu", "Clip", "Concat", "MaxPool"),
+        *("ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "DynamicQuantizeLinear"),
+    }
+    dtypes = {value.dtype for graph in graphs for value in graph.values}
+    assert dtypes >= {"int8", "uint8", "int16", "uint16"}
+
+
+@pytest.mark.parametrize(
+    "changed, at, problem",
+    (
+        (None, 0, ""),
+        # 0.25 / 0.1 is just below 2.5 in float64; a product with 1 / 0.1 in float32 is 2.5.
+        ("q", 0, ""),
+        ("q", 1, "q = QuantizeLinear first: 1 of 3 elements are wrong; at (1,) expected 2.39"),
+        ("q", 2, "q = QuantizeLinear first: 1 of 3 elements are wrong; at (2,) expected 255.0"),
+        ("r", 1, "r = QuantizeLinear second: 1 of 3 elements are wrong; at (1,) expected 1.2"),
+    ),
+)
+def test_only_a_tie_excuses_a_step(changed: str | None, at: int, problem: str) -> None:
+    """Each step is judged from the results before it, as they are."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> '
+        "g (float[3] x, float s, float t, uint8 z) => (uint8[3] r) { "
+        "[first] q = QuantizeLinear (x, s, z) y = DequantizeLinear (q, s, z) "
+        "[second] r = QuantizeLinear (y, t, z) }"
+    )
+    inputs = {
+        "x": np.array([0.25, 0.24, 99], "float32"),
+        "s": np.array(0.1, "float32"),
+        "t": np.array(0.16, "float32"),
+        "z": np.array(0, "uint8"),
+    }
+
+    def build(built: onnx.ModelProto):
+        def run(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+            outputs = onnx_oracle.outputs(built, arrays)
+            names = [output.name for output in built.graph.output]
+            found = dict(zip(names, outputs, strict=True))
+            if changed is not None:
+                found[changed] = found[changed].copy()
+                before = int(found[changed][at])
+                found[changed][at] = before + 1 if before < 255 else 254
+            if changed == "q":
+                real = found["q"] * inputs["s"]
+                found["r"] = np.clip(np.rint(real / inputs["t"]), 0, 255).astype("uint8")
+            return list(found.values())
+
+        return run
+
+    assert onnx_requantized.rounds(model)
+    got = build(onnx_requantized.with_steps(model))(inputs)[:1]
+    found = onnx_requantized.problem_of(model, inputs, got, build)
+    assert found.startswith(problem) if problem else not found

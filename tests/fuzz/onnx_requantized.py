@@ -1,0 +1,195 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Judges quantized results, step by step from our own: a rounding tie has two correct results.
+
+A result that is rounded to integers may differ from an oracle's by one step if its exact value is
+within rounding error of a tie, and all that is computed from it then differs.  So each quantized
+result is compared with a run in float64 from the quantized results before it, which are ours.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from . import onnx_oracle
+from .tolerance import difference
+from .values import FLOATS
+
+Arrays = Mapping[str, np.ndarray]
+Run = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
+
+_ROUNDING = ("DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear")
+
+# Kernels that ONNX Runtime lacks for float64; their error in float32 is a few units.
+_IN_FLOAT32 = ("AveragePool", "GlobalAveragePool", "Resize")
+
+
+def rounds(model: onnx.ModelProto) -> bool:
+    """Whether a node of `model` rounds to integers."""
+    return any(node.op_type in _ROUNDING for node in model.graph.node)
+
+
+def with_steps(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` with its quantized intermediate results as further outputs."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    known = {output.name for output in model.graph.output}
+    inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
+    types = {value.name: value for value in inferred}
+    for node in model.graph.node:
+        if node.op_type in _ROUNDING:
+            copy.graph.output.extend(types[n] for n in node.output if n in types.keys() - known)
+    return copy
+
+
+def problem_of(
+    model: onnx.ModelProto, inputs: Arrays, got: list[np.ndarray], build: Callable[..., Run]
+) -> str:
+    """What is wrong with the outputs `got`; empty if each step to them is correct.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    inputs : mapping of str to numpy.ndarray
+    got : list of numpy.ndarray
+        The outputs of `model`, as it was built.
+    build : callable
+        Builds a model, here one that also returns the intermediate results.
+    """
+    more = with_steps(model)
+    outputs = build(more)(dict(inputs))
+    again = outputs[: len(got)]
+    problem = difference(got, again, lambda: [again], "float32")
+    if problem:
+        return f"differs if intermediate results are outputs: {problem}"
+    names = [output.name for output in more.graph.output]
+    return _walk(model, inputs, dict(zip(names, outputs, strict=True)))
+
+
+def _walk(model: onnx.ModelProto, inputs: Arrays, ours: Arrays) -> str:
+    """The first problem of the steps of `model`; `ours` has results by name."""
+    known = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer} | dict(inputs)
+    for node in model.graph.node:
+        operands = {name: known[name] for name in onnx_oracle.names_read(node) if name in known}
+        if node.op_type in _ROUNDING:
+            for name, unrounded in zip(node.output, _unrounded(node, operands, ours), strict=False):
+                problem = _problem_of_rounding(ours[name], unrounded)
+                if problem:
+                    return f"{name} = {node.op_type} {node.name}: {problem}"
+                known[name] = ours[name]
+            continue
+        results = _evaluate(node, operands, model.opset_import[0].version)
+        for name, result in zip(node.output, results, strict=True):
+            known[name] = result
+            problem = _difference(ours[name], result) if name in ours else ""
+            if problem:
+                return f"{name} = {node.op_type} {node.name}: {problem}"
+    return ""
+
+
+def _difference(ours: np.ndarray, exact: np.ndarray) -> str:
+    """The difference between a result and its value in float64."""
+    theirs = exact.astype(ours.dtype) if ours.dtype.name in FLOATS else exact
+    precision = ours.dtype.name if ours.dtype.name in FLOATS else "float32"
+    return difference([ours], [theirs], lambda: [[exact]], precision)
+
+
+def _evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndarray]:
+    """The results of a node that does not round to integers, in float64."""
+    if node.op_type == "DequantizeLinear":
+        return [_dequantized(node, operands)]
+    narrow = node.op_type in _IN_FLOAT32
+    found = onnx_oracle.evaluate(
+        node,
+        {
+            name: a.astype("float32" if narrow else "float64") if a.dtype.name in FLOATS else a
+            for name, a in operands.items()
+        },
+        opset,
+    )
+    assert found is not None, f"no oracle runs {node.op_type} in float64"
+    return [a.astype("float64") if a.dtype.name in FLOATS else a for a in found]
+
+
+def _problem_of_rounding(ours: np.ndarray, exact: np.ndarray) -> str:
+    """What is wrong with integers, or the parameters of a dynamic quantization; else empty."""
+    if ours.shape != exact.shape:
+        return f"expected the shape {exact.shape}, got {ours.shape}"
+    if ours.dtype.name in FLOATS:
+        return _difference(ours, exact)
+    limits = np.iinfo(ours.dtype)
+    wide = np.abs(exact[np.isfinite(exact)]).max(initial=1.0)
+    inside = np.clip(exact, limits.min, limits.max)
+    apart = ~(np.abs(ours - inside) <= 0.5 + 1e-6 * min(wide, 1e4)) & ~np.isnan(exact)
+    if not apart.any():
+        return ""
+    at = tuple(int(i) for i in np.argwhere(apart)[0])
+    count = f"{int(apart.sum())} of {apart.size}"
+    return f"{count} elements are wrong; at {at} expected {inside[at]} rounded, got {ours[at]}"
+
+
+def _unrounded(node: onnx.NodeProto, operands: Arrays, ours: Arrays) -> Iterable[np.ndarray]:
+    """The results of a node in float64, before they are rounded and clipped."""
+    given = [operands[name] if name else None for name in node.input]
+    if node.op_type == "QuantizeLinear":
+        data = given[0].astype("float64")
+        scale, zero = _parameters(node, given)
+        with np.errstate(all="ignore"):
+            yield data / scale + zero
+    elif node.op_type == "DynamicQuantizeLinear":
+        data = given[0].astype("float64")
+        low, high = min(data.min(), 0.0), max(data.max(), 0.0)
+        scale = (high - low) / 255 or 1.0
+        yield data / scale + ours[node.output[2]]
+        yield from (np.asarray(scale), np.asarray(-low / scale))
+    else:
+        yield _product(node, given)
+
+
+def _parameters(
+    node: onnx.NodeProto, given: list[np.ndarray | None]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scale and zero point of a node with data, in float64, in shapes that broadcast."""
+    data, scale, *zeros = given
+    assert data is not None and scale is not None
+    zero = zeros[0] if zeros and zeros[0] is not None else np.zeros(scale.shape)
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+    shape = [1] * data.ndim
+    if scale.size > 1 or (scale.ndim and data.ndim):
+        shape[axis if scale.size > 1 else 0] = scale.size
+    return scale.astype("float64").reshape(shape), zero.astype("float64").reshape(shape)
+
+
+def _dequantized(node: onnx.NodeProto, operands: Arrays) -> np.ndarray:
+    given = [operands[name] if name else None for name in node.input]
+    scale, zero = _parameters(node, given)
+    assert given[0] is not None
+    return np.asarray((given[0].astype("float64") - zero) * scale)
+
+
+def _product(node: onnx.NodeProto, given: list[np.ndarray | None]) -> np.ndarray:
+    """A QLinearConv or QLinearMatMul before rounding."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = (
+        array if array is None else array.astype("float64") for array in given
+    )
+    spread = [-1, *[1] * (x.ndim - 2)] if node.op_type == "QLinearConv" else [-1]
+    if node.op_type == "QLinearMatMul":
+        total = (x - x_zero) @ (w - w_zero)
+    else:
+        shifted = w - w_zero.reshape([-1, *[1] * (w.ndim - 1)])
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        total = onnx_oracle.convolve(x - x_zero, shifted, *bias, **attributes)
+    factor = x_scale * (w_scale.reshape(spread) if w_scale.ndim else w_scale)
+    return np.asarray(total * factor / y_scale + y_zero)
