@@ -104,7 +104,7 @@ def _schedule_in_chunks(
     # All rows at once, or in blocks if there are known to be more than two.
     row_block, tiles = columns, sch.get(rows).extent
     if isinstance(tiles, tirx.IntImm) and tiles.value > 2 * _MAX_ROW_TILES_IN_L2:
-        row_block, rows = sch.split(rows, [None, even_part(tiles.value, _MAX_ROW_TILES_IN_L2)])
+        row_block, rows = sch.split(rows, [None, _tiles_of_block(tiles.value, dot_product)])
         sch.reorder(columns, row_block, part, rows, row, column)
     else:
         sch.reorder(columns, part, rows, row, column)
@@ -119,6 +119,13 @@ def _schedule_in_chunks(
         _vectorize(sch, sch.decompose_reduction(block, loop))
     _vectorize(sch, parts, dot_product)
     return sch.mod["main"]
+
+
+def _tiles_of_block(tiles: int, dot_product: DotProduct | None) -> int:
+    """The row tiles of a block; ``tensorize`` rejects a partial last block."""
+    if dot_product is None:
+        return even_part(tiles, _MAX_ROW_TILES_IN_L2)
+    return max(count for count in range(1, _MAX_ROW_TILES_IN_L2 + 1) if tiles % count == 0)
 
 
 def _find(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV | None:
