@@ -54,7 +54,13 @@ def layout_stage(layout):
 
 def test_stages_have_names():
     names = [
-        *("DynamicToStatic", "BroadcastFreeMatmul", "FoldPadIntoConv", "ChooseLayout"),
+        *(
+            "DynamicToStatic",
+            "BroadcastFreeMatmul",
+            "FoldPadIntoConv",
+            "FuseQuantized",
+            "ChooseLayout",
+        ),
         *("SplitDataflow", "CheckIndices", "Legalize", "InlineElementwise"),
         *("ScheduleReductions", "ScheduleElementwise", "DecomposeReduction"),
         *(
