@@ -12,7 +12,9 @@
 # and limitations under the License.
 """Helpers for normalized Relax functions: leaves of values, and copies with replaced parts."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -29,6 +31,26 @@ def tensor_of(expr: relax.Expr) -> tvm.runtime.Tensor | None:
 def is_kernel_call(expr: relax.Expr) -> bool:
     """Whether a value is a call of ``R.call_tir``."""
     return isinstance(expr, relax.Call) and expr.op.same_as(_CALL_TIR)
+
+
+def nn_call(call: relax.Call, *operands: relax.Expr, **changed: Any) -> relax.Call:
+    """A call of the same operator of ``relax.op.nn`` with other operands and attributes.
+
+    Parameters
+    ----------
+    call : relax.Call
+        For example a convolution or a pooling.
+    *operands : relax.Expr
+        All operands.
+    **changed
+        The attributes that differ, by the names of the operator's parameters.
+    """
+    operator = getattr(relax.op.nn, str(call.op.name).rpartition(".")[2])
+    names = [name for name in inspect.signature(operator).parameters if hasattr(call.attrs, name)]
+    attributes = {name: getattr(call.attrs, name) for name in names} | changed
+    # An empty layout of the output stands for that of the data.
+    kept = {name: None if str(value) == "" else value for name, value in attributes.items()}
+    return operator(*operands, **kept)
 
 
 def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:

@@ -117,10 +117,15 @@ def as_scalar(bb: relax.BlockBuilder, parameter: relax.Expr) -> relax.Expr:
         return parameter
     if any(str(extent) != "1" for extent in shape.values):
         return parameter
+    return reshaped(bb, parameter, [])
+
+
+def reshaped(bb: relax.BlockBuilder, parameter: relax.Expr, shape: list[int]) -> relax.Expr:
+    """A scale or zero point in another shape, at compile time if it is constant."""
     array = constant(parameter)
     if array is not None:
-        return relax.const(array.reshape(()))
-    return bb.emit(relax.op.reshape(parameter, []))
+        return relax.const(array.reshape(shape))
+    return bb.emit(relax.op.reshape(parameter, shape))
 
 
 def as_dtype_of(data: relax.Expr, zero: relax.Expr) -> relax.Expr | None:
@@ -145,10 +150,7 @@ def along(bb: relax.BlockBuilder, parameter: relax.Expr, axis: int, rank: int) -
         return parameter
     shape = [1] * rank
     shape[axis] = int(parameter.ty.shape.values[0])
-    array = constant(parameter)
-    if array is not None:
-        return relax.const(array.reshape(shape))
-    return bb.emit(relax.op.reshape(parameter, shape))
+    return reshaped(bb, parameter, shape)
 
 
 def without_zero(bb: relax.BlockBuilder, value: Integers) -> relax.Expr:

@@ -12,11 +12,10 @@
 # and limitations under the License.
 """Products of quantized tensors, and what prevents them from being computed in integers."""
 
-import inspect
-
 import numpy as np
 from tvm import relax
 
+from .ir import nn_call
 from .layouts import Layout
 from .quantized import MAX_DEPTH, NARROW_DTYPES, Integers, constant, is_normal, is_static
 
@@ -117,7 +116,4 @@ def with_operands(call: relax.Call, data: relax.Expr, weight: relax.Expr) -> rel
     """The same product of other operands, in int32."""
     if str(call.op.name) == "relax.matmul":
         return relax.op.matmul(data, weight, out_dtype="int32")
-    operator = getattr(relax.op.nn, str(call.op.name).rpartition(".")[2])
-    names = [name for name in inspect.signature(operator).parameters if hasattr(call.attrs, name)]
-    attrs = {name: getattr(call.attrs, name) for name in names}
-    return operator(data, weight, **(attrs | {"out_dtype": "int32"}))
+    return nn_call(call, data, weight, out_dtype="int32")

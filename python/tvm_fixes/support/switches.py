@@ -13,11 +13,10 @@
 """The switches of the fixes, which ``TVM_FIXES_DISABLE`` turns off."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager
 
 from ..fixes import FIXES
+from .collector import Collector
 
 FIX_IDS: tuple[str, ...] = tuple(fix.id for fix in FIXES)
 
@@ -62,28 +61,21 @@ def enabled(fix_id: str) -> bool:
     return fix_id not in disabled()
 
 
-_collected: ContextVar[set[str] | None] = ContextVar("tvm_fixes_collected", default=None)
+_applied: Collector[set[str]] = Collector("tvm_fixes_collected", set)
 
 
 def note(fix_id: str) -> None:
     """Record that the fix `fix_id` replaced TVM's own behavior."""
-    collected = _collected.get()
-    if collected is not None:
-        collected.add(fix_id)
+    if _applied.current is not None:
+        _applied.current.add(fix_id)
 
 
-@contextmanager
-def collect() -> Iterator[set[str]]:
+def collect() -> AbstractContextManager[set[str]]:
     """Collect the ids of the fixes applied within the ``with`` block.
 
-    Yields
-    ------
-    set of str
+    Returns
+    -------
+    context manager of set of str
         The ids; the set grows while the block runs.
     """
-    collected: set[str] = set()
-    token = _collected.set(collected)
-    try:
-        yield collected
-    finally:
-        _collected.reset(token)
+    return _applied.collect()

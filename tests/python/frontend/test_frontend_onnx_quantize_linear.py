@@ -30,6 +30,7 @@ from helpers.onnx_graphs import (
     node_model,
     normal,
     onnx_runtime,
+    whole,
 )
 from helpers.relax_modules import count
 from tvm_fixes.frontend.onnx import from_onnx
@@ -78,12 +79,6 @@ def quantize_model(
 
 def dequantize_model(*arguments, **options) -> tuple[onnx.ModelProto, Arrays]:
     return quantize_model(*arguments, operator="DequantizeLinear", **options)
-
-
-def whole(*shape: int, dtype: str, seed: int = 0) -> np.ndarray:
-    limits = np.iinfo(dtype)
-    numbers = np.random.default_rng(seed).integers(limits.min, limits.max + 1, shape)
-    return numbers.astype(dtype)
 
 
 def scales(*shape: int) -> np.ndarray:

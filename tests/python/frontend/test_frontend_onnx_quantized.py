@@ -24,6 +24,7 @@ from helpers.onnx_graphs import (
     imported_and_run,
     node_model,
     normal,
+    whole,
 )
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.support import switches
@@ -34,11 +35,6 @@ MICROSOFT = "com.microsoft"
 
 PAIRS = (("uint8", "uint8"), ("uint8", "int8"), ("int8", "int8"))
 """Dtypes of activations and weights for which ONNX Runtime has kernels."""
-
-
-def whole(*shape: int, dtype: str, seed: int = 0) -> np.ndarray:
-    limits = np.iinfo(dtype)
-    return np.random.default_rng(seed).integers(limits.min, limits.max + 1, shape).astype(dtype)
 
 
 def scale(*values: float) -> np.ndarray:

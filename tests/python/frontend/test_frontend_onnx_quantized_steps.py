@@ -25,18 +25,13 @@ from helpers.onnx_graphs import (
     assert_rejected,
     imported_and_run,
     node_model,
+    whole,
 )
 from tvm_fixes.frontend.onnx import from_onnx
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")
 
 DTYPES = ("uint8", "int8")
-
-
-def every(*shape: int, dtype: str, seed: int = 0) -> np.ndarray:
-    limits = np.iinfo(dtype)
-    numbers = np.random.default_rng(seed).integers(limits.min, limits.max + 1, shape)
-    return numbers.astype(dtype)
 
 
 def step(
@@ -72,7 +67,7 @@ def step(
 def test_one_operand() -> None:
     cases = {}
     for dtype in DTYPES:
-        x = every(4, 300, dtype=dtype)
+        x = whole(4, 300, dtype=dtype)
         x[0, :256] = np.arange(256).astype(dtype)
         sharp = {"y_scale": 1 / 256}
         cases |= {
@@ -87,7 +82,7 @@ def test_softmax() -> None:
     """ONNX Runtime adds exponentials as integers, so that it may be off by one step."""
     cases = {}
     for dtype in DTYPES:
-        x = every(4, 3, 10, dtype=dtype)
+        x = whole(4, 3, 10, dtype=dtype)
         for opset, axis in ((13, -1), (13, 1), (12, 2), (11, -2)):
             attributes = {"opset": opset, "axis": axis}
             name = f"{dtype} {opset} {axis}"
@@ -95,25 +90,15 @@ def test_softmax() -> None:
     assert_as_onnx_runtime(from_onnx, cases, steps=1, optimize=False)
 
 
-def test_multiplication() -> None:
+@pytest.mark.parametrize("operator", ["QLinearAdd", "QLinearMul"])
+def test_arithmetic(operator: str) -> None:
+    """ONNX Runtime combines the scales of a sum first: one halfway between integers may differ."""
     cases = {}
     for dtype in DTYPES:
-        x = every(64, 300, dtype=dtype)
+        x = whole(64, 300, dtype=dtype)
         cases |= {
-            dtype: step("QLinearMul", dtype, x, other=every(64, 300, dtype=dtype, seed=1)),
-            f"{dtype} row": step("QLinearMul", dtype, x, other=every(300, dtype=dtype, seed=1)),
-        }
-    assert_as_onnx_runtime(from_onnx, cases, steps=1, optimize=False)
-
-
-def test_addition() -> None:
-    """ONNX Runtime combines the scales first: sums halfway between integers may differ."""
-    cases = {}
-    for dtype in DTYPES:
-        x = every(64, 300, dtype=dtype)
-        cases |= {
-            dtype: step("QLinearAdd", dtype, x, other=every(64, 300, dtype=dtype, seed=1)),
-            f"{dtype} row": step("QLinearAdd", dtype, x, other=every(300, dtype=dtype, seed=1)),
+            dtype: step(operator, dtype, x, other=whole(64, 300, dtype=dtype, seed=1)),
+            f"{dtype} row": step(operator, dtype, x, other=whole(300, dtype=dtype, seed=1)),
         }
     assert_as_onnx_runtime(from_onnx, cases, steps=1, optimize=False)
 
@@ -123,7 +108,7 @@ def test_pooling() -> None:
     window = {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "strides": [2, 1]}
     cases = {}
     for dtype in DTYPES:
-        x = every(2, 3, 8, 9, dtype=dtype)
+        x = whole(2, 3, 8, 9, dtype=dtype)
         cases |= {
             f"average {dtype}": step("QLinearAveragePool", dtype, x, window),
             f"counted {dtype}": step(
@@ -144,7 +129,7 @@ def test_pooling() -> None:
 def test_mean() -> None:
     """ONNX Runtime has no kernel for it."""
     for dtype in DTYPES:
-        x = every(2, 3, 8, 9, dtype=dtype)
+        x = whole(2, 3, 8, 9, dtype=dtype)
         for axes, keepdims, rank in (([2, 3], 1, 4), ([-1], 0, 3)):
             attributes = {"axes": axes, "keepdims": keepdims}
             model, _ = step("QLinearReduceMean", dtype, x, attributes, rank=rank)
@@ -161,12 +146,12 @@ def test_concat() -> None:
     cases = {}
     for dtype in DTYPES:
         for count in (2, 20) if dtype == "int8" else (1, 3):
-            x = every(2, 3, dtype=dtype)
+            x = whole(2, 3, dtype=dtype)
             constants = {"y_scale": np.array(0.05, "float32"), "y_zero": np.array(7, dtype)}
             operands = list(constants)
             for index in range(count):
                 constants |= {
-                    f"x{index}": every(2, index + 1, dtype=dtype, seed=index),
+                    f"x{index}": whole(2, index + 1, dtype=dtype, seed=index),
                     f"s{index}": np.array(0.01 * (index + 1), "float32"),
                     f"z{index}": np.array(index, dtype),
                 }
@@ -190,7 +175,7 @@ def test_where() -> None:
         condition = np.random.default_rng(0).integers(0, 2, (4, 1)).astype(bool)
         constants = {}
         for name, scale in (("x", 0.031), ("b", 0.017)):
-            constants[name] = every(4, 30, dtype=dtype, seed=len(constants))
+            constants[name] = whole(4, 30, dtype=dtype, seed=len(constants))
             constants[f"{name}_scale"] = np.array(scale, "float32")
             constants[f"{name}_zero"] = np.array(3, dtype)
         constants["y_scale"] = np.array(0.05, "float32")
@@ -208,7 +193,7 @@ def test_where() -> None:
 
 
 def test_rejects_bad_operands() -> None:
-    x = every(2, 3, dtype="uint8")
+    x = whole(2, 3, dtype="uint8")
     model, _ = step("QLinearSigmoid", "uint8", x)
     named = "com.microsoft.QLinearSigmoid 'node': "
     del model.graph.node[0].input[3:]
@@ -218,7 +203,7 @@ def test_rejects_bad_operands() -> None:
     assert_rejected(from_onnx, model, f"{named}dtype of X_zero_point is int8; expected uint8")
     model, _ = step("QLinearSoftmax", "uint8", x, {"opset": 13, "axis": 2})
     assert_rejected(from_onnx, model, "attribute axis is 2; expected -2 to 1")
-    model, _ = step("QLinearAdd", "uint8", x, other=every(2, 4, dtype="uint8"))
+    model, _ = step("QLinearAdd", "uint8", x, other=whole(2, 4, dtype="uint8"))
     assert_rejected(from_onnx, model, "[[2, 3], [2, 4]]; expected extents that are equal or 1")
 
 

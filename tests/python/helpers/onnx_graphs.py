@@ -55,7 +55,7 @@ def node_model(
     outputs : mapping, optional
         Dtype and rank of each output by name; by default ``y`` has the type of the first input.
     domain : str
-        The domain of the operator, of which the model imports version 1.
+        The domain of the operator; the model imports version 1 of it.
     """
     constants, shapes = constants or {}, shapes or {}
     element = {name: helper.np_dtype_to_tensor_dtype(a.dtype) for name, a in inputs.items()}
@@ -190,6 +190,12 @@ def assert_rejected(
 
 def normal(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def whole(*shape: int, dtype: str, seed: int = 0) -> np.ndarray:
+    """Integers from the whole range of their dtype."""
+    limits = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(limits.min, limits.max + 1, shape).astype(dtype)
 
 
 def integers(*shape: int, seed: int = 0, most: int = 4, dtype: str = "float32") -> np.ndarray:

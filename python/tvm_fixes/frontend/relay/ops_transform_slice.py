@@ -86,7 +86,7 @@ def start_and_length(extent: Extent, begin: int, end: int, stride: int) -> tuple
 def clamped(index: Extent, low: Extent, high: Extent) -> Any:
     """Limit an index."""
     if isinstance(index, int) and index >= MAX_EXTENT:
-        # A minimum with this number gives products of extents constants that overflow int64.
+        # With a minimum, TVM would multiply out sizes to constants that overflow int64.
         return wide(high)
     return tirx.max(tirx.min(wide(index), wide(high)), wide(low))
 

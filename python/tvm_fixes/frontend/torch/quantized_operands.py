@@ -100,12 +100,16 @@ class QuantizedOperands(Corrections):
     _keeps_parameters = False
 
     def from_exported_program(
-        self, exported_program: ExportedProgram, *, keep_params_as_input: bool, **options: Any
+        self,
+        exported_program: ExportedProgram,
+        keep_params_as_input: bool,
+        *options: Any,
+        **named_options: Any,
     ) -> tvm.IRModule:
         """Import like TVM; record whether the parameters stay inputs."""
         self._keeps_parameters = keep_params_as_input
         return super().from_exported_program(
-            exported_program, keep_params_as_input=keep_params_as_input, **options
+            exported_program, keep_params_as_input, *options, **named_options
         )
 
     def create_input_vars(self, exported_program: ExportedProgram) -> Any:

@@ -35,6 +35,7 @@ from tvm import relax, tirx, topi
 
 from ...fixes.elements import POOL_CEIL_MODE as FIX_ID
 from ...support import switches
+from ..ir import nn_call
 from ..layouts import SPATIAL_AXES, Layout
 
 
@@ -97,17 +98,7 @@ def round_down(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
         ends = [end - width for end, width in zip(ends, after, strict=True)]
         before = [0] * rank
     rounded = bb.normalize(
-        getattr(relax.op.nn, operator)(
-            data,
-            sizes,
-            strides=strides,
-            padding=[*before, *ends],
-            dilation=dilation,
-            ceil_mode=False,
-            count_include_pad=False,
-            layout=str(attrs.layout),
-            out_layout=str(attrs.out_layout) or None,
-        )
+        nn_call(call, data, padding=[*before, *ends], ceil_mode=False, count_include_pad=False)
     )
     if not tvm_ffi.structural_equal(rounded.ty, call.ty):
         return call

@@ -36,6 +36,7 @@ from tvm import relax, tirx
 
 from ...fixes.elements import POOL_WINDOW as FIX_ID
 from ...support import switches
+from ..ir import nn_call
 from ..layouts import SPATIAL_AXES, Layout
 from .average_pool import widen
 from .override import Legalize, override
@@ -84,28 +85,11 @@ def clip_window(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
                 clipped[axis], strides[axis] = padded, 1
     if clipped == sizes:
         return call
-    smaller = bb.normalize(_pooling(call, clipped, strides))
+    smaller = bb.normalize(nn_call(call, call.args[0], pool_size=clipped, strides=strides))
     if not tvm_ffi.structural_equal(smaller.ty, call.ty):
         return call
     switches.note(FIX_ID)
     return smaller
-
-
-def _pooling(call: relax.Call, sizes: list[int], strides: list[int]) -> relax.Call:
-    """The same pooling with windows of other sizes and strides."""
-    attrs = call.attrs
-    operator = getattr(relax.op.nn, str(call.op.name).rpartition(".")[2])
-    return operator(
-        call.args[0],
-        sizes,
-        strides=strides,
-        padding=list(map(int, attrs.padding)),
-        dilation=list(map(int, attrs.dilation)),
-        ceil_mode=bool(attrs.ceil_mode),
-        count_include_pad=bool(attrs.count_include_pad),
-        layout=str(attrs.layout),
-        out_layout=str(attrs.out_layout) or None,
-    )
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:

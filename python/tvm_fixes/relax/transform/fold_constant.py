@@ -32,8 +32,7 @@ How to remove
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager
 
 import tvm
 from tvm import relax
@@ -42,6 +41,7 @@ from ... import _ffi
 from ...errors import UsageError
 from ...fixes.weights import FOLD_CONSTANT as FIX_ID
 from ...support import logs, switches
+from ...support.collector import Collector
 from ..analysis import bindings
 from ..constants.evaluate import evaluate
 from ..constants.fold_plan import FoldPlan, Value
@@ -55,25 +55,19 @@ NAME = "FoldConstant"
 # The approximate number of parts to fold values in if memory is limited.
 _PARTS = 32
 
-_collected: ContextVar[list[str] | None] = ContextVar("tvm_fixes_unfolded", default=None)
+_unfolded: Collector[list[str]] = Collector("tvm_fixes_unfolded", list)
 
 
-@contextmanager
-def collect_unfolded() -> Iterator[list[str]]:
+def collect_unfolded() -> AbstractContextManager[list[str]]:
     """Collect the values that :func:`FoldConstant` does not fold within the ``with`` block.
 
-    Yields
-    ------
-    list of str
+    Returns
+    -------
+    context manager of list of str
         Grows while the block runs: a line per value, with function, variable, operator and both
         sizes.
     """
-    collected: list[str] = []
-    token = _collected.set(collected)
-    try:
-        yield collected
-    finally:
-        _collected.reset(token)
+    return _unfolded.collect()
 
 
 def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
@@ -137,9 +131,8 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
             switches.note(FIX_ID)
         for value in plan.unfolded:
             logs.debug(NAME, str(value))
-        collected = _collected.get()
-        if collected is not None:
-            collected += map(str, plan.unfolded)
+        if _unfolded.current is not None:
+            _unfolded.current.extend(map(str, plan.unfolded))
         return _fold_rest(insert_constants(plan, constants, mod), plan, stock)
 
     return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=NAME)

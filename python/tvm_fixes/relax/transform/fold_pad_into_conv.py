@@ -33,6 +33,7 @@ from tvm import relax
 from ...fixes.conv import FOLD_PAD_INTO_CONV as FIX_ID
 from ...support import switches
 from ..analysis import bindings
+from ..ir import nn_call
 from ..layouts import SPATIAL_AXES, Layout
 from .fold_constant import rebind
 
@@ -95,7 +96,9 @@ def _folded(builder: relax.BlockBuilder, function: relax.Function) -> dict[relax
         pad = calls.get(call.args[0]) if str(call.op.name) in _CONVOLUTIONS else None
         padding = None if pad is None else _total_padding(pad, call)
         if pad is not None and padding is not None:
-            folded[binding.var] = builder.normalize(_with_padding(call, pad.args[0], padding))
+            folded[binding.var] = builder.normalize(
+                nn_call(call, pad.args[0], call.args[1], padding=padding)
+            )
     return folded
 
 
@@ -117,20 +120,3 @@ def _total_padding(pad: relax.Call, convolution: relax.Call) -> list[int] | None
     before = [width + pad_of[axis][0] for width, axis in zip(own[: len(axes)], axes, strict=True)]
     after = [width + pad_of[axis][1] for width, axis in zip(own[len(axes) :], axes, strict=True)]
     return [*before, *after]
-
-
-def _with_padding(call: relax.Call, data: relax.Expr, padding: list[int]) -> relax.Call:
-    attrs = call.attrs
-    operator = getattr(relax.op.nn, str(call.op.name).rpartition(".")[2])
-    return operator(
-        data,
-        call.args[1],
-        strides=list(map(int, attrs.strides)),
-        padding=padding,
-        dilation=list(map(int, attrs.dilation)),
-        groups=int(attrs.groups),
-        data_layout=str(attrs.data_layout),
-        kernel_layout=str(attrs.kernel_layout),
-        out_layout=str(attrs.out_layout),
-        out_dtype=None if attrs.out_dtype is None else str(attrs.out_dtype),
-    )

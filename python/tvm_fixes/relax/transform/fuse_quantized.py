@@ -29,9 +29,8 @@ How to remove
     :mod:`tvm_fixes.pipeline` and the fix id ``fuse-quantized``.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -41,6 +40,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...fixes.low_precision import FUSE_QUANTIZED as FIX_ID
 from ...support import switches
+from ...support.collector import Collector
 from ..layouts import SPATIAL_AXES
 from ..quantized import (
     NARROW_DTYPES,
@@ -55,6 +55,7 @@ from ..quantized import (
     is_static,
     multiplied,
     requantized,
+    reshaped,
     without_zero,
 )
 from ..quantized_products import (
@@ -72,6 +73,8 @@ _CONVOLUTIONS = frozenset(
 
 # The most products of 8-bit integers, less a zero point, whose sum is exact in float32.
 _MAX_EXACT_DEPTH = 2**24 // 255**2
+
+_NUMBERS = (tirx.IntImm, tirx.FloatImm)
 
 # Operators that only move elements, or choose the greatest of them.
 _MOVES = frozenset(
@@ -105,26 +108,18 @@ class QuantizedProducts:
     in_float: list[str] = field(default_factory=list)
 
 
-_collected: ContextVar[QuantizedProducts | None] = ContextVar(
-    "tvm_fixes_quantized_products", default=None
-)
+_products: Collector[QuantizedProducts] = Collector("tvm_fixes_products", QuantizedProducts)
 
 
-@contextmanager
-def collect_products() -> Iterator[QuantizedProducts]:
+def collect_products() -> AbstractContextManager[QuantizedProducts]:
     """Collect what :func:`FuseQuantized` does with quantized products within the ``with`` block.
 
-    Yields
-    ------
-    QuantizedProducts
+    Returns
+    -------
+    context manager of QuantizedProducts
         Grows while the block runs.
     """
-    products = QuantizedProducts()
-    token = _collected.set(products)
-    try:
-        yield products
-    finally:
-        _collected.reset(token)
+    return _products.collect()
 
 
 def FuseQuantized() -> tvm.transform.Pass:
@@ -290,12 +285,7 @@ class _Fusing(PyExprMutator):
         zero = as_scalar(self.builder_, zero)
         if zero.ty.ndim not in (0, rank):
             shape = [1] * (rank - zero.ty.ndim) + [int(extent) for extent in zero.ty.shape.values]
-            array = constant(zero)
-            zero = (
-                self.builder_.emit(relax.op.reshape(zero, shape))
-                if array is None
-                else relax.const(array.reshape(shape))
-            )
+            zero = reshaped(self.builder_, zero, shape)
         self._meaning = replace(data, zero=zero)
 
     def _zero_point(self, expr: relax.Expr, dtype: str) -> relax.Expr | None:
@@ -341,7 +331,7 @@ class _Fusing(PyExprMutator):
         return relax.op.multiply(self.builder_.emit(product), scale)
 
     def _note(self, call: relax.Call, obstacle: str | None) -> None:
-        products = _collected.get()
+        products = _products.current
         if products is None:
             return
         if obstacle is None:
@@ -440,9 +430,6 @@ class _Fusing(PyExprMutator):
         return requantized(self.builder_, sums, scale, zero, dtype)
 
 
-_NUMBERS = (tirx.IntImm, tirx.FloatImm)
-
-
 def _is_bias(call: relax.Call, sums: Sums, bias: Integers) -> bool:
     """Whether `bias` can be added to the sums before they are scaled."""
     scales = constant(sums.scale), constant(bias.scale)
@@ -472,7 +459,7 @@ def _largest(data: relax.Expr) -> int:
 
 
 def _moved_axis(call: relax.Call, integers: Integers) -> int | None:
-    """The axis of the parameters after an operator that moves data; None if there is none."""
+    """The axis along which the parameters apply to the result of a move; None if none does."""
     if integers.is_per_tensor:
         return 0
     if str(call.op.name) == "relax.permute_dims":

@@ -96,10 +96,10 @@ class _Product:
         common = te.reduce_axis((0, (depth if chunk is None else chunk) // at_once), "k")
         within = [te.reduce_axis((0, at_once), "within")] if at_once > 1 else []
         is_packed = self.packed_columns is not None
-        must_pack = self.multiply_accumulate.depth > 1
         is_divided = columns is not None and divides(columns, column_count)
         is_read_often = isinstance(row_count, tirx.IntImm) and row_count.value >= _MIN_ROWS_TO_PACK
-        if columns is not None and not is_packed and (is_read_often or must_pack or not is_divided):
+        pays_off = is_read_often or at_once > 1 or not is_divided
+        if columns is not None and not is_packed and pays_off:
             rhs, is_packed = pack_at_run_time(rhs, columns, at_once), True
 
         def sums(*position: tirx.Var) -> tirx.Expr:
@@ -178,7 +178,7 @@ def multiply(bb: relax.BlockBuilder, call: relax.Call, packed: relax.Expr) -> re
     bb : relax.BlockBuilder
         Receives the kernel.
     call : relax.Call
-        A call for which :func:`packed_columns` is not None.
+        A call for which :func:`packing_of` is not None.
     packed : relax.Expr
         The second operand, from :func:`pack`.
 
@@ -217,10 +217,8 @@ def _lower(
         rhs = _reshape(emit, rhs, [depth, tirx.const(1, "int64")])
     if len(rhs.ty.shape.values) == 2 or not lhs_rows:
         lhs = _reshape(emit, lhs, [count_of(lhs_rows), depth])
-    tile, multiply_accumulate = (
-        _tile_of(call, packed=packed is not None),
-        multiply_accumulate_of(call),
-    )
+    multiply_accumulate = multiply_accumulate_of(call)
+    tile = _tile_of(call, packed=packed is not None)
     columns = None if packed is None else rhs.ty.shape.values[-1]
     lhs = _pad(emit, lhs, -1, multiply_accumulate.depth)
     rhs = _pad(emit, rhs, -2, multiply_accumulate.depth) if packed is None else packed
@@ -238,8 +236,7 @@ def _applies(call: relax.Call) -> bool:
     lhs, rhs = (list(arg.ty.shape.values) for arg in call.args)
     depths = lhs[-1], rhs[-2] if len(rhs) > 1 else rhs[0]
     data, weight, out = (str(expr.ty.dtype) for expr in (*call.args, call))
-    is_float = all("float" in dtype and "float8" not in dtype for dtype in (data, out))
-    is_float = is_float and ("int" in weight or ("float" in weight and "float8" not in weight))
+    is_float = all(map(_is_float, (data, out))) and (_is_float(weight) or "int" in weight)
     has_dot_product = multiply_accumulate_of(call).depth > 1
     if not is_float and not (has_dot_product and isinstance(depths[0], tirx.IntImm)):
         return False
@@ -250,6 +247,10 @@ def _applies(call: relax.Call) -> bool:
         and not analyzer.can_prove_equal(depths[0], 0)
         and _broadcast(lhs[:-2], rhs[:-2]) is not None
     )
+
+
+def _is_float(dtype: str) -> bool:
+    return "float" in dtype and "float8" not in dtype
 
 
 def _broadcast(lhs: list[tirx.Expr], rhs: list[tirx.Expr]) -> list[tirx.Expr] | None:
