@@ -35,6 +35,7 @@ from .relax.transform import (
     FoldConstant,
     FoldLayoutTransform,
     FoldPadIntoConv,
+    FuseDequantizeMatmul,
     FuseQuantized,
     InsertRuntimeChecks,
     LowerAssertOp,
@@ -138,7 +139,8 @@ class Stages:
     ----------
     operators : tuple of Pass
         Rewrites of operators: ``DynamicToStatic``, ``InsertRuntimeChecks`` (if `runtime_checks`),
-        ``BroadcastFreeMatmul``, ``FoldPadIntoConv`` and, for a CPU, ``FuseQuantized``.
+        ``BroadcastFreeMatmul``, ``FoldPadIntoConv`` and, for a CPU,
+        ``FuseDequantizeMatmul`` and ``FuseQuantized``.
     layout : Pass
         The layouts of convolutions: ``ChooseLayout``, or ``Layout`` for a given one.
     preparation : tuple of Pass
@@ -196,7 +198,9 @@ def stages(
             BroadcastFreeMatmul(),
             # Before the layout is chosen: a pad between convolutions would interrupt it.
             FoldPadIntoConv(),
-            _target_stage("FuseQuantized", _quantized_passes),
+            # Only CPUs have kernels for products of narrow integers.
+            _cpu_stage(FuseDequantizeMatmul(max_growth)),
+            _cpu_stage(FuseQuantized()),
         ),
         layout=ChooseLayout() if layout is None else convert_layout(layout),
         preparation=(
@@ -227,9 +231,9 @@ def stages(
     )
 
 
-def _quantized_passes(target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
-    """Only CPUs have kernels for products of narrow integers."""
-    return [FuseQuantized()] if is_cpu(target) else []
+def _cpu_stage(fusing: tvm.transform.Pass) -> tvm.transform.Pass:
+    """A stage that only runs for CPUs."""
+    return _target_stage(fusing.info.name, lambda target: [fusing] if is_cpu(target) else [])
 
 
 def _legalize_passes(

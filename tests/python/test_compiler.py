@@ -122,7 +122,8 @@ class TestComparison:
         steps = []
         report = compile_model(conv_net(), layout="NHWC", progress=steps.append).report
         names = ["load", "import", "verify", "reference"]
-        names += ["DynamicToStatic", "BroadcastFreeMatmul", "FoldPadIntoConv", "FuseQuantized"]
+        names += ["DynamicToStatic", "BroadcastFreeMatmul", "FoldPadIntoConv"]
+        names += ["FuseDequantizeMatmul", "FuseQuantized"]
         names += ["Layout"]
         names += ["SplitDataflow", "CheckIndices", "Legalize", "verify kernels"]
         names += ["InlineElementwise"]

@@ -14,6 +14,16 @@
 
 from .fix import Kind, Symptom, declare
 
+FUSE_DEQUANTIZE_MATMUL = declare(
+    "fuse-dequantize-matmul",
+    family="low-precision",
+    kind=Kind.PASS,
+    summary="multiplies by weights of 2, 4 or 8 bits without dequantizing them first",
+    symptoms={
+        Symptom.COST: "4-bit weights of a linear layer take as many bytes as in float32",
+    },
+)
+
 FUSE_QUANTIZED = declare(
     "fuse-quantized",
     family="low-precision",

@@ -10,14 +10,18 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The probe of quantized products."""
+"""Probes of quantized products."""
 
 import re
 
 import numpy as np
+import tvm
 from tvm import relax
 
-from ..fixes.low_precision import FUSE_QUANTIZED
+from ..fixes.low_precision import FUSE_DEQUANTIZE_MATMUL, FUSE_QUANTIZED
+from ..pipeline import pipeline
+from ..relax.ir import tensor_of
+from ..support.tensors import nbytes_of
 from ._run import run
 from .probe import Probe, register
 
@@ -48,5 +52,48 @@ register(
         stock=lambda: _multiply("default"),
         fixed=lambda: _multiply("tvm_fixes"),
         symptom=re.compile(r"AssertionError: .*Mismatched elements", re.DOTALL),
+    ),
+)
+
+
+def _lower_blocks(relax_pipeline: tvm.transform.Pass) -> None:
+    """Multiply by 4-bit weights with a scale for each 32 of a row."""
+    rng = np.random.default_rng(0)
+    integers = relax.const(rng.integers(-8, 8, (96, 4, 32), "int8"))
+    scale = relax.const(rng.uniform(0.5, 1, (96, 4, 1)).astype("float32"))
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 128), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            factors = builder.emit(relax.op.astype(integers, "float32"))
+            matrix = builder.emit(relax.op.multiply(factors, scale))
+            rows = builder.emit(relax.op.reshape(matrix, (96, 128)))
+            columns = builder.emit(relax.op.permute_dims(rows))
+            out = builder.emit_output(relax.op.matmul(x, columns))
+        builder.emit_func_output(out)
+    with tvm.target.Target("llvm"):
+        lowered = relax_pipeline(builder.get())
+    size, limit = _constant_bytes(lowered["main"]), 96 * 128 // 2 + 96 * 4 * 4
+    assert size <= limit, f"the weight takes {size} bytes instead of {limit}"
+
+
+def _constant_bytes(function: relax.Function) -> int:
+    tensors = []
+
+    def visit(expr: relax.Expr) -> None:
+        tensor = tensor_of(expr)
+        if tensor is not None:
+            tensors.append(tensor)
+
+    relax.analysis.post_order_visit(function, visit)
+    return sum(nbytes_of(tensor.shape, str(tensor.dtype)) for tensor in tensors)
+
+
+register(
+    FUSE_DEQUANTIZE_MATMUL,
+    Probe(
+        stock=lambda: _lower_blocks(relax.get_pipeline("zero")),
+        fixed=lambda: _lower_blocks(pipeline()),
+        symptom=re.compile("AssertionError: the weight takes 49152 bytes instead of 7680"),
     ),
 )

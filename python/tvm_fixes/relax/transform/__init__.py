@@ -24,6 +24,7 @@ from .fold_constant import FoldConstant
 from .fold_layout_into_conv import FoldLayoutIntoConv
 from .fold_layout_transform import FoldLayoutTransform
 from .fold_pad_into_conv import FoldPadIntoConv
+from .fuse_dequantize_matmul import FuseDequantizeMatmul
 from .fuse_quantized import FuseQuantized
 from .fuse_transpose_matmul import FuseTransposeMatmul
 from .insert_runtime_checks import InsertRuntimeChecks
@@ -54,6 +55,7 @@ __all__ = [
     "FoldLayoutIntoConv",
     "FoldLayoutTransform",
     "FoldPadIntoConv",
+    "FuseDequantizeMatmul",
     "FuseQuantized",
     "FuseTransposeMatmul",
     "InsertRuntimeChecks",

@@ -36,111 +36,25 @@ CPU, go to TVM's function.
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import cast
+from dataclasses import replace
 
 import tvm
 import tvm_ffi
-from tvm import relax, te, tirx
+from tvm import relax, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 from tvm.sym import Analyzer
 
 from ....fixes.matmul import MATMUL_LEGALIZE as FIX_ID
 from ....support import switches
 from ....target.cpu import Cpu
-from ....tirx.accumulation import MultiplyAccumulate
-from ....tirx.util import broadcast_position, count_of, divides
+from ....tirx.util import count_of
 from ...ir import in_block
 from ..override import Legalize, override
 from ..targets import multiply_accumulate_of, schedules_for_cpu, target_of
-from .packing import Packing, pack, pack_at_run_time
+from .packing import Packing, pack
+from .product import Product, broadcast_extents
 from .schedule import schedule
 from .tiles import Tile, choose_tile, depth_chunk
-
-# With this many rows, packing a matrix at run time pays off.  In an unpacked matrix, each row of a
-# tile is in a different page.
-_MIN_ROWS_TO_PACK = 256
-
-
-@dataclass(frozen=True)
-class _Product:
-    """The product of two matrices, or of two batches of matrices.
-
-    Attributes
-    ----------
-    out_dtype : str
-        The dtype of the output.
-    multiply_accumulate : MultiplyAccumulate
-        Multiplies elements and accumulates the products.
-    tile : Tile
-        The register tile.
-    packed_columns : tirx.Expr or None
-        The number of columns of the second operand if :func:`pack` has packed it.
-    """
-
-    out_dtype: str
-    multiply_accumulate: MultiplyAccumulate
-    tile: Tile
-    packed_columns: tirx.Expr | None
-
-    def compute(self, lhs: te.Tensor, rhs: te.Tensor) -> te.Tensor:
-        """The output, of shape (*batch, rows, columns)."""
-        *lhs_batch, row_count, depth = lhs.shape
-        rhs_batch = [] if self.packed_columns is not None else list(rhs.shape)[:-2]
-        column_count = rhs.shape[-1] if self.packed_columns is None else self.packed_columns
-        batch_extents = cast(list[tirx.Expr], _broadcast(lhs_batch, rhs_batch))
-        rows, columns = tirx.const(self.tile.rows, "int64"), self.tile.columns
-        row_tiles = tirx.ceildiv(row_count, rows)
-        column_tiles = 1 if columns is None else tirx.ceildiv(column_count, columns)
-        chunk, at_once = self.tile.depth, self.multiply_accumulate.depth
-        common = te.reduce_axis((0, (depth if chunk is None else chunk) // at_once), "k")
-        within = [te.reduce_axis((0, at_once), "within")] if at_once > 1 else []
-        is_packed = self.packed_columns is not None
-        is_divided = columns is not None and divides(columns, column_count)
-        is_read_often = isinstance(row_count, tirx.IntImm) and row_count.value >= _MIN_ROWS_TO_PACK
-        pays_off = is_read_often or at_once > 1 or not is_divided
-        if columns is not None and not is_packed and pays_off:
-            rhs, is_packed = pack_at_run_time(rhs, columns, at_once), True
-
-        def sums(*position: tirx.Var) -> tirx.Expr:
-            *batch, row_tile, column_tile, row, column = position
-            step = common.var
-            if chunk is not None:
-                step, batch = batch[0] * (chunk // at_once) + step, batch[1:]
-            at = step * at_once + within[0].var if within else step
-            # Rows beyond the matrix repeat its last row, and are not stored.
-            lhs_row = tirx.min(row_tile * rows + row, row_count - 1)
-            lhs_at = (*broadcast_position(batch, lhs_batch), lhs_row, at)
-            rhs_at = broadcast_position(batch, rhs_batch)
-            if is_packed:
-                rhs_at += [column_tile, step, column, *(axis.var for axis in within)]
-            else:
-                rhs_at += [
-                    at,
-                    column if columns is None else column_tile * columns + column,
-                ]
-            product = self.multiply_accumulate.product(lhs(*lhs_at), rhs(*rhs_at))
-            return te.sum(product, axis=[common, *within])
-
-        tile = (rows, column_count if columns is None else columns)
-        shape = (*batch_extents, row_tiles, column_tiles, *tile)
-        if chunk is None:
-            acc = te.compute(shape, sums, name="matmul")
-        else:
-            parts = te.compute((depth // chunk, *shape), sums, name="matmul")
-            part = te.reduce_axis((0, depth // chunk), "part")
-            acc = te.compute(
-                shape, lambda *at: te.sum(parts(part.var, *at), axis=part), name="sum_of_parts"
-            )
-
-        def element(*position: tirx.Var) -> tirx.Expr:
-            *batch, row, column = position
-            column_tile = 0 if columns is None else tirx.floordiv(column, columns)
-            within = (row % rows, column if columns is None else column % columns)
-            value = acc(*batch, tirx.floordiv(row, rows), column_tile, *within)
-            return value.astype(self.out_dtype)
-
-        return te.compute((*batch_extents, row_count, column_count), element, name="out")
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
@@ -214,19 +128,19 @@ def _lower(
     lhs, rhs = call.args
     *lhs_rows, depth = lhs.ty.shape.values
     if len(rhs.ty.shape.values) == 1:
-        rhs = _reshape(emit, rhs, [depth, tirx.const(1, "int64")])
+        rhs = reshape_to(emit, rhs, [depth, tirx.const(1, "int64")])
     if len(rhs.ty.shape.values) == 2 or not lhs_rows:
-        lhs = _reshape(emit, lhs, [count_of(lhs_rows), depth])
+        lhs = reshape_to(emit, lhs, [count_of(lhs_rows), depth])
     multiply_accumulate = multiply_accumulate_of(call)
     tile = _tile_of(call, packed=packed is not None)
     columns = None if packed is None else rhs.ty.shape.values[-1]
-    lhs = _pad(emit, lhs, -1, multiply_accumulate.depth)
-    rhs = _pad(emit, rhs, -2, multiply_accumulate.depth) if packed is None else packed
-    product = _Product(str(call.ty.dtype), multiply_accumulate, tile, columns)
+    lhs = pad_to_multiple(emit, lhs, -1, multiply_accumulate.depth)
+    rhs = pad_to_multiple(emit, rhs, -2, multiply_accumulate.depth) if packed is None else packed
+    product = Product(str(call.ty.dtype), multiply_accumulate, tile, columns)
     func, args, out_type = gen_call_tir_inputs(product.compute, lhs, rhs)
     func = schedule(func, tile, multiply_accumulate.dot_product)
     out = relax.call_tir(bb.add_func(func, "matmul"), args, out_type)
-    return _reshape(emit, emit(out), list(call.ty.shape.values))
+    return reshape_to(emit, emit(out), list(call.ty.shape.values))
 
 
 def _applies(call: relax.Call) -> bool:
@@ -245,7 +159,7 @@ def _applies(call: relax.Call) -> bool:
         schedules_for_cpu(call)
         and analyzer.can_prove_equal(*depths)
         and not analyzer.can_prove_equal(depths[0], 0)
-        and _broadcast(lhs[:-2], rhs[:-2]) is not None
+        and broadcast_extents(lhs[:-2], rhs[:-2]) is not None
     )
 
 
@@ -253,22 +167,7 @@ def _is_float(dtype: str) -> bool:
     return "float" in dtype and "float8" not in dtype
 
 
-def _broadcast(lhs: list[tirx.Expr], rhs: list[tirx.Expr]) -> list[tirx.Expr] | None:
-    """The batch extents of the output; None if it is unknown which extents are broadcast."""
-    rank = max(len(lhs), len(rhs))
-    one, analyzer = tirx.const(1, "int64"), Analyzer()
-    result = []
-    for a, b in zip([one] * (rank - len(lhs)) + lhs, [one] * (rank - len(rhs)) + rhs, strict=True):
-        if analyzer.can_prove_equal(a, b) or analyzer.can_prove_equal(b, 1):
-            result.append(a)
-        elif analyzer.can_prove_equal(a, 1):
-            result.append(b)
-        else:
-            return None
-    return result
-
-
-def _pad(
+def pad_to_multiple(
     emit: Callable[[relax.Expr], relax.Var], tensor: relax.Expr, axis: int, multiple: int
 ) -> relax.Expr:
     """Append zeros along a static axis to a `multiple` of elements."""
@@ -279,7 +178,7 @@ def _pad(
     return emit(relax.op.nn.pad(tensor, widths))
 
 
-def _reshape(
+def reshape_to(
     emit: Callable[[relax.Expr], relax.Var], tensor: relax.Expr, shape: list[tirx.Expr]
 ) -> relax.Expr:
     if tvm_ffi.structural_equal(tensor.ty.shape, relax.ShapeExpr(shape)):

@@ -31,7 +31,7 @@ def schedule(func: tirx.PrimFunc, tile: Tile, dot_product: DotProduct | None) ->
     ----------
     func : tirx.PrimFunc
         Its blocks are ``matmul``, ``out``, and with a chunk depth ``sum_of_parts``; ``in_tiles`` if
-        the second operand is packed at run time.
+        the second operand is packed at run time, and ``dequantized`` if its chunks are dequantized.
     tile : Tile
     dot_product : DotProduct, optional
         The instruction that computes the sums; the innermost loop of ``matmul`` is over its depth.
@@ -109,6 +109,9 @@ def _schedule_in_chunks(
     else:
         sch.reorder(columns, part, rows, row, column)
     sch.compute_at(parts, rows, preserve_unit_loops=True)
+    if (dequantized := _find(sch, "dequantized")) is not None:
+        sch.compute_at(dequantized, part, preserve_unit_loops=True)
+        sch.vectorize(sch.get_loops(dequantized)[-1])
     common = _order_sums(sch, parts, dot_product)
     sch.reverse_compute_at(out, row_block, preserve_unit_loops=True)
     sch.vectorize(sch.get_loops(out)[-1])
