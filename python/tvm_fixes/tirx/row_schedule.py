@@ -30,6 +30,9 @@ from .util import count_of, is_one
 # Smaller groups are likely the windows of a pooling.
 _MIN_GROUP = 8
 
+# A result with at most this many times the elements of an operand pads it.
+_MAX_PADDING = 1.25
+
 # Calls that take no more time than a load.
 _CHEAP = ("tirx.isnan", "tirx.fabs", "tirx.reinterpret", "tirx.likely")
 
@@ -104,16 +107,19 @@ def _inline(sch: Schedule, row_counts: Sequence[tirx.Expr]) -> None:
             continue
         if any(nests_functions(node.body, reader.body) for reader in readers):
             continue
-        if _is_cheap(node.body.value) or _is_read_once(buffer, size, readers):
+        if _is_cheap(node.body.value) or _is_read_about_once(buffer, size, readers):
             sch.compute_inline(block)
 
 
-def _is_read_once(buffer: tirx.Var, size: tirx.Expr, readers: Sequence[SBlock]) -> bool:
-    """Whether each of the `size` elements of `buffer` is read once."""
+def _is_read_about_once(buffer: tirx.Var, size: tirx.Expr, readers: Sequence[SBlock]) -> bool:
+    """Whether each of the `size` elements of `buffer` is read once, or by a reader that pads it."""
     if sum(_loads(reader).count(buffer) for reader in readers) != 1:
         return False
     (reader,) = readers
-    return tvm_ffi.structural_equal(count_of(i.dom.extent for i in reader.iter_vars), size)
+    count = count_of(i.dom.extent for i in reader.iter_vars)
+    if isinstance(count, tirx.IntImm) and isinstance(size, tirx.IntImm):
+        return size.value <= count.value <= _MAX_PADDING * size.value
+    return tvm_ffi.structural_equal(count, size)
 
 
 def _loads(node: SBlock) -> list[tirx.Var]:
@@ -159,9 +165,10 @@ def _is_of_elements(
     It is if the result is computed from results of the same size, not from reductions.
     """
     node = sch.get(result)
-    if node.init is not None or len(rows) < len(sch.get_loops(result)):
+    extents = [iterator.dom.extent for iterator in node.iter_vars]
+    if node.init is not None or len(rows) < sum(not is_one(extent) for extent in extents):
         return False
-    count = count_of(iterator.dom.extent for iterator in node.iter_vars)
+    count = count_of(extents)
     return not any(tvm_ffi.structural_equal(count, own) for own in row_counts)
 
 

@@ -336,6 +336,27 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert FuseQuantized()(mod).same_as(mod)
 
 
+def test_rows_of_a_table_are_dequantized_after_they_are_taken():
+    table = random(1000, 8, dtype="uint8")
+
+    def emit(bb: relax.BlockBuilder, tokens: relax.Var) -> relax.Expr:
+        parameters = scalar(0.5), scalar(3, "uint8")
+        rows = bb.emit(relax.op.dequantize(relax.const(table), *parameters, 0))
+        taken = bb.emit(relax.op.take(rows, tokens, axis=0))
+        quantized = bb.emit(relax.op.quantize(taken, *parameters, 0, "uint8"))
+        return relax.Tuple([taken, quantized])
+
+    mod = build({"tokens": tensor(2, 5, dtype="int64")}, emit)
+    fused = FuseQuantized()(mod)
+    [dequantize] = calls(fused, "relax.dequantize")
+    assert [int(extent) for extent in dequantize.ty.shape] == [2, 5, 8]
+    assert count(fused, "relax.quantize") == 0
+    tokens = np.random.default_rng(1).integers(0, 1000, (2, 5))
+    taken, quantized = run(mod, tokens, pipeline=pipeline())
+    np.testing.assert_array_equal(quantized, table[tokens])
+    np.testing.assert_array_equal(taken, (table[tokens] - np.float32(3)) * np.float32(0.5))
+
+
 if __name__ == "__main__":
     tvm.testing.main()
 

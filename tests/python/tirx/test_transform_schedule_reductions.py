@@ -28,8 +28,10 @@ from tvm_ffi import structural_walk
 
 from helpers.conv_cases import numpy_dtype
 from helpers.grids import batched
+from helpers.lowering import lowered_before
 from helpers.relax_modules import build, call, merge, run, tensor
 from tvm_fixes import pipeline
+from tvm_fixes.pipeline import stages
 from tvm_fixes.support import switches
 from tvm_fixes.tirx.transform import ScheduleReductions
 from tvm_fixes.tirx.transform.schedule_reductions import FIX_ID
@@ -320,6 +322,36 @@ def test_a_reduction_that_fits_no_vector_stays() -> None:
     mod = LegalizeOps()(cases[0].module())
     with CPU:
         tvm.ir.assert_structural_equal(ScheduleReductions()(mod), mod)
+
+
+@pytest.mark.parametrize("batch", [(), (1,)])
+def test_rows_that_are_padded(batch: tuple[int, ...]) -> None:
+    """Each row is reduced once, not once for each of its elements."""
+    shape = (*batch, 3, 50, 457)
+
+    def emit(builder: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = builder.emit(relax.op.nn.softmax(x))
+        scale, zero = relax.const(1 / 255, "float32"), relax.const(0, "uint8")
+        y = builder.emit(relax.op.quantize(y, scale, zero, 0, "uint8"))
+        return relax.op.nn.pad(y, [0, 0] * (len(shape) - 1) + [0, 1])
+
+    mod, lowering = build({"x": tensor(*shape)}, emit), stages()
+    with CPU:
+        lowered = lowered_before(mod, lowering, lowering.lower)
+    [kernel] = [f for _, f in lowered.functions_items() if isinstance(f, tirx.PrimFunc)]
+    parallel: list[int] = []
+
+    def look(loop: tirx.For) -> None:
+        if loop.kind == tirx.ForKind.PARALLEL:
+            parallel.append(int(loop.extent))
+
+    structural_walk(kernel.body, (tirx.For, look))
+    assert parallel == [3 * 50]
+    x = np.random.default_rng(0).normal(size=shape).astype("float32")
+    expected = np.round(torch.softmax(torch.from_numpy(x), -1).numpy() * 255)
+    got = run(mod, x, pipeline=pipeline())
+    assert np.abs(got[..., :-1].astype("float32") - expected).max() <= 1
+    assert not got[..., -1].any()
 
 
 def test_windows_stay() -> None:

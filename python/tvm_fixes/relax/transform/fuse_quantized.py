@@ -185,6 +185,7 @@ class _Fusing(PyExprMutator):
             "relax.nn.relu": self._relu,
             "relax.quantize": self._quantize,
             "relax.subtract": self._subtract,
+            "relax.take": self._take,
             **dict.fromkeys(_CONVOLUTIONS, self._product),
             **dict.fromkeys(_MOVES, self._move),
         }
@@ -402,6 +403,16 @@ class _Fusing(PyExprMutator):
             return
         moved = relax.Call(call.op, [integers.data, *call.args[1:]], call.attrs, call.ty_args)
         self._meaning = replace(integers, data=self.builder_.emit(moved), axis=axis)
+
+    def _take(self, call: relax.Call) -> relax.Expr | None:
+        """Take integers, and dequantize only those: a table may have many more rows."""
+        integers = self._integers(call.args[0])
+        if integers is None or integers.scale is None or not integers.is_per_tensor:
+            return None
+        taken = relax.Call(call.op, [integers.data, *call.args[1:]], call.attrs, call.ty_args)
+        data = self.builder_.emit(taken)
+        self._meaning = replace(integers, data=data, is_constant=False)
+        return relax.op.dequantize(data, integers.scale, integers.zero, 0, "float32")
 
     def _concat(self, call: relax.Call) -> None:
         fields = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else []
