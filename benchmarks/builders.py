@@ -26,10 +26,10 @@ from typing import Any
 from .protocol import (
     EXPECTED,
     INPUTS,
-    INT8_EXPECTED,
-    INT8_ONNX,
-    INT8_RUNTIMES,
     ONNX,
+    QUANTIZED_EXPECTED,
+    QUANTIZED_ONNX,
+    QUANTIZED_RUNTIMES,
     Job,
     library,
 )
@@ -73,7 +73,7 @@ def build_onnx(job: Job) -> dict[str, Any]:
     return facts
 
 
-def build_int8(job: Job) -> dict[str, Any]:
+def build_quantized(job: Job) -> dict[str, Any]:
     """Export the case to ONNX, quantize it, and write the output of exact kernels.
 
     Returns
@@ -89,14 +89,19 @@ def build_int8(job: Job) -> dict[str, Any]:
 
     from .cases import CASES
 
-    case, inputs = CASES[job.case], job.inputs()
+    case = CASES[job.case]
     is_static = case.quantization == "static"
     with _cpu_time() as facts:
         model = to_onnx(_exported(job))
-        model = quantize.static(model, *inputs) if is_static else quantize.dynamic(model)
-        onnx.save(model, job.folder / INT8_ONNX)
+        if is_static:
+            model = quantize.static(model, *job.inputs())
+        elif case.quantization == "dynamic":
+            model = quantize.dynamic(model)
+        else:
+            model = quantize.weights(model, int(case.quantization))
+        onnx.save(model, job.folder / QUANTIZED_ONNX)
     expected = _exact_output(job, is_static)
-    np.save(job.folder / INT8_EXPECTED, expected)
+    np.save(job.folder / QUANTIZED_EXPECTED, expected)
     steps = MAX_STEPS * quantize.output_step(model) / np.abs(expected).max()
     return facts | {"tolerance": max(float(steps), case.max_error)}
 
@@ -138,9 +143,9 @@ BUILDERS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "onnx": build_onnx,
     "stock-library": build_stock,
     "ours-library": build_ours,
-    "onnx-int8": build_int8,
-    "stock-int8-library": partial(build_stock, runtime="stock-int8"),
-    "ours-int8-library": partial(build_ours, runtime="ours-int8"),
+    "onnx-quantized": build_quantized,
+    "stock-quantized-library": partial(build_stock, runtime="stock-quantized"),
+    "ours-quantized-library": partial(build_ours, runtime="ours-quantized"),
 }
 """The builders, by the role of their worker process."""
 
@@ -150,10 +155,13 @@ def _exported(job: Job) -> Any:
 
     from .cases import CASES
 
-    module, inputs = CASES[job.case].make()
+    case = CASES[job.case]
+    module, inputs = case.make()
+    extents = {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch warns about its own code
-        return torch.export.export(module, inputs)
+        dynamic = tuple(extents for _ in inputs) if case.is_dynamic else None
+        return torch.export.export(module, inputs, dynamic_shapes=dynamic)
 
 
 def _exact_output(job: Job, is_static: bool) -> Any:
@@ -171,7 +179,7 @@ def _exact_output(job: Job, is_static: bool) -> Any:
     else:
         options.add_session_config_entry("session.x64quantprecision", "1")
     session = onnxruntime.InferenceSession(
-        str(job.folder / INT8_ONNX), options, providers=["CPUExecutionProvider"]
+        str(job.folder / QUANTIZED_ONNX), options, providers=["CPUExecutionProvider"]
     )
     names = [spec.name for spec in session.get_inputs()]
     return session.run(None, dict(zip(names, job.inputs(), strict=True)))[0]
@@ -187,8 +195,8 @@ def _build_library(
     import onnx
     import tvm
 
-    if runtime in INT8_RUNTIMES:
-        to_relax = partial(from_onnx, onnx.load(job.folder / INT8_ONNX))
+    if runtime in QUANTIZED_RUNTIMES:
+        to_relax = partial(from_onnx, onnx.load(job.folder / QUANTIZED_ONNX))
     else:
         to_relax = partial(from_program, _exported(job), unwrap_unit_return_tuple=True)
     target, path = tvm.target.Target(dict(job.target)), job.folder / library(runtime)

@@ -24,7 +24,7 @@ from torch import nn
 
 from examples._random import seeded
 
-from . import layers, models
+from . import decoding, layers, models
 from .protocol import MAX_ERROR
 
 Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
@@ -35,6 +35,11 @@ GROUPS = {
     "gemm": "large matrix products: fraction of the FMA peak",
     "memory": "operators on large data: fraction of the memory bandwidth",
     "int8": "layers and models quantized to 8 bits",
+    "weight-only": "linear layers whose weights have 4 or 8 bits, in blocks of 32",
+    "decode": "one token of language models with a cache and such weights",
+    "bf16": "layers and models in bfloat16 and float16",
+    "dynamic": "convolutions of images of any size",
+    "avx2": "single layers, with instructions of AVX2 only",
 }
 
 
@@ -51,9 +56,12 @@ class Case:
     factory : callable
         Makes the module and its inputs with PyTorch's global random number generator.
     quantization : str
-        How the group ``int8`` quantizes it: ``static`` or ``dynamic``.
+        How it is quantized: ``static`` or ``dynamic``, to 8 bits, or the weights only, in blocks,
+        to ``4`` or ``8`` bits.
     max_error : float
         The accepted error relative to the largest output, unless the output has larger steps.
+    is_dynamic : bool
+        Whether height and width of the image are symbolic.
     """
 
     name: str
@@ -61,6 +69,7 @@ class Case:
     factory: Callable[[], Made]
     quantization: str = ""
     max_error: float = MAX_ERROR
+    is_dynamic: bool = False
 
     def make(self) -> Made:
         """Return the module, in eval mode and without gradients, and its inputs."""
@@ -110,6 +119,9 @@ def _layers() -> Factories:
     ):
         name = f"conv_transpose {cin}->{cout}, {kernel}x{kernel} s2, {extent}x{extent}"
         found[name] = partial(layers.conv_transpose, cin, cout, kernel, 2, padding, extent)
+    found["conv_transpose1d 64->32, 16 s8, 1024"] = partial(
+        layers.conv_transpose1d, 64, 32, 16, 8, 1024
+    )
     found["ConvNeXt block 512"] = layers.convnext_block
     found["ViT-B block"] = layers.vit_block
     found["DCGAN generator"] = models.dcgan
@@ -178,9 +190,58 @@ def _int8() -> Iterator[Case]:
             yield Case(f"{name}, dynamic int8", "int8", factory, "dynamic", error)
 
 
+def _weight_only() -> Iterator[Case]:
+    for bits in ("4", "8"):
+        for name, factory in _linears(((4096, 4096), (768, 3072)), (1, 4, 128)).items():
+            # With a batch, the layer is a MatMul, which is what the quantizer looks for.
+            batched = partial(factory, 1)
+            yield Case(f"{name}, int{bits} weights", "weight-only", batched, bits)
+        for name, factory in (("GPT-2 small", decoding.gpt2_small), ("Llama", decoding.llama)):
+            token = f"{name}, a token after {decoding.PAST}, int{bits} weights"
+            yield Case(token, "decode", factory, bits)
+
+
+# The rounding of bfloat16, times the square root of a few layers.
+_MAX_16_BIT_ERROR = 0.02
+
+
+def _in_16_bits() -> Iterator[Case]:
+    """Yield cases in bfloat16, and those bound by memory in float16 too."""
+    whole = _BY_GROUP["models"]
+    names = ("ResNet-50", "ViT-B/16", "BERT-base, 128 tokens")
+    linears = _linears(((768, 3072),), (1, 128))
+    convs = _convs((64, 64, 3, 1, 56), (256, 64, 1, 1, 56))
+    small: Factories = {
+        name: _BY_GROUP["layers"][name]
+        for name in ("gelu 197x3072", "layernorm 197x768", "softmax 12x197x197", "ViT-B block")
+    }
+    for name, factory in (linears | convs | small | {name: whole[name] for name in names}).items():
+        error = _MAX_MODEL_ERROR if name in whole else _MAX_16_BIT_ERROR
+        halved = partial(layers.in_16_bits, factory, torch.bfloat16)
+        yield Case(f"{name}, bfloat16", "bf16", halved, max_error=error)
+        if name in small:
+            halved = partial(layers.in_16_bits, factory, torch.float16)
+            yield Case(f"{name}, float16", "bf16", halved, max_error=error)
+
+
+def _dynamic() -> Iterator[Case]:
+    found = _convs((64, 64, 3, 1, 56), (256, 64, 1, 1, 56), (3, 64, 7, 2, 224))
+    whole = _BY_GROUP["models"]
+    found |= {name: whole[name] for name in ("ResNet-50", "VAE decoder")}
+    for name, factory in found.items():
+        yield Case(f"{name}, any size", "dynamic", factory, is_dynamic=True)
+
+
+def _avx2() -> Iterator[Case]:
+    for name, factory in _BY_GROUP["layers"].items():
+        yield Case(f"{name}, AVX2", "avx2", factory)
+
+
+_OTHERS = (_int8, _weight_only, _in_16_bits, _dynamic, _avx2)
+
 CASES = {
     name: Case(name, group, factory)
     for group, factories in _BY_GROUP.items()
     for name, factory in factories.items()
-} | {case.name: case for case in _int8()}
+} | {case.name: case for cases in _OTHERS for case in cases()}
 """All cases by name."""

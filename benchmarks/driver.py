@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from .process import Capped, Failure, Worker, Workers
-from .protocol import INT8_RUNTIMES, MAX_ERROR, Job
+from .protocol import MAX_ERROR, QUANTIZED_GROUPS, QUANTIZED_RUNTIMES, Job
 
 RUNTIME_NAMES = {
     "eager": "PyTorch",
@@ -28,9 +28,9 @@ RUNTIME_NAMES = {
     "ort": "ONNX Runtime",
     "stock": "TVM",
     "ours": "tvm-fixes",
-    "ort-int8": "ONNX Runtime int8",
-    "stock-int8": "TVM int8",
-    "ours-int8": "tvm-fixes int8",
+    "ort-quantized": "ONNX Runtime quantized",
+    "stock-quantized": "TVM quantized",
+    "ours-quantized": "tvm-fixes quantized",
 }
 """The runtimes, and their names in tables."""
 
@@ -41,13 +41,13 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "ort": ("onnx",),
     "stock": ("stock-library",),
     "ours": ("ours-library",),
-    "ort-int8": ("onnx-int8",),
-    "stock-int8": ("onnx-int8", "stock-int8-library"),
-    "ours-int8": ("onnx-int8", "ours-int8-library"),
+    "ort-quantized": ("onnx-quantized",),
+    "stock-quantized": ("onnx-quantized", "stock-quantized-library"),
+    "ours-quantized": ("onnx-quantized", "ours-quantized-library"),
 }
 """The builders that a runtime needs, in order, after ``data``, which all runtimes need."""
 
-SATURATES = "ort-int8"
+SATURATES = "ort-quantized"
 """The runtime whose error may exceed the limit: its kernels saturate on a CPU without VNNI."""
 
 MAX_MEMORY = 2 << 30
@@ -57,12 +57,26 @@ REST = {"do": "rest"}
 """The request to reply once all threads sleep, so that they do not slow down the next worker."""
 
 
+_LEFT_OUT: dict[str, tuple[str, ...]] = {
+    "int8": ("ort", "stock"),
+    # TVM imports no weights in blocks.
+    "weight-only": ("ort", "stock", "stock-quantized"),
+    "decode": ("stock", "stock-quantized"),
+    "bf16": ("ort",),
+    "dynamic": ("compiled",),
+    # Their instructions cannot be chosen.
+    "avx2": ("compiled", "ort"),
+}
+
+
 def measured(group: str, runtimes: Sequence[str]) -> list[str]:
     """Return those of `runtimes` that a group measures.
 
-    The group ``int8`` has PyTorch and tvm-fixes in float32 as well.
+    Groups with quantized models have PyTorch and tvm-fixes in float32 as well.
     """
-    left_out = ("ort", "stock") if group == "int8" else INT8_RUNTIMES
+    left_out = _LEFT_OUT.get(group, ())
+    if group not in QUANTIZED_GROUPS:
+        left_out += QUANTIZED_RUNTIMES
     return [runtime for runtime in runtimes if runtime not in left_out]
 
 

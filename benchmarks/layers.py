@@ -32,14 +32,32 @@ class Function(nn.Module):
         return self._function(*args)
 
 
+class In16Bits(nn.Module):
+    """A module that computes in 16 bits; its inputs and its output are float32."""
+
+    def __init__(self, module: nn.Module, dtype: torch.dtype):
+        super().__init__()
+        self.module, self.dtype = module.to(dtype), dtype
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        narrow = (x.to(self.dtype) if x.is_floating_point() else x for x in inputs)
+        return self.module(*narrow).float()
+
+
+def in_16_bits(factory: Callable[[], Made], dtype: torch.dtype) -> Made:
+    """A case with weights and activations of 16 bits."""
+    module, inputs = factory()
+    return In16Bits(module, dtype), inputs
+
+
 def by(shape: Sequence[int]) -> str:
     """Format a shape as ``12x197x64``."""
     return "x".join(map(str, shape))
 
 
-def linear(rows: int, depth: int, columns: int) -> Made:
-    """A linear layer with bias, on data of shape (rows, depth)."""
-    return nn.Linear(depth, columns), (torch.randn(rows, depth),)
+def linear(rows: int, depth: int, columns: int, *batch: int) -> Made:
+    """A linear layer with bias, on data of shape (*batch, rows, depth)."""
+    return nn.Linear(depth, columns), (torch.randn(*batch, rows, depth),)
 
 
 def matmul(lhs: Sequence[int], rhs: Sequence[int]) -> Made:
@@ -94,6 +112,12 @@ def conv_transpose(
     """A transposed convolution without bias, on one square image."""
     module = nn.ConvTranspose2d(cin, cout, kernel, stride, padding, bias=False)
     return module, (torch.randn(1, cin, extent, extent),)
+
+
+def conv_transpose1d(cin: int, cout: int, kernel: int, stride: int, extent: int) -> Made:
+    """A transposed convolution with bias, on one signal; the output is `stride` times as long."""
+    module = nn.ConvTranspose1d(cin, cout, kernel, stride, (kernel - stride) // 2)
+    return module, (torch.randn(1, cin, extent),)
 
 
 def pooled(pool: nn.Module, channels: int, extent: int) -> Made:

@@ -24,9 +24,9 @@ _COLORS = {
     "ort": "#1f77b4",
     "stock": "#7f7f7f",
     "ours": "#d62728",
-    "ort-int8": "#17becf",
-    "stock-int8": "#bcbd22",
-    "ours-int8": "#ff7f0e",
+    "ort-quantized": "#17becf",
+    "stock-quantized": "#bcbd22",
+    "ours-quantized": "#ff7f0e",
 }
 _MARKERS = dict(zip(_COLORS, "v^sDosDo", strict=True))
 
@@ -54,7 +54,7 @@ def draw(rows: Sequence[report.Row], path: Path) -> None:
     axes[-1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes[-1].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes[-1].xaxis.set_minor_formatter(NullFormatter())
-    axes[-1].set_xlabel("time relative to PyTorch; int8: to ONNX Runtime (less is faster)")
+    axes[-1].set_xlabel("time relative to PyTorch; quantized: to ONNX Runtime (less is faster)")
     handles, names = axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper center", ncols=len(handles))
     FigureCanvasAgg(figure).print_png(path)

@@ -19,11 +19,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 Command = Callable[[str, Sequence[int]], list[str]]
+
+AVX2 = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+}
+"""The environment variables that keep PyTorch's kernels to AVX2."""
 
 
 class Failure(Exception):
@@ -52,10 +59,17 @@ class Worker:
         The file for the output of its libraries.
     command : callable
         Returns the command line for a role and cores.
+    environment : mapping, optional
+        Environment variables.
     """
 
     def __init__(
-        self, role: str, cores: Sequence[int], log: Path, command: Command = worker_command
+        self,
+        role: str,
+        cores: Sequence[int],
+        log: Path,
+        command: Command = worker_command,
+        environment: Mapping[str, str] | None = None,
     ):
         self.role = role
         self._log = log
@@ -65,7 +79,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env=os.environ | _threads(cores),
+                env=os.environ | _threads(cores) | dict(environment or {}),
                 start_new_session=True,  # so that `end` also kills compilers that it starts
             )
         self._pending = b""
@@ -147,10 +161,17 @@ class Workers:
         The folder for their logs.
     command : callable
         Returns the command line for a role and cores.
+    environment : mapping, optional
+        Environment variables of all workers.
     """
 
-    def __init__(self, logs: Path, command: Command = worker_command):
-        self._logs, self._command = logs, command
+    def __init__(
+        self,
+        logs: Path,
+        command: Command = worker_command,
+        environment: Mapping[str, str] | None = None,
+    ):
+        self._logs, self._command, self._environment = logs, command, environment
         self._workers: dict[tuple[str, tuple[int, ...]], Worker] = {}
         logs.mkdir(parents=True, exist_ok=True)
 
@@ -159,7 +180,7 @@ class Workers:
         key = role, tuple(cores)
         if key not in self._workers or not self._workers[key].alive:
             log = self._logs / f"{role}-{len(cores)}.log"
-            self._workers[key] = Worker(role, cores, log, self._command)
+            self._workers[key] = Worker(role, cores, log, self._command, self._environment)
         return self._workers[key]
 
     def trim(self, limit: int) -> None:

@@ -22,11 +22,14 @@ import numpy as np
 INPUTS, EXPECTED, ONNX = "inputs.npz", "expected.npy", "model.onnx"
 """Files in the folder of a case."""
 
-INT8_ONNX, INT8_EXPECTED = "model-int8.onnx", "expected-int8.npy"
+QUANTIZED_ONNX, QUANTIZED_EXPECTED = "model-quantized.onnx", "expected-quantized.npy"
 """The quantized model of a case, and its output."""
 
-INT8_RUNTIMES = ("ort-int8", "stock-int8", "ours-int8")
+QUANTIZED_RUNTIMES = ("ort-quantized", "stock-quantized", "ours-quantized")
 """The runtimes of the quantized model."""
+
+QUANTIZED_GROUPS = ("int8", "weight-only", "decode")
+"""The groups with quantized models."""
 
 MAX_ERROR = 1e-3
 """The maximum accepted error, relative to the largest magnitude of the output."""

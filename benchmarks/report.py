@@ -19,6 +19,7 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from .driver import PEAKS, RUNTIME_NAMES
+from .protocol import QUANTIZED_GROUPS
 
 Row = Mapping[str, Any]
 
@@ -27,13 +28,13 @@ CPU, WALL = 0, 1
 
 
 def reference(row: Row) -> str:
-    """Return the runtime to which times are relative: PyTorch, or ONNX Runtime for int8."""
-    return "ort-int8" if row["group"] == "int8" else "eager"
+    """Return the runtime that times are relative to: PyTorch; ONNX Runtime if quantized."""
+    return "ort-quantized" if row["group"] in QUANTIZED_GROUPS else "eager"
 
 
 def ours(row: Row) -> str:
     """Return the runtime that a row is about."""
-    return "ours-int8" if row["group"] == "int8" else "ours"
+    return "ours-quantized" if row["group"] in QUANTIZED_GROUPS else "ours"
 
 
 def metric(row: Row) -> int:
@@ -72,9 +73,9 @@ def peak_fraction(row: Row, runtime: str) -> float | None:
     """Return the fraction of the machine's peak that a runtime reaches, or None.
 
     The peak is the FMA peak for cases with matrix products or convolutions, and the memory
-    bandwidth for the group ``memory``; other cases, and those in ``int8``, have none.
+    bandwidth for the group ``memory``; other cases, and quantized ones, have none.
     """
-    if row["group"] == "int8":
+    if row["group"] in QUANTIZED_GROUPS:
         return None
     if row["facts"].get("flops"):
         amount, name = row["facts"]["flops"], "fma"
@@ -131,7 +132,7 @@ def ratio_to_faster(row: Row, runtime: str) -> float | None:
 
     The result is None if neither was measured.
     """
-    ratios = [ratio(row, runtime, to) for to in ("eager", "ort", "ort-int8")]
+    ratios = [ratio(row, runtime, to) for to in ("eager", "ort", "ort-quantized")]
     return max((found for found in ratios if found is not None), default=None)
 
 

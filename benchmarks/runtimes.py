@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from . import peaks
-from .protocol import EXPECTED, INT8_EXPECTED, INT8_ONNX, ONNX, Job, library
+from .protocol import EXPECTED, ONNX, QUANTIZED_EXPECTED, QUANTIZED_ONNX, Job, library
 
 
 class Runtime(Protocol):
@@ -206,9 +206,9 @@ RUNTIMES: dict[str, Callable[[], Runtime]] = {
     "ort": OnnxRuntime,
     "stock": lambda: Library("stock"),
     "ours": lambda: Library("ours"),
-    "ort-int8": lambda: OnnxRuntime(INT8_ONNX, INT8_EXPECTED),
-    "stock-int8": lambda: Library("stock-int8", INT8_EXPECTED),
-    "ours-int8": lambda: Library("ours-int8", INT8_EXPECTED),
+    "ort-quantized": lambda: OnnxRuntime(QUANTIZED_ONNX, QUANTIZED_EXPECTED),
+    "stock-quantized": lambda: Library("stock-quantized", QUANTIZED_EXPECTED),
+    "ours-quantized": lambda: Library("ours-quantized", QUANTIZED_EXPECTED),
     "fma": lambda: Peak(peaks.fused_multiply_add),
     "triad": lambda: Peak(peaks.triad),
 }

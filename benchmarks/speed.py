@@ -28,10 +28,11 @@ from tvm_fixes.errors import UsageError
 from . import plot, report, tables
 from .cases import CASES, GROUPS, Case
 from .driver import RUNTIME_NAMES, Bench, Settings, measured
-from .process import Workers
+from .process import AVX2, Workers
 from .results import Store, identity
 
 _OUT = Path("build/bench")
+_AVX2_TARGET = {"kind": "llvm", "mcpu": "haswell"}
 _QUICK = Settings(turns=5, turn_seconds=0.02, cap=3.0)
 
 
@@ -126,7 +127,11 @@ def _measure(
     scratch = out / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)  # a killed run leaves it
     scratch.mkdir()
-    with Workers(out / "logs") as workers, console.status("") as status:
+    with (
+        Workers(out / "logs") as workers,
+        Workers(out / "logs-avx2", environment=AVX2) as narrow,
+        console.status("") as status,
+    ):
         bench = Bench(workers, settings, arguments.runtimes, target, scratch, status.update)
         for number, case in enumerate(cases, 1):
             missing = [some for some in cores if not store.has(case.name, len(some))]
@@ -135,6 +140,8 @@ def _measure(
             if not missing:
                 continue
             chosen = replace(bench, runtimes=measured(case.group, bench.runtimes))
+            if case.group == "avx2":
+                chosen = replace(chosen, workers=narrow, target=_AVX2_TARGET)
             for row in chosen.rows(case.name, case.group, missing):
                 store.add(row)
                 console.print(f"[{number}/{len(cases)}] {_line(row)}", markup=False)
@@ -190,7 +197,7 @@ def describe(run_identity: dict[str, Any]) -> str:
         f"{settings['turn_seconds'] * 1e3:g} ms, every other turn in reverse order. On one core, "
         "the process is pinned to it, and times are CPU times; on several cores, each thread is "
         "pinned to a core, and times are wall times. A ratio is a runtime's time divided by "
-        "PyTorch's in the same turn, or ONNX Runtime's in the group int8; the tables show the "
+        "PyTorch's in the same turn, or ONNX Runtime's for quantized models; the tables show the "
         f"median over the turns. A runtime without a result within {settings['cap']:g} s is capped "
         "and excluded from the means. Every output was compared with PyTorch's; that of a "
         "quantized model, with the output of exact kernels of ONNX Runtime."

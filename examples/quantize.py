@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Quantize ONNX models to 8 bits with ONNX Runtime: activations unsigned, weights per channel."""
+"""Quantize ONNX models with ONNX Runtime: to 8 bits per channel, or weights only, in blocks."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnxruntime import quantization
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
 from examples.export import only_errors
 
@@ -84,6 +85,27 @@ def dynamic(model: onnx.ModelProto) -> onnx.ModelProto:
         path = Path(folder, "quantized.onnx")
         quantization.quantize_dynamic(model, path, **_TYPES)
         return onnx.load(path)
+
+
+def weights(model: onnx.ModelProto, bits: int) -> onnx.ModelProto:
+    """Quantize only the weights of matrix products, in blocks of 32.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        A float32 model of less than 2 GiB.
+    bits : int
+        4 or 8.
+
+    Returns
+    -------
+    onnx.ModelProto
+        The model with operators MatMulNBits.
+    """
+    with only_errors():
+        quantizer = MatMulNBitsQuantizer(model, bits=bits, block_size=32, is_symmetric=True)
+        quantizer.process()
+    return quantizer.model.model
 
 
 def output_step(model: onnx.ModelProto) -> float:

@@ -21,26 +21,24 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import onnx
 import pytest
 import tvm.testing
 from rich.console import Console
 
 pytest.importorskip("torch")
 
-from benchmarks import layers, report, speed, tables
+from benchmarks import report, speed, tables
 from benchmarks.builders import BUILDERS
-from benchmarks.cases import CASES, GROUPS
+from benchmarks.cases import GROUPS
 from benchmarks.driver import NEEDS, PEAKS, RUNTIME_NAMES, Bench, Settings, measured
 from benchmarks.peaks import fused_multiply_add, triad
 from benchmarks.process import Capped, Failure, Worker, Workers
-from benchmarks.protocol import INT8_RUNTIMES, Job
+from benchmarks.protocol import QUANTIZED_RUNTIMES, Job
 from benchmarks.results import Store
 from benchmarks.runtimes import RUNTIMES
 from benchmarks.worker import MAX_RUNS, Runner, largest_error, rest, serve
@@ -138,8 +136,8 @@ def test_a_wrong_output_is_no_time(tmp_path):
 
 
 def test_a_quantized_model_has_a_tolerance_of_its_own(tmp_path):
-    builds = {"onnx-int8": {"open": {"tolerance": 0.01}}}
-    errors = {"ort-int8": 0.2, "stock-int8": 0.02, "ours-int8": 0.009}
+    builds = {"onnx-quantized": {"open": {"tolerance": 0.01}}}
+    errors = {"ort-quantized": 0.2, "stock-quantized": 0.02, "ours-quantized": 0.009}
     wrong = {runtime: script(error=error) for runtime, error in errors.items()}
     [found] = measure(tmp_path, list(errors), **builds, **wrong)
     entries = [found["runtimes"][runtime] for runtime in errors]
@@ -154,16 +152,16 @@ def test_a_quantized_model_has_a_tolerance_of_its_own(tmp_path):
 
 
 def test_a_quantized_output_that_is_not_a_number_is_wrong(tmp_path):
-    [found] = measure(tmp_path, ["ort-int8"], **{"ort-int8": script(error=float("nan"))})
-    assert found["runtimes"]["ort-int8"]["status"] == "wrong"
+    [found] = measure(tmp_path, ["ort-quantized"], **{"ort-quantized": script(error=float("nan"))})
+    assert found["runtimes"]["ort-quantized"]["status"] == "wrong"
     json.dumps(found, allow_nan=False)
 
 
 def test_without_a_quantized_model_its_runtimes_have_no_time(tmp_path):
-    builds = {"onnx-int8": {"open": {"failure": "ValueError: no"}}}
-    [found] = measure(tmp_path, ["eager", *INT8_RUNTIMES], **builds)
-    reasons = {runtime: found["runtimes"][runtime]["reason"] for runtime in INT8_RUNTIMES}
-    assert reasons == dict.fromkeys(INT8_RUNTIMES, "onnx-int8: ValueError: no")
+    builds = {"onnx-quantized": {"open": {"failure": "ValueError: no"}}}
+    [found] = measure(tmp_path, ["eager", *QUANTIZED_RUNTIMES], **builds)
+    reasons = {runtime: found["runtimes"][runtime]["reason"] for runtime in QUANTIZED_RUNTIMES}
+    assert reasons == dict.fromkeys(QUANTIZED_RUNTIMES, "onnx-quantized: ValueError: no")
     assert len(found["runtimes"]["eager"]["turns"]) == 3
 
 
@@ -345,33 +343,6 @@ def test_a_case_is_built_and_run(tmp_path, runtime):
     assert runner.answer({"do": "close"}) == {}
 
 
-@pytest.mark.parametrize(
-    ("kind", "low", "high"),
-    # A dynamic model does not quantize its output.
-    [("int8", 0.005, 0.03), ("dynamic int8", 0.001, 0.001)],
-)
-def test_a_quantized_case_is_built_and_run(tmp_path, monkeypatch, kind, low, high):
-    pytest.importorskip("onnxruntime")
-    name = f"linear 3072->768, batch 1, {kind}"
-    small = replace(CASES[name], factory=partial(layers.linear, 3, 64, 32))
-    monkeypatch.setitem(CASES, name, small)
-    job = Job(name, tmp_path, 1, TARGET)
-    BUILDERS["data"](job)
-    facts = BUILDERS["onnx-int8"](job)
-    assert facts["build"] > 0
-    assert low <= facts["tolerance"] <= high
-    operators = {node.op_type for node in onnx.load(tmp_path / "model-int8.onnx").graph.node}
-    assert ("MatMulInteger" in operators) == (kind == "dynamic int8")
-    built = BUILDERS["ours-int8-library"](job)
-    assert built["size"] > 0
-    runner = Runner(RUNTIMES["ours-int8"]())
-    runner.answer(job.request())
-    assert runner.answer({"do": "check", "seconds": 0.001})["error"] <= facts["tolerance"]
-    # The float32 model has another output: that of the quantized model is what counts.
-    expected = np.load(tmp_path / "expected.npy")
-    assert 0.002 < largest_error(np.load(tmp_path / "expected-int8.npy"), expected) < 0.1
-
-
 def test_a_turn_has_the_first_core():
     cores, seen = os.sched_getaffinity(0), []
     runtime = SimpleNamespace(
@@ -406,16 +377,6 @@ def test_a_wrong_library_has_an_error(tmp_path):
     runner = Runner(RUNTIMES["eager"]())
     runner.answer(job.request())
     assert 0.4 < runner.answer({"do": "check", "seconds": 0.001})["error"] < 1.1
-
-
-def test_cases_are_the_same_in_each_process():
-    for name in ("layernorm 197x768", "ConvNeXt block 512"):
-        outputs = [module(*inputs) for module, inputs in (CASES[name].make() for _ in range(2))]
-        assert outputs[0].equal(outputs[1])
-    assert {case.group for case in CASES.values()} == set(GROUPS)
-    for case in CASES.values():
-        kind = "dynamic" if "dynamic" in case.name else "static"
-        assert case.quantization == (kind if case.group == "int8" else "")
 
 
 # Reports.
@@ -474,19 +435,21 @@ def test_rows_that_are_behind_are_named():
 
 
 def test_quantized_rows_are_compared_with_onnx_runtime():
-    times = {"eager": entry(1.5), "ours": entry(1.0), "ort-int8": entry(0.5, reason="error 1")}
-    found = row(group="int8", flops=1, **times, **{"ours-int8": entry(0.8)}, fma=entry(1, amount=1))
-    assert report.ratio(found, "ours-int8") == pytest.approx(1.6)
+    times = {"eager": entry(1.5), "ours": entry(1.0), "ort-quantized": entry(0.5, reason="error 1")}
+    found = row(
+        group="int8", flops=1, **times, **{"ours-quantized": entry(0.8)}, fma=entry(1, amount=1)
+    )
+    assert report.ratio(found, "ours-quantized") == pytest.approx(1.6)
     assert report.ratio(found, "eager") == pytest.approx(3.0)
-    assert report.ratio_to_faster(found, "ours-int8") == pytest.approx(1.6)
-    heads = ["case", "ONNX Runtime int8 ms", "PyTorch ratio", "tvm-fixes ratio"]
-    heads += ["tvm-fixes int8 ratio", "tvm-fixes int8 ratio to faster"]
+    assert report.ratio_to_faster(found, "ours-quantized") == pytest.approx(1.6)
+    heads = ["case", "ONNX Runtime quantized ms", "PyTorch ratio", "tvm-fixes ratio"]
+    heads += ["tvm-fixes quantized ratio", "tvm-fixes quantized ratio to faster"]
     assert [head.replace("\n", " ") for head in tables.header([found])] == heads
     assert tables.cells([found])[0] == ["a", "500", "3", "2", "1.6", "1.6"]
     assert tables.remarks([found]) == [
-        "a, one core: tvm-fixes int8 takes 1.6 times as long as the faster of PyTorch and "
+        "a, one core: tvm-fixes quantized takes 1.6 times as long as the faster of PyTorch and "
         "ONNX Runtime",
-        "a, one core: ONNX Runtime int8 inaccurate: error 1",
+        "a, one core: ONNX Runtime quantized inaccurate: error 1",
     ]
 
 
@@ -543,6 +506,7 @@ def run(monkeypatch, out, *options: str, **scripts: dict[str, object]) -> str:
     speed.add_arguments(parser)
     console = Console(file=io.StringIO(), width=200)
     given = ["--out", str(out), "--threads", "one", "--turns", "2", "--cases", "softmax 12"]
+    given += ["--groups", "layers"]
     speed.main(parser.parse_args([*given, *options]), console)
     return " ".join(console.file.getvalue().split())
 
@@ -584,11 +548,11 @@ def test_a_report_measures_nothing(tmp_path, monkeypatch):
 
 def test_quantized_cases_have_runtimes_of_their_own(tmp_path, monkeypatch):
     options = ("--groups", "int8", "--cases", "depthwise 256, 3x3 s2")
-    said = run(monkeypatch, tmp_path, *options, **{"ours-int8": script(0.5, 0.5)})
-    assert "3x3 s2, 56x56, int8, 1 thread(s): ONNX Runtime int8 1e+03 ms; PyTorch 1" in said
-    assert "TVM int8 1, tvm-fixes int8 0.5" in said
+    said = run(monkeypatch, tmp_path, *options, **{"ours-quantized": script(0.5, 0.5)})
+    assert "3x3 s2, 56x56, int8, 1 thread(s): ONNX Runtime quantized 1e+03 ms; PyTorch 1" in said
+    assert "TVM quantized 1, tvm-fixes quantized 0.5" in said
     [row] = json.loads((tmp_path / "summary.json").read_text())["rows"]
-    assert list(row["runtimes"]) == ["eager", "compiled", "ours", *INT8_RUNTIMES]
+    assert list(row["runtimes"]) == ["eager", "compiled", "ours", *QUANTIZED_RUNTIMES]
 
 
 def test_no_case_is_an_error(tmp_path, monkeypatch):
@@ -609,7 +573,7 @@ def test_the_plot_is_a_picture_or_a_sentence(tmp_path, monkeypatch):
 def test_every_runtime_has_a_name():
     assert set(RUNTIMES) == {*RUNTIME_NAMES, *PEAKS}
     assert {need for needs in NEEDS.values() for need in needs} == set(BUILDERS) - {"data"}
-    shown = {*measured("layers", list(RUNTIME_NAMES)), *measured("int8", list(RUNTIME_NAMES))}
+    shown = {name for group in GROUPS for name in measured(group, list(RUNTIME_NAMES))}
     assert shown == set(RUNTIME_NAMES)
 
 
