@@ -45,7 +45,7 @@ def build_data(job: Job) -> dict[str, Any]:
     -------
     facts : dict
         ``flops``: those of the matrix products and convolutions; ``bytes``: the size of inputs,
-        parameters and output.
+        parameters and output; ``tolerance``: the accepted error, relative to the largest output.
     """
     import numpy as np
     import torch
@@ -53,13 +53,18 @@ def build_data(job: Job) -> dict[str, Any]:
 
     from .cases import CASES
 
-    module, inputs = CASES[job.case].make()
+    case = CASES[job.case]
+    module, inputs = case.make()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         output = module(*inputs)
     np.savez(job.folder / INPUTS, *(tensor.numpy() for tensor in inputs))
     np.save(job.folder / EXPECTED, output.numpy())
     tensors = [*inputs, *module.parameters(), output]
-    return {"flops": counter.get_total_flops(), "bytes": sum(t.nbytes for t in tensors)}
+    return {
+        "flops": counter.get_total_flops(),
+        "bytes": sum(t.nbytes for t in tensors),
+        "tolerance": case.max_error,
+    }
 
 
 def build_onnx(job: Job) -> dict[str, Any]:

@@ -233,6 +233,8 @@ class Bench:
                 return entry
             if builder != "data":
                 entry.facts.update(built[builder].facts)
+            elif "tolerance" in built[builder].facts:
+                entry.facts["tolerance"] = built[builder].facts["tolerance"]
         return entry
 
     def _open(self, worker: Worker, job: Job, entry: Entry) -> bool:

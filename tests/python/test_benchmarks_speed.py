@@ -38,7 +38,7 @@ from benchmarks.cases import GROUPS
 from benchmarks.driver import NEEDS, PEAKS, RUNTIME_NAMES, Bench, Settings, measured
 from benchmarks.peaks import fused_multiply_add, triad
 from benchmarks.process import Capped, Failure, Worker, Workers
-from benchmarks.protocol import QUANTIZED_RUNTIMES, Job
+from benchmarks.protocol import MAX_ERROR, QUANTIZED_RUNTIMES, Job
 from benchmarks.results import Store
 from benchmarks.runtimes import RUNTIMES
 from benchmarks.worker import MAX_RUNS, Runner, largest_error, rest, serve
@@ -98,6 +98,12 @@ def row(case="a", group="layers", threads=1, flops=0, size=0, **runtimes):
 
 
 # The driver.
+
+
+def test_a_case_has_a_tolerance(tmp_path):
+    data = {"open": {"flops": 0, "bytes": 0, "tolerance": 0.02}}
+    [found] = measure(tmp_path, ["eager", "ours"], data=data, ours=script(error=0.01))
+    assert found["runtimes"]["ours"]["status"] == "ok"
 
 
 def test_each_runtime_takes_its_turns(tmp_path):
@@ -329,7 +335,8 @@ def test_a_case_is_built_and_run(tmp_path, runtime):
     job = Job("linear 128->512, batch 1", tmp_path, 1, TARGET)
     facts = BUILDERS["data"](job)
     weights = 128 * 512 + 512
-    assert facts == {"flops": 2 * 128 * 512, "bytes": 4 * (128 + weights + 512)}
+    size = 4 * (128 + weights + 512)
+    assert facts == {"flops": 2 * 128 * 512, "bytes": size, "tolerance": MAX_ERROR}
     if runtime == "ours":
         built = BUILDERS["ours-library"](job)
         assert built["size"] > 4 * weights
