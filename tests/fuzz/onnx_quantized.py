@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .onnx_block_weights import product_in_blocks
 from .onnx_graphs import Graph, Value
 from .onnx_layers import window
 
@@ -487,6 +488,7 @@ def _quantized_input(graph: Graph) -> None:
 _STEPS: tuple[tuple[Callable[[Graph], None], float], ...] = (
     (_convolution, 4),
     (_product, 4),
+    (lambda graph: _finish(graph, product_in_blocks(graph)), 1),
     (_elementwise, 1.5),
     (_unary, 1.5),
     (_pool, 1.5),
