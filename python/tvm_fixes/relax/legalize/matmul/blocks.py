@@ -19,10 +19,13 @@ import numpy as np
 import tvm
 from tvm import relax, s_tir, te, tirx
 from tvm.relax.utils import gen_call_tir_inputs
+from tvm.s_tir import SBlock, SBlockRealize
+from tvm_ffi import structural_walk
 
 from ....support.tensors import array_of
 from ....target.cpu import Cpu
 from ....tirx.accumulation import MultiplyAccumulate
+from ....tirx.loop_nest import substitute
 from ....tirx.parallel import parallelize
 from ....tirx.util import count_of
 from ...constants.make import empty_constant, made_constant
@@ -149,11 +152,40 @@ def multiply_blocks(
         lhs = pad_to_multiple(emit, lhs, -1, packed.block)
         lowering = _Scaling(packed, tile) if tile.depth is None else _Dequantizing(packed, tile)
         func, args, out_type = gen_call_tir_inputs(lowering.compute, lhs, *packed.operands)
-        kernel = bb.add_func(lowering.schedule(func), "matmul_blocks")
-        out = emit(relax.call_tir(kernel, args, out_type))
+        func = lowering.schedule(func)
+        if not isinstance(lhs.ty.shape.values[0], tirx.IntImm):
+            single = _Scaling(packed, replace(tile, rows=1, depth=None))
+            of_one = gen_call_tir_inputs(single.compute, lhs, *packed.operands)[0]
+            func = _for_one_row(single.schedule(of_one), func)
+        out = emit(relax.call_tir(bb.add_func(func, "matmul_blocks"), args, out_type))
         return reshape_to(emit, out, list(call.ty.shape.values))
 
     return in_block(bb, lower)
+
+
+def _for_one_row(single: tirx.PrimFunc, other: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Run `single` if the first parameter has one row, and `other` if it has more or none."""
+    variables = ([*func.params, *_symbols(func)] for func in (single, other))
+    body = substitute(single.body, dict(zip(*variables, strict=True)))
+    is_one = tirx.EQ(other.params[0].ty.shape[0], tirx.const(1, "int64"))
+    chosen = tirx.IfThenElse(is_one, _named(body, "one_row"), _named(other.body, "rows"))
+    root = SBlock([], [], [], "root", chosen)
+    return other.with_body(SBlockRealize([], tirx.const(True, "bool"), root))
+
+
+def _symbols(func: tirx.PrimFunc) -> list[tirx.Var]:
+    """The variables in the shape of the first parameter."""
+    found: list[tirx.Var] = []
+    for extent in func.params[0].ty.shape:
+        structural_walk(extent, (tirx.Var, found.append))
+    return list(dict.fromkeys(found))
+
+
+def _named(body: SBlockRealize, name: str) -> SBlockRealize:
+    """A body whose block is not called ``root``, which later schedules look for."""
+    block = body.block
+    renamed = SBlock([], [], [], name, block.body, alloc_buffers=block.alloc_buffers)
+    return SBlockRealize([], body.predicate, renamed)
 
 
 @dataclass(frozen=True)
