@@ -37,6 +37,7 @@ from examples import autoencoder_kl, cyclegan, dcgan, fcn, hifigan, superres, un
 from examples._random import seeded, settle_batch_norm
 from examples.export import to_onnx
 from helpers.grids import sample
+from helpers.relax_modules import cpu
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.pipeline import pipeline, stages
@@ -216,7 +217,7 @@ def run(name: str, mod: tvm.IRModule, shapes: str) -> np.ndarray:
             params, function.body, function.ret_ty, function.is_pure, function.attrs
         )
         arguments.append(tvm_ffi.Shape(values))
-    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline=pipeline()), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline=pipeline()), tvm.cpu())
     result = vm["main"](*arguments)
     return (result if hasattr(result, "numpy") else result[0]).numpy()
 

@@ -37,7 +37,7 @@ from helpers.grids import batched, sample
 from helpers.models import FLOAT, onnx_model
 from helpers.onnx_graphs import node_model, onnx_runtime
 from helpers.references import conv_transpose
-from helpers.relax_modules import call, calls, merge
+from helpers.relax_modules import call, calls, cpu, merge
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.support import switches
 
@@ -243,7 +243,7 @@ def run_all(
 
     def build_and_run(names: list[str]) -> None:
         try:
-            executable = relax.build(merge({name: mods[name] for name in names}), "llvm")
+            executable = relax.build(merge({name: mods[name] for name in names}), cpu())
         except Exception as error:
             if len(names) == 1:
                 results[int(names[0])] = error

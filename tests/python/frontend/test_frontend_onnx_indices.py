@@ -20,7 +20,7 @@ import tvm.testing
 from onnx import helper
 from tvm import relax
 
-from helpers.relax_modules import call, merge
+from helpers.relax_modules import call, cpu, merge
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.onnx.indices import FIX_ID
 from tvm_fixes.pipeline import pipeline
@@ -74,7 +74,7 @@ def machine():
     with switches.collect() as used:
         mods = {name: from_onnx(case[0]) for name, case in CASES.items()}
     assert FIX_ID in used
-    executable = relax.build(merge(mods), "llvm", relax_pipeline=pipeline())
+    executable = relax.build(merge(mods), cpu(), relax_pipeline=pipeline())
     return relax.VirtualMachine(executable, tvm.cpu())
 
 

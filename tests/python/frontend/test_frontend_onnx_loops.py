@@ -29,6 +29,7 @@ from tvm.relax.frontend import onnx as tvm_onnx
 import tvm_fixes
 from helpers.grids import sample
 from helpers.onnx_graphs import assert_rejected, imported_and_run, normal, onnx_runtime
+from helpers.relax_modules import cpu
 from tvm_fixes import verify
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.support import switches
@@ -46,7 +47,7 @@ def assert_as_onnx_runtime(
     mod = from_onnx(model)
     assert not verify(mod).errors
     vm = relax.VirtualMachine(
-        relax.build(mod, "llvm", relax_pipeline=tvm_fixes.pipeline()), tvm.cpu()
+        relax.build(mod, cpu(), relax_pipeline=tvm_fixes.pipeline()), tvm.cpu()
     )
     for arrays in (inputs, *others):
         result = vm["main"](*[tvm.runtime.tensor(array) for array in arrays])

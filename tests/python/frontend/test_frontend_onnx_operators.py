@@ -41,7 +41,7 @@ from helpers.onnx_graphs import (
     side_by_side,
     text_model,
 )
-from helpers.relax_modules import call, calls, count
+from helpers.relax_modules import call, calls, count, cpu
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.support import switches
 
@@ -87,7 +87,7 @@ def test_conv_with_auto_pad_and_symbolic_dims() -> None:
             "Conv", {"x": x}, attributes, constants=weight, shapes=shapes
         )
     model = side_by_side(models)
-    vm = relax.VirtualMachine(relax.build(from_onnx(model), "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(from_onnx(model), cpu()), tvm.cpu())
     for height in (6, 7, 8):
         inputs = [integers(2, 3, height, 5)] * len(models)
         for name, got, expected in zip(

@@ -40,7 +40,7 @@ from helpers.onnx_graphs import (
     program,
     rejected_by_onnx_runtime,
 )
-from helpers.relax_modules import call, calls
+from helpers.relax_modules import call, calls, cpu
 from tvm_fixes.frontend.onnx import from_onnx
 
 Case = tuple[onnx.ModelProto, Arrays]
@@ -268,7 +268,7 @@ def test_pads_are_checked_against_a_symbolic_extent(
         opset=19,
     )
     assert_follows_onnx_runtime(from_onnx, model, *([normal(n, 2)] for n in (least, 7)))
-    vm = relax.VirtualMachine(relax.build(from_onnx(model), "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(from_onnx(model), cpu()), tvm.cpu())
     with pytest.raises(RuntimeError, match="match_cast error"):
         call(vm, "main", normal(least - 1, 2))
 

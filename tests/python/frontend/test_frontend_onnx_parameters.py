@@ -23,7 +23,7 @@ from helpers.onnx_graphs import (
     normal,
     program,
 )
-from helpers.relax_modules import count
+from helpers.relax_modules import count, cpu
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.support import switches
 
@@ -151,7 +151,7 @@ def test_one_hot_of_dtypes_without_a_kernel_in_onnx_runtime(dtype: str) -> None:
         {"depth": vector(3), "values": values},
         {"y": dtype},
     )
-    vm = tvm.relax.VirtualMachine(tvm.relax.build(from_onnx(model), "llvm"), tvm.cpu())
+    vm = tvm.relax.VirtualMachine(tvm.relax.build(from_onnx(model), cpu()), tvm.cpu())
     got = vm["main"](tvm.runtime.tensor(vector(2, -3, 5))).numpy()
     expected = np.array([[0, 0, 1], [1, 0, 0], [0, 0, 0]], dtype)
     assert got.dtype == expected.dtype

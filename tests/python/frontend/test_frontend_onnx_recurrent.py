@@ -39,7 +39,7 @@ from helpers.onnx_graphs import (
     onnx_runtime,
     side_by_side,
 )
-from helpers.relax_modules import calls
+from helpers.relax_modules import calls, cpu
 from tvm_fixes import verify
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.support import switches
@@ -390,7 +390,7 @@ def test_symbolic_lengths() -> None:
     layer = Layer("GRU", symbolic=True, direction="bidirectional", optional="B")
     mod = from_onnx(layer.model())
     assert not verify(mod).errors
-    vm = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, cpu()), tvm.cpu())
     weights = {n: a for n, a in layer.operands.items() if n not in layer.inputs}
     for steps, batch in ((1, 1), (2, 3), (7, 2), (5000, 1)):
         other = replace(layer, steps=steps, batch=batch)

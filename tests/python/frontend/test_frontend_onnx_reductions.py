@@ -29,7 +29,7 @@ from helpers.onnx_graphs import (
     node_model,
     normal,
 )
-from helpers.relax_modules import call, merge, run
+from helpers.relax_modules import call, cpu, merge, run
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.onnx.reductions import REDUCED
 from tvm_fixes.support import switches
@@ -65,7 +65,7 @@ def test_of_no_elements(is_known: bool) -> None:
         del model.graph.output[0].type.tensor_type.shape.dim[0]
     static = partial(from_onnx, shape_dict={"x": [2, 0, 3]} if is_known else None)
     built = merge({operator: static(model) for operator, model in models.items()})
-    vm = relax.VirtualMachine(relax.build(built, "llvm", relax_pipeline="tvm_fixes"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(built, cpu(), relax_pipeline="tvm_fixes"), tvm.cpu())
     for operator, expected in EMPTY_RESULTS.items():
         np.testing.assert_array_equal(
             call(vm, operator, x), np.full((2, 3), expected, "float32"), operator

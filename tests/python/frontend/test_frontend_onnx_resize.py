@@ -39,7 +39,7 @@ from helpers.onnx_graphs import (
     side_by_side,
     text_model,
 )
-from helpers.relax_modules import call, count, run
+from helpers.relax_modules import call, count, cpu, run
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.support import switches
@@ -201,7 +201,7 @@ def test_symbolic_dims() -> None:
             x, attributes, scales=[1, 1, scale, scale], shape=(None, 3, None, None)
         )
     model = side_by_side(models)
-    vm = relax.VirtualMachine(relax.build(from_onnx(model), "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(from_onnx(model), cpu()), tvm.cpu())
     for height in (4, 5, 7):
         inputs = [image(2, 3, height, 6)] * len(models)
         for name, got, expected in zip(
@@ -215,7 +215,7 @@ def test_a_symbolic_batch_that_is_resized() -> None:
     x = image(3, 1, 7, 4)
     for mode in ("linear", "cubic"):
         model = resize_model(x, {"mode": mode}, sizes=[5, 1, 5, 4], shape=("n", 1, "k", 4))
-        executable = relax.build(from_onnx(model), "llvm", relax_pipeline=pipeline())
+        executable = relax.build(from_onnx(model), cpu(), relax_pipeline=pipeline())
         vm = relax.VirtualMachine(executable, tvm.cpu())
         # ONNX Runtime cannot resize the batch.
         [expected] = ReferenceEvaluator(model).run(None, {"x": x})
@@ -246,7 +246,7 @@ def test_an_axis_grows_beside_a_symbolic_one() -> None:
         20,
     )
     vm = relax.VirtualMachine(
-        relax.build(from_onnx(model), "llvm", relax_pipeline=pipeline()), tvm.cpu()
+        relax.build(from_onnx(model), cpu(), relax_pipeline=pipeline()), tvm.cpu()
     )
     for m, n in ((2, 5), (1, 1), (5, 3)):
         x = image(m, 4, m, n)
@@ -266,7 +266,7 @@ def test_a_resize_after_another_one() -> None:
     )
     for x in (image(3, 1, 8), image(2, 1, 6)):
         vm = relax.VirtualMachine(
-            relax.build(from_onnx(model), "llvm", relax_pipeline=pipeline()), tvm.cpu()
+            relax.build(from_onnx(model), cpu(), relax_pipeline=pipeline()), tvm.cpu()
         )
         [expected] = ReferenceEvaluator(model).run(None, {"x": x})
         np.testing.assert_allclose(call(vm, "main", x), expected, rtol=1e-4, atol=1e-4)
@@ -451,7 +451,7 @@ def test_sizes_of_another_tensor(mode: str) -> None:
         },
         {"x": ("float32", ("n", 3, "h", "w")), "z": ("float32", ("r", "s"))},
     )
-    vm = relax.VirtualMachine(relax.build(from_onnx(model), "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(from_onnx(model), cpu()), tvm.cpu())
     for extents, sizes in (((4, 5), (8, 7)), ((4, 5), (3, 2)), ((3, 3), (3, 3)), ((1, 2), (4, 1))):
         inputs = [normal(2, 3, *extents), normal(*sizes)]
         got, expected = call(vm, "main", *inputs), onnx_runtime(model, *inputs)[0]
@@ -484,7 +484,7 @@ def test_sizes_that_are_an_input() -> None:
         {"y": ("Resize", ["x", "", "", "sizes"], {"mode": "linear"})},
         {"x": ("float32", (1, 3, "h", 5)), "sizes": ("int64", (4,))},
     )
-    vm = relax.VirtualMachine(relax.build(from_onnx(model), "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(from_onnx(model), cpu()), tvm.cpu())
     for height, sizes in ((4, (1, 3, 8, 7)), (3, (1, 3, 2, 5))):
         inputs = [normal(1, 3, height, 5), np.array(sizes)]
         got, expected = call(vm, "main", *inputs), onnx_runtime(model, *inputs)[0]

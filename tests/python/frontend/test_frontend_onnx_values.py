@@ -28,7 +28,7 @@ from tvm.relax.frontend import onnx as tvm_onnx
 from helpers.coverage_tables import CoverageTables
 from helpers.grids import sample
 from helpers.onnx_graphs import assert_follows_onnx_runtime, normal, text_model
-from helpers.relax_modules import call, calls, count
+from helpers.relax_modules import call, calls, count, cpu
 from helpers.shape_graphs import EMPTY_SIZES, SIZES, inputs, random_shape_graph
 from tvm_fixes import verify
 from tvm_fixes.fixes.onnx_importer import SHAPE_VALUES
@@ -374,7 +374,7 @@ def test_random_graph(coverage_table: CoverageTables, seed: int) -> None:
         operator, _, reason = refusal.partition(":")
         with reasons.case(operator=operator.split()[0], reason=re.sub(r" is .*?;", ";", reason)):
             return
-    executable = relax.build(mod, "llvm", relax_pipeline="tvm_fixes")
+    executable = relax.build(mod, cpu(), relax_pipeline="tvm_fixes")
     machine = relax.VirtualMachine(executable, tvm.cpu())
     for size, outputs in zip(sizes, expected, strict=True):
         results = call(machine, "main", *inputs(size))

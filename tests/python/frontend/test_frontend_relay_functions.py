@@ -17,6 +17,7 @@ import pytest
 import tvm.testing
 from tvm import relax
 
+from helpers.relax_modules import cpu
 from helpers.relay_interpreter import Interpreter
 from tvm_fixes import relay
 from tvm_fixes.errors import RelayError, UnsupportedOperatorError, UsageError
@@ -35,7 +36,7 @@ def translate(text, params=None):
 
 def run(mod, *inputs):
     """The result of "main" as nested lists of arrays."""
-    machine = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(relax.build(mod, cpu()), tvm.cpu())
     result = machine["main"](*[tvm.runtime.tensor(value) for value in inputs])
 
     def arrays(value):

@@ -17,7 +17,7 @@ import pytest
 import tvm.testing
 from tvm import relax
 
-from helpers.relax_modules import integers
+from helpers.relax_modules import cpu, integers
 from helpers.relay_checks import check_program, program, run_program
 from helpers.relay_interpreter import Interpreter
 from tvm_fixes import pipeline
@@ -234,7 +234,7 @@ def test_slices_of_an_axis_of_unknown_extent(stride):
             " sqrt(add(abs(%0), 0.3f))"
         )
         mod = program(body, "%x: Tensor[(2, ?), float32]")
-        built = relax.build(from_relay(mod), "llvm", relax_pipeline=pipeline())
+        built = relax.build(from_relay(mod), cpu(), relax_pipeline=pipeline())
         machine = relax.VirtualMachine(built, tvm.cpu())
         for extent in (0, 1, 4, 9):
             x = rng.normal(size=(2, extent)).astype("float32")

@@ -34,7 +34,7 @@ from helpers.grids import sample
 from helpers.onnx_graphs import onnx_runtime
 from helpers.onnx_node_tests import Result, Verdict, run_each
 from helpers.onnx_shape_models import onnx_models
-from helpers.relax_modules import call
+from helpers.relax_modules import call, cpu
 from helpers.shape_models import Form, Model, torch_models
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.torch import from_exported_program
@@ -124,7 +124,7 @@ def outcome(case: Case, importers: dict[type, Callable[..., Any]], pipeline: str
         is_right = all(expected is None for _, expected in runs)
         return Result(Verdict.PASSED if is_right else Verdict.REFUSED, repr(error))
     try:
-        executable = relax.build(mod, "llvm", relax_pipeline=pipeline)
+        executable = relax.build(mod, cpu(), relax_pipeline=pipeline)
     except Exception as error:
         return Result(Verdict.FAILED, repr(error))
     vm = relax.VirtualMachine(executable, tvm.cpu())

@@ -22,6 +22,7 @@ import tvm.testing
 from torch import nn
 from tvm import relax
 
+from helpers.relax_modules import cpu
 from helpers.torch_programs import (
     Call,
     check_function,
@@ -60,7 +61,7 @@ def special_values(dtype: torch.dtype) -> torch.Tensor:
 
 
 def run_with_fixes(mod: tvm.IRModule, *inputs: torch.Tensor) -> list[torch.Tensor]:
-    executable = relax.build(mod, "llvm", relax_pipeline="tvm_fixes")
+    executable = relax.build(mod, cpu(), relax_pipeline="tvm_fixes")
     given = [tvm.runtime.from_dlpack(x) for x in inputs]
     return [
         torch.from_dlpack(x) for x in relax.VirtualMachine(executable, tvm.cpu())["main"](*given)

@@ -21,6 +21,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
+from helpers.relax_modules import cpu
 from helpers.torch_programs import Call, check_function, import_exported, random
 from tvm_fixes.frontend.torch import ExportedProgramImporter, from_exported_program
 
@@ -30,7 +31,7 @@ NAN, INF = math.nan, math.inf
 def check(function, *inputs: torch.Tensor, tolerance: float = 1e-5) -> None:
     """Compare the outputs of a function with PyTorch's."""
     mod = import_exported(Call(function), inputs)
-    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline="tvm_fixes"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline="tvm_fixes"), tvm.cpu())
     outputs = vm["main"](*(tvm.runtime.from_dlpack(x) for x in inputs))
     for number, (output, expected) in enumerate(zip(outputs, function(*inputs), strict=True)):
         torch.testing.assert_close(

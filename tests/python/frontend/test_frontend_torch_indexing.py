@@ -18,7 +18,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from helpers.relax_modules import call
+from helpers.relax_modules import call, cpu
 from helpers.torch_programs import Call, import_exported, run_functions
 from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.frontend.torch.indexing import FIX_ID
@@ -149,7 +149,7 @@ def test_mask_of_a_dim_of_its_own():
         Call(program), (x, mask), dynamic_shapes=(({0: auto}, {0: auto}),)
     )
     mod = from_exported_program(exported, unwrap_unit_return_tuple=True)
-    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline=pipeline()), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline=pipeline()), tvm.cpu())
     for rows in (4, 2):
         got = call(vm, "main", x[:rows].numpy(), mask[:rows].numpy())
         np.testing.assert_array_equal(got, program(x[:rows], mask[:rows]).numpy())
@@ -164,7 +164,7 @@ def test_a_mask_names_as_many_elements_as_there_are_values(mask):
 
     x, values, right = data(3), data(2, seed=1), torch.tensor([True, False, True])
     mod = import_exported(Call(program), (x, right, values))
-    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline=pipeline()), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline=pipeline()), tvm.cpu())
     got = call(vm, "main", x.numpy(), right.numpy(), values.numpy())
     np.testing.assert_array_equal(got, program(x, right, values).numpy())
     with pytest.raises(RuntimeError, match="match_cast"):
@@ -250,7 +250,7 @@ def test_slices_of_dynamic_dims():
     from tvm_fixes.frontend import torch as importers
 
     mod = importers.from_exported_program(program, unwrap_unit_return_tuple=True)
-    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline=pipeline()), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline=pipeline()), tvm.cpu())
     for first, second in ((7, 4), (9, 2)):
         x, y = data(3, first), data(3, second, seed=1)
         got = call(vm, "main", x.numpy(), y.numpy())

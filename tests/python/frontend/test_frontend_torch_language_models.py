@@ -31,6 +31,7 @@ from tvm import relax
 from examples._random import seeded
 from helpers.coverage_tables import CoverageTables
 from helpers.grids import is_full, sample
+from helpers.relax_modules import cpu
 from tvm_fixes.frontend.torch import from_exported_program
 
 transformers = pytest.importorskip("transformers")
@@ -293,7 +294,7 @@ def test_model(name: str, attention: str, shapes: str, coverage_table: CoverageT
         dynamic = None if shapes == "static" else (dims(model.dynamic),)
         program = torch.export.export(module, (inputs[0],), dynamic_shapes=dynamic)
         mod = from_exported_program(program)
-        executable = relax.build(mod, "llvm", relax_pipeline="tvm_fixes")
+        executable = relax.build(mod, cpu(), relax_pipeline="tvm_fixes")
         vm = relax.VirtualMachine(executable, tvm.cpu())
         for values in inputs:
             expected = pytree.tree_leaves(module(values))

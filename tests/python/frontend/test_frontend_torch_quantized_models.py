@@ -39,7 +39,7 @@ from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import (
 )
 from tvm import relax
 
-from helpers.relax_modules import count
+from helpers.relax_modules import count, cpu
 from helpers.torch_quantized import run_program
 from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.source.torch import TorchSource
@@ -192,7 +192,7 @@ def test_parameters_as_inputs() -> None:
     program = torch.export.export(module, (x,))
     mod = from_exported_program(program, keep_params_as_input=True, unwrap_unit_return_tuple=True)
     parameters = mod["main"].attrs["params"]
-    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline="tvm_fixes"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline="tvm_fixes"), tvm.cpu())
     got = torch.from_dlpack(vm["main"](tvm.runtime.from_dlpack(x), *parameters))
     assert_close(got, program.module()(x))
 

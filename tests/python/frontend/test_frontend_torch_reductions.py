@@ -21,6 +21,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
+from helpers.relax_modules import cpu
 from helpers.torch_programs import Call, check_function, import_exported
 
 NAN, INF = math.nan, math.inf
@@ -29,7 +30,7 @@ NAN, INF = math.nan, math.inf
 def check_exactly(function, *inputs: torch.Tensor) -> None:
     """Compare outputs with PyTorch's exactly, except for NaN payloads and signs of zero."""
     mod = import_exported(Call(function), inputs)
-    executable = relax.build(mod, "llvm", relax_pipeline="tvm_fixes")
+    executable = relax.build(mod, cpu(), relax_pipeline="tvm_fixes")
     given = [tvm.runtime.from_dlpack(x) for x in inputs]
     outputs = relax.VirtualMachine(executable, tvm.cpu())["main"](*given)
     for number, (output, expected) in enumerate(zip(outputs, function(*inputs), strict=True)):

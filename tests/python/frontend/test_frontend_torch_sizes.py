@@ -23,6 +23,7 @@ import tvm.testing
 from torch.utils._sympy import functions
 from tvm import relax, tirx
 
+from helpers.relax_modules import cpu
 from helpers.torch_programs import Call, check_function, import_exported, random
 from tvm_fixes.frontend.torch import ExportedProgramImporter, from_exported_program
 from tvm_fixes.frontend.torch.symbols import Symbols
@@ -190,7 +191,7 @@ def test_multiples() -> None:
         Call(halves_and_thirds), inputs[0], dynamic_shapes=(({0: 2 * rows}, {0: 3 * rows + 1}),)
     )
     mod = from_exported_program(program, unwrap_unit_return_tuple=True)
-    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline="tvm_fixes"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline="tvm_fixes"), tvm.cpu())
     for x, y in inputs:
         got = vm["main"](*map(tvm.runtime.from_dlpack, (x, y)))
         torch.testing.assert_close(torch.from_dlpack(got), halves_and_thirds(x, y))

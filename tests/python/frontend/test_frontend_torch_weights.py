@@ -26,7 +26,7 @@ from tvm import relax
 
 import tvm_fixes
 from helpers.grids import sample
-from helpers.relax_modules import call, calls, count, merge
+from helpers.relax_modules import call, calls, count, cpu, merge
 from helpers.torch_programs import FLOATS, check_all, import_exported, name_of, random, randomize
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.constants.fold_plan import bytes_of
@@ -358,7 +358,7 @@ def test_bilinear_of_a_dynamic_batch() -> None:
     batch = torch.export.Dim("batch", min=2, max=99)
     program = torch.export.export(module, (x, y), dynamic_shapes=({0: batch}, {0: batch}))
     mod = tvm_fixes.frontend.torch.from_exported_program(program, unwrap_unit_return_tuple=True)
-    vm = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, cpu()), tvm.cpu())
     x, y = values(7, 3, seed=5), values(7, 4, seed=6)
     with torch.no_grad():
         expected = module(x, y).numpy()
@@ -376,7 +376,7 @@ def test_dynamic_batch_of_a_transposed_input() -> None:
     x = values(7, 6, 5, seed=1)
     with torch.no_grad():
         expected = module(x).numpy()
-    vm = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, cpu()), tvm.cpu())
     np.testing.assert_allclose(call(vm, "main", x.numpy()), expected, atol=1e-5)
 
 

@@ -31,6 +31,7 @@ from tvm import relax
 from examples._random import seeded
 from helpers.coverage_tables import CoverageTables
 from helpers.grids import sample
+from helpers.relax_modules import cpu
 from helpers.shape_models import FORMS_OF_TORCH, Form
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.torch import from_exported_program
@@ -237,7 +238,7 @@ def test_model(name: str, form: Form, shapes: str, coverage_table: CoverageTable
         batches = [model.inputs(batch) for batch in ((2, 3) if shapes == "dynamic" else (2,))]
     with coverage_table("transformers_models").case(model=name, form=form, shapes=shapes):
         mod = imported(module, batches[0], form, shapes == "dynamic")
-        executable = relax.build(mod, "llvm", relax_pipeline="tvm_fixes")
+        executable = relax.build(mod, cpu(), relax_pipeline="tvm_fixes")
         vm = relax.VirtualMachine(executable, tvm.cpu())
         for inputs in batches:
             result = vm["main"](*map(tvm.runtime.from_dlpack, inputs))

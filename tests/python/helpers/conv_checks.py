@@ -28,11 +28,9 @@ import tvm_fixes  # noqa: F401  (puts the lowerings in force)
 from helpers import references
 from helpers.conv_cases import Case, has_blocks, numpy_dtype
 from helpers.coverage_tables import CoverageTables
-from helpers.relax_modules import build, call, calls, merge
+from helpers.relax_modules import UNOPTIMIZED_CPU, build, call, calls, cpu, merge
 
 CPU = tvm.target.Target("llvm")
-# LLVM's optimizations take most of the time and do not matter for correctness.
-UNOPTIMIZED_CPU = tvm.target.Target({"kind": "llvm", "opt-level": 0})
 # The number of functions per module: building many small modules takes longer.
 FUNCTIONS_PER_BUILD = 64
 
@@ -164,7 +162,7 @@ def assert_computes(
     count: Callable[[Case], AbstractContextManager[None]] = lambda _case: nullcontext(),
     *,
     scheduled: bool = True,
-    target: tvm.target.Target = CPU,
+    target: tvm.target.Target | None = None,
 ) -> None:
     """Build all `cases` in one module, run each, and compare it with the reference.
 
@@ -173,7 +171,7 @@ def assert_computes(
     mod = module(*cases)
     if not scheduled:
         mod = legalized(mod, None)
-    vm = relax.VirtualMachine(relax.build(mod, target), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, target or cpu()), tvm.cpu())
     for case, name in zip(cases, names(cases), strict=True):
         data, kernel = case.arrays()
         got = call(vm, name, data, kernel)

@@ -28,7 +28,7 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-from helpers.relax_modules import build, call, integers, merge, tensor
+from helpers.relax_modules import UNOPTIMIZED_CPU, build, call, integers, merge, tensor
 
 SPATIAL = {3: "W", 4: "HW", 5: "DHW"}
 CONVOLUTIONS = {3: op.nn.conv1d, 4: op.nn.conv2d, 5: op.nn.conv3d}
@@ -41,7 +41,6 @@ PERMUTES = {
 PACKED = ("NC*4c", "N*C4c", "NC*8c")
 
 # LLVM's optimizations take most of the time.
-TARGET = tvm.target.Target({"kind": "llvm", "opt-level": 0})
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ def check_values(conversions: dict[str, tuple[tvm.IRModule, list[np.ndarray], di
     versions = {}
     for i, (before, _, desired) in enumerate(conversions.values()):
         versions |= {f"before{i}": before, f"after{i}": check_conversion(before, desired)}
-    vm = relax.VirtualMachine(relax.build(merge(versions), TARGET), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(merge(versions), UNOPTIMIZED_CPU), tvm.cpu())
     for i, (name, (_, arguments, _)) in enumerate(conversions.items()):
         got, expected = (call(vm, f"{when}{i}", *arguments) for when in ("after", "before"))
         if isinstance(expected, np.ndarray):

@@ -17,7 +17,7 @@ import tvm
 from tvm import relax
 
 import tvm_fixes
-from helpers.relax_modules import call, integers
+from helpers.relax_modules import call, cpu, integers
 from tvm_fixes import transform
 from tvm_fixes.relax.lift.plan import bytes_of_type
 
@@ -62,7 +62,7 @@ def lift(mod, *args, **options):
 
 
 def machine(mod):
-    return relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+    return relax.VirtualMachine(relax.build(mod, cpu()), tvm.cpu())
 
 
 def together(mods):

@@ -24,7 +24,7 @@ from onnx import compose, helper, parser
 from tvm import relax
 
 from helpers.models import onnx_model
-from helpers.relax_modules import call, run
+from helpers.relax_modules import UNOPTIMIZED_CPU, call, cpu, run
 from tvm_fixes import verify
 
 Arrays = Mapping[str, np.ndarray]
@@ -138,7 +138,7 @@ def imported_and_run(
     """The outputs of `model` in TVM, after a verification without errors."""
     mod = from_onnx(model)
     verify(mod).raise_if_errors()
-    result = run(mod, *inputs, optimize=optimize)
+    result = run(mod, *inputs, target=None if optimize else UNOPTIMIZED_CPU)
     return result if isinstance(result, list) else [result]
 
 
@@ -160,7 +160,7 @@ def assert_as_onnx_runtime(
     steps : int
         The tolerance of integers.
     optimize : bool
-        Whether ONNX Runtime may replace nodes, and LLVM optimizes the kernels.
+        Whether ONNX Runtime may replace nodes, and LLVM may optimize the kernels.
     """
     model = side_by_side({name: model for name, (model, _) in cases.items()})
     inputs = [array for _, arrays in cases.values() for array in arrays.values()]
@@ -258,7 +258,7 @@ def assert_follows_onnx_runtime(
     """
     mod = from_onnx(model)
     verify(mod).raise_if_errors()
-    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline=pipeline), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline=pipeline), tvm.cpu())
     for inputs in runs:
         name = f"of {[array.shape if array.dtype.kind == 'f' else array for array in inputs]}"
         if rejected_by_onnx_runtime(model, *inputs):

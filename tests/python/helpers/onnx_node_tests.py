@@ -44,6 +44,7 @@ from onnx.backend.test.case import node
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx as tvm_from_onnx
 
+from helpers.relax_modules import cpu
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.support import switches
 from tvm_fixes.support.isolate import run_forked
@@ -296,7 +297,7 @@ def _run(case: Case, importer: _Importer, pipeline: str) -> Result:
     except Exception as error:
         return Result(Verdict.REFUSED, error_text(error))
     try:
-        executable = relax.build(mod, "llvm", relax_pipeline=pipeline)
+        executable = relax.build(mod, cpu(), relax_pipeline=pipeline)
         vm = relax.VirtualMachine(executable, tvm.cpu())
         got = vm["main"](*map(_to_tvm, case.inputs))
         got = _of_tvm(got, len(case.outputs))

@@ -19,6 +19,18 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from helpers.grids import is_full
+
+UNOPTIMIZED_CPU = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+
+
+def cpu() -> tvm.target.Target:
+    """The target of tests of numbers.
+
+    LLVM's optimizations take most of the time of a build: only the full tier runs them.
+    """
+    return tvm.target.Target("llvm") if is_full() else UNOPTIMIZED_CPU
+
 
 def tensor(*shape: Any, dtype: str = "float32") -> relax.TensorType:
     """The type of a tensor; a dimension is an int or a ``tirx.Var``."""
@@ -56,7 +68,7 @@ def run(
     *arguments: Any,
     pipeline: str | tvm.transform.Pass | None = None,
     name: str = "main",
-    optimize: bool = True,
+    target: str | tvm.target.Target | None = None,
 ) -> Any:
     """Build `mod` for the CPU and call its function `name`.
 
@@ -65,16 +77,15 @@ def run(
     arguments : np.ndarray or what the virtual machine takes
     pipeline : str or Pass, optional
         The lowering pipeline; by default TVM's own for the target.
-    optimize : bool
-        Whether LLVM optimizes the kernels, which takes most of the time.
+    target : str or Target, optional
+        By default that of :func:`cpu`.
 
     Returns
     -------
     np.ndarray or list of np.ndarray
         The result, a list where the function returns a tuple.
     """
-    target = "llvm" if optimize else tvm.target.Target({"kind": "llvm", "opt-level": 0})
-    executable = relax.build(mod, target, relax_pipeline=pipeline or "default")
+    executable = relax.build(mod, target or cpu(), relax_pipeline=pipeline or "default")
     return call(relax.VirtualMachine(executable, tvm.cpu()), name, *arguments)
 
 

@@ -30,7 +30,7 @@ import tvm
 from torch import fx, nn
 from tvm import relax, tirx
 
-from helpers.relax_modules import merge
+from helpers.relax_modules import cpu, merge
 from tvm_fixes.frontend import torch as importers
 
 # Each import asks PyTorch for the operators of every namespace, which takes half of its time; they
@@ -137,7 +137,7 @@ def run_functions(
 ) -> dict[str, torch.Tensor | Exception]:
     """Run each module on its inputs, in one build; if that fails, bisect."""
     try:
-        executable = relax.build(merge(dict(mods)), "llvm")
+        executable = relax.build(merge(dict(mods)), cpu())
     except Exception as error:
         if len(mods) == 1:
             return dict.fromkeys(mods, error)
@@ -167,7 +167,7 @@ def _call(
 
 def run_all(mod: tvm.IRModule, *inputs: torch.Tensor) -> list[torch.Tensor]:
     """The outputs of ``main``."""
-    return _call(relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu()), "main", inputs)
+    return _call(relax.VirtualMachine(relax.build(mod, cpu()), tvm.cpu()), "main", inputs)
 
 
 def run(mod: tvm.IRModule, *inputs: torch.Tensor) -> torch.Tensor:
@@ -246,7 +246,7 @@ def check_all(
     else:
         numbered = {f"case{number}": case for number, case in enumerate(cases.values())}
         mod = merge({name: importer(*case, **options) for name, case in numbered.items()})
-        vm = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+        vm = relax.VirtualMachine(relax.build(mod, cpu()), tvm.cpu())
         outputs = [_call(vm, name, inputs)[0] for name, (_, inputs) in numbered.items()]
     for (name, (module, inputs)), output in zip(cases.items(), outputs, strict=True):
         try:
@@ -291,7 +291,7 @@ def check_function(
         shapes = ((axes, *[None] * (len(inputs) - 1)),)
     program = torch.export.export(Call(function), inputs, dynamic_shapes=shapes)
     mod = importers.from_exported_program(program)
-    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline="tvm_fixes"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline="tvm_fixes"), tvm.cpu())
     for values in (inputs, *others):
         expected = function(*values)
         got = _call(vm, "main", values)

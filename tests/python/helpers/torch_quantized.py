@@ -19,6 +19,7 @@ import tvm
 from torch import nn
 from tvm import relax
 
+from helpers.relax_modules import cpu
 from helpers.torch_programs import _call
 from tvm_fixes.frontend import torch as importers
 
@@ -41,7 +42,7 @@ def run_program(
 ) -> tuple[tvm.IRModule, list[torch.Tensor], list[torch.Tensor]]:
     """Import and run a program; return the module, its outputs and PyTorch's."""
     mod = importers.from_exported_program(program, **options)
-    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline="tvm_fixes"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline="tvm_fixes"), tvm.cpu())
     expected = program.module()(*inputs)
     got = _call(vm, "main", inputs)
     return mod, got, [expected] if isinstance(expected, torch.Tensor) else list(expected)

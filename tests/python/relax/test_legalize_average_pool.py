@@ -20,7 +20,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from helpers.relax_modules import build, run, tensor
+from helpers.relax_modules import build, cpu, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.average_pool import FIX_ID
 from tvm_fixes.support import switches
@@ -97,7 +97,7 @@ def test_windows_in_another_layout():
 def test_float32_uses_stock():
     mod = average((1, 2, 8), "float32", pool_size=[2])
     with switches.collect() as used:
-        relax.build(mod, "llvm", relax_pipeline=pipeline())
+        relax.build(mod, cpu(), relax_pipeline=pipeline())
     assert FIX_ID not in used
 
 

@@ -36,7 +36,6 @@ from helpers.conv_cases import (
 )
 from helpers.conv_checks import (
     CPU,
-    UNOPTIMIZED_CPU,
     allocations,
     assert_close,
     assert_computes,
@@ -54,7 +53,7 @@ from helpers.conv_checks import (
 )
 from helpers.coverage_tables import CoverageTables
 from helpers.grids import batched, sample
-from helpers.relax_modules import build, count, run, tensor
+from helpers.relax_modules import UNOPTIMIZED_CPU, build, count, run, tensor
 
 RANKS = (1, 2, 3)
 GRID = [case for rank in RANKS for case in sample(geometry_grid(rank, transposed=False), 8)]

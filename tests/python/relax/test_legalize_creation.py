@@ -17,7 +17,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from helpers.relax_modules import build, call, merge, run, tensor
+from helpers.relax_modules import build, call, cpu, merge, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.creation import FIX_ID
 from tvm_fixes.support import switches
@@ -36,7 +36,7 @@ def built():
     mods = {
         f"{name}_{dtype}": full(value, dtype) for name, value in VALUES.items() for dtype in DTYPES
     }
-    return relax.VirtualMachine(relax.build(merge(mods), "llvm"), tvm.cpu())
+    return relax.VirtualMachine(relax.build(merge(mods), cpu()), tvm.cpu())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

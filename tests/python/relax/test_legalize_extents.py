@@ -18,7 +18,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 import tvm_fixes  # noqa: F401  puts the lowerings in force
-from helpers.relax_modules import build, call, merge, tensor
+from helpers.relax_modules import build, call, cpu, merge, tensor
 
 op = relax.op
 
@@ -78,7 +78,7 @@ def test_extents_that_differ_at_run_time_are_an_error(index):
         name: build(types_of(symbolic(shapes), index), lambda _, *args, emit=emit: emit(*args))
         for name, (emit, shapes, _) in cases.items()
     }
-    vm = relax.VirtualMachine(relax.build(merge(mods), "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(merge(mods), cpu()), tvm.cpu())
     for name, (_, shapes, message) in cases.items():
         with pytest.raises(Exception, match=message):
             call(vm, name, *arrays_of(shapes, index))
@@ -89,7 +89,7 @@ def test_extents_that_differ_at_run_time_are_an_error(index):
 def test_values_of_one_element_are_repeated_at_run_time():
     emit, shapes, _ = CASES["index_put"]
     mod = build(types_of(symbolic(shapes), "int64"), lambda _, *args: emit(*args))
-    vm = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, cpu()), tvm.cpu())
     x, u = np.zeros(5, "float32"), np.full(1, 7, "float32")
     assert call(vm, "main", x, np.array([0, 3, -1]), u).tolist() == [7, 0, 0, 7, 7]
 

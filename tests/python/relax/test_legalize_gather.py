@@ -18,7 +18,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from helpers.relax_modules import build, call, merge, tensor
+from helpers.relax_modules import build, call, cpu, merge, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.legalize.indices import FIX_ID
 from tvm_fixes.support import switches
@@ -29,7 +29,7 @@ n, m, k = (tirx.Var(name, "int64") for name in "nmk")
 
 
 def machine(mods):
-    executable = relax.build(merge(mods), "llvm", relax_pipeline="default")
+    executable = relax.build(merge(mods), cpu(), relax_pipeline="default")
     return relax.VirtualMachine(executable, tvm.cpu())
 
 
@@ -199,7 +199,7 @@ def test_the_pipeline_keeps_the_bounds():
             builder.emit(op.take(x, builder.emit(op.add(i, relax.const(1, "int64"))), axis=0))
         ),
     )
-    executable = relax.build(mod, "llvm", relax_pipeline=pipeline())
+    executable = relax.build(mod, cpu(), relax_pipeline=pipeline())
     vm = relax.VirtualMachine(executable, tvm.cpu())
     x = np.random.default_rng(0).standard_normal((4, 8)).astype("float32")
     got = forked(vm, "main", x, np.array([-2, 0, 2]))

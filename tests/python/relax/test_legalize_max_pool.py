@@ -19,7 +19,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from helpers.relax_modules import build, call, count, merge, run, tensor
+from helpers.relax_modules import build, call, count, cpu, merge, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.reductions import FIX_ID
 from tvm_fixes.support import switches
@@ -89,7 +89,7 @@ def built():
         for window in WINDOWS
     }
     mods |= {dtype: pool((2, 3, 7, 8), "padded", dtype) for dtype in DTYPES}
-    return relax.VirtualMachine(relax.build(merge(mods), "llvm"), tvm.cpu())
+    return relax.VirtualMachine(relax.build(merge(mods), cpu()), tvm.cpu())
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -125,7 +125,7 @@ def test_layouts(window):
 def test_symbolic_extents(window):
     n, h, w = (tvm.tirx.Var(name, "int64") for name in "nhw")
     mod = pool((n, 3, h, w), window)
-    executable = relax.build(mod, "llvm", relax_pipeline=pipeline())
+    executable = relax.build(mod, cpu(), relax_pipeline=pipeline())
     vm = relax.VirtualMachine(executable, tvm.cpu())
     for seed, shape in enumerate([(1, 3, 7, 8), (2, 3, 4, 3)]):
         x = hostile(*shape, seed=seed)

@@ -19,7 +19,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from helpers.relax_modules import build, call, merge, tensor
+from helpers.relax_modules import build, call, cpu, merge, tensor
 from tvm_fixes.pipeline import pipeline
 
 op = relax.op
@@ -28,7 +28,7 @@ REDUCTIONS = ("none", "sum", "mean")
 
 
 def machine(mods, **options):
-    executable = relax.build(merge(mods), "llvm", relax_pipeline=pipeline(**options))
+    executable = relax.build(merge(mods), cpu(), relax_pipeline=pipeline(**options))
     return relax.VirtualMachine(executable, tvm.cpu())
 
 
@@ -94,7 +94,7 @@ def test_targets_that_are_no_classes():
         with pytest.raises(AssertionError, match=f"index {target} is out of range for axis 1 of 4"):
             call(checked, name, *args, x, t, *more)
     # Only the kernels, with TVM's own pipeline.
-    executable = relax.build(merge(mods), "llvm", relax_pipeline="default")
+    executable = relax.build(merge(mods), cpu(), relax_pipeline="default")
     bounded = relax.VirtualMachine(executable, tvm.cpu())
     assert call(bounded, "sum_weighted", x, np.array([10**12, -(10**12)]), w) == -2
 

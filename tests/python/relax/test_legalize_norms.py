@@ -29,9 +29,9 @@ from tvm.relax.transform import AnnotateTIROpPattern, FuseOps, FuseTIR, Legalize
 
 import tvm_fixes
 from helpers.conv_cases import numpy_dtype
-from helpers.conv_checks import UNOPTIMIZED_CPU, allocations
+from helpers.conv_checks import allocations
 from helpers.grids import batched, sample
-from helpers.relax_modules import build, call, calls, merge, run, tensor
+from helpers.relax_modules import UNOPTIMIZED_CPU, build, call, calls, merge, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.transform import FoldConstant
 from tvm_fixes.support import switches

@@ -16,7 +16,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from helpers.relax_modules import build, call, merge, tensor
+from helpers.relax_modules import build, call, cpu, merge, tensor
 
 op = relax.op
 n, m = (tirx.Var(name, "int64") for name in "nm")
@@ -32,7 +32,7 @@ def test_paddings_wider_than_the_axis(mode):
     for at, size in enumerate(sizes):
         types = {"x": tensor(2, *size[1:])}
         mods[f"static{at}"] = build(types, lambda _, x: op.nn.pad(x, flat, mode))
-    executable = relax.build(merge(mods), "llvm", relax_pipeline="default")
+    executable = relax.build(merge(mods), cpu(), relax_pipeline="default")
     vm = relax.VirtualMachine(executable, tvm.cpu())
     for at, size in enumerate(sizes):
         x = np.random.default_rng(0).standard_normal((2, *size[1:])).astype("float32")

@@ -23,7 +23,7 @@ from tvm import relax, tirx
 from tvm_ffi import structural_walk
 
 import tvm_fixes
-from helpers.relax_modules import build, tensor
+from helpers.relax_modules import build, cpu, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.pool_ceil_mode import FIX_ID
 from tvm_fixes.support import switches
@@ -49,7 +49,7 @@ def pooling(kind, shape, size, stride, padding, include=True, dtype="float32", *
 
 def machine(mod):
     with switches.collect() as used:
-        executable = relax.build(mod, "llvm", relax_pipeline=pipeline())
+        executable = relax.build(mod, cpu(), relax_pipeline=pipeline())
     assert FIX_ID in used
     return relax.VirtualMachine(executable, tvm.cpu())
 
@@ -121,7 +121,7 @@ def test_the_type_has_no_call(size, stride, padding):
 def test_static_extents_use_stock():
     mod = pooling("max", [1, 1, 8], [3], [2], [0])
     with switches.collect() as used:
-        relax.build(mod, "llvm", relax_pipeline=pipeline())
+        relax.build(mod, cpu(), relax_pipeline=pipeline())
     assert FIX_ID not in used
 
 

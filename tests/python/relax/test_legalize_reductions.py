@@ -19,7 +19,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from helpers.relax_modules import build, call, merge, run, tensor
+from helpers.relax_modules import build, call, cpu, merge, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.errors import UnsupportedOperatorError
 from tvm_fixes.relax.legalize.reductions import FIX_ID
@@ -57,7 +57,7 @@ def built():
         for axis in (None, 0, 1, 2):
             mods[f"{name}_{axis}"] = reduction(name, (2, 3, 4), axis=axis, keepdims=True)
         mods[f"{name}_bool"] = reduction(name, (3, 2), "bool")
-    return relax.VirtualMachine(relax.build(merge(mods), "llvm"), tvm.cpu())
+    return relax.VirtualMachine(relax.build(merge(mods), cpu()), tvm.cpu())
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -17,7 +17,7 @@ import tvm.testing
 from tvm import relax, tirx
 from tvm.relax import op
 
-from helpers.relax_modules import build, integers, run, tensor
+from helpers.relax_modules import build, cpu, integers, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.reshape import FIX_ID
 from tvm_fixes.support import switches
@@ -47,7 +47,7 @@ def behind_a_pooling(shape, dtype="float32"):
 def test_quotients_of_symbols(shape, counts, dtype):
     mod = behind_a_pooling(shape, dtype)
     with switches.collect() as used:
-        executable = relax.build(mod, "llvm", relax_pipeline=pipeline())
+        executable = relax.build(mod, cpu(), relax_pipeline=pipeline())
     assert FIX_ID in used
     vm = relax.VirtualMachine(executable, tvm.cpu())
     for n, k in ((20, 6), (40, 2), (20, 1), (0, 3)):
@@ -80,7 +80,7 @@ def test_a_result_is_no_view_of_an_input():
         {"x": tensor(N + 1, K), "n": tensor(N)},
         lambda _, x, n: op.reshape(x, [(N + 1) * K // 5, 5]),
     )
-    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline=pipeline()), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline=pipeline()), tvm.cpu())
     x, n = (tvm.runtime.tensor(np.ones(shape, "float32")) for shape in ((4, 5), (3,)))
     result = vm["main"](x, n)
     x.copyfrom(np.zeros((4, 5), "float32"))

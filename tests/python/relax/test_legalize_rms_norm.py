@@ -19,7 +19,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from helpers.relax_modules import build, call, merge, run, tensor
+from helpers.relax_modules import build, call, cpu, merge, run, tensor
 from tvm_fixes import pipeline
 
 SHAPE = (2, 4, 3, 5)
@@ -67,7 +67,7 @@ def built():
         for index, axes in enumerate(AXES)
         for dtype in UNIT
     }
-    return relax.VirtualMachine(relax.build(merge(mods), "llvm"), tvm.cpu())
+    return relax.VirtualMachine(relax.build(merge(mods), cpu()), tvm.cpu())
 
 
 @pytest.mark.parametrize("dtype", UNIT)

@@ -18,7 +18,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from helpers.relax_modules import build, call, merge, tensor
+from helpers.relax_modules import build, call, cpu, merge, tensor
 from tvm_fixes.relax.legalize.indices import FIX_ID
 from tvm_fixes.support import switches
 
@@ -29,7 +29,7 @@ REDUCTIONS = ("update", "add", "mul", "min", "max")
 
 
 def machine(mods):
-    executable = relax.build(merge(mods), "llvm", relax_pipeline="default")
+    executable = relax.build(merge(mods), cpu(), relax_pipeline="default")
     return relax.VirtualMachine(executable, tvm.cpu())
 
 

@@ -19,14 +19,14 @@ import tvm.testing
 from tvm import relax, tirx
 
 import tvm_fixes  # noqa: F401  puts the lowerings in force
-from helpers.relax_modules import build, call, merge, tensor
+from helpers.relax_modules import build, call, cpu, merge, tensor
 
 op = relax.op
 n, m = (tirx.Var(name, "int64") for name in "nm")
 
 
 def machine(mods):
-    executable = relax.build(merge(mods), "llvm", relax_pipeline="default")
+    executable = relax.build(merge(mods), cpu(), relax_pipeline="default")
     return relax.VirtualMachine(executable, tvm.cpu())
 
 

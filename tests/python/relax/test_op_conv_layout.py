@@ -29,7 +29,7 @@ from tvm.tirx import IndexMap
 
 from helpers.conv_cases import Case
 from helpers.grids import batched
-from helpers.relax_modules import build, call, calls, count, integers, merge, tensor
+from helpers.relax_modules import build, call, calls, count, cpu, integers, merge, tensor
 from tvm_fixes.support import switches
 
 pytestmark = pytest.mark.native
@@ -146,7 +146,7 @@ def check_values(cases: list[tuple[tvm.IRModule, tvm.IRModule, list[np.ndarray]]
     versions = {}
     for i, (before, after, _) in enumerate(cases):
         versions |= {f"before{i}": before, f"after{i}": after}
-    vm = relax.VirtualMachine(relax.build(merge(versions), "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(merge(versions), cpu()), tvm.cpu())
     for i, (before, _, arguments) in enumerate(cases):
         expected, got = (call(vm, f"{when}{i}", *arguments) for when in ("before", "after"))
         np.testing.assert_array_equal(got, expected, err_msg=str(before))

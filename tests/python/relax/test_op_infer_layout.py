@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from helpers.grids import batched
-from helpers.relax_modules import build, call, calls, count, integers, merge, run, tensor
+from helpers.relax_modules import build, call, calls, count, cpu, integers, merge, run, tensor
 from tvm_fixes import transform
 from tvm_fixes.support import switches
 
@@ -348,7 +348,7 @@ def test_random_graphs_keep_their_values(graphs):
     versions = {}
     for i, (before, _) in enumerate(graphs):
         versions |= {f"before{i}": before, f"after{i}": convert(before, CONV2D_NHWC)}
-    vm = relax.VirtualMachine(relax.build(merge(versions), "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(merge(versions), cpu()), tvm.cpu())
     for i, (before, shape) in enumerate(graphs):
         args = integers(*shape), integers(4, 4, 3, 3, seed=1), integers(4, 4, 3, 3, seed=2)
         expected, got = call(vm, f"before{i}", *args), call(vm, f"after{i}", *args)

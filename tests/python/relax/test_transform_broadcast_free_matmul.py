@@ -26,7 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax, tirx
 
-from helpers.relax_modules import build, call, calls, count, integers, merge, tensor
+from helpers.relax_modules import build, call, calls, count, cpu, integers, merge, tensor
 from tvm_fixes import transform
 from tvm_fixes.support import switches
 
@@ -478,7 +478,7 @@ def test_built_and_run():
             np.zeros((4, 1), "float32"),
         ]
     after = transform.BroadcastFreeMatmul()(merge(before))
-    vm = relax.VirtualMachine(relax.build(after, "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(after, cpu()), tvm.cpu())
     for name, values in arrays.items():
         assert not after[name].same_as(merge(before)[name])
         expected = interpret(before[name], values, {n: 4, m: 1})

@@ -19,6 +19,7 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from helpers.relax_modules import cpu
 from tvm_fixes.relax.transform import ConstantsToParams
 
 LEAST = 32
@@ -62,7 +63,7 @@ def test_large_constants_become_parameters():
     [tensor] = collected
     np.testing.assert_array_equal(tensor.numpy(), large)
 
-    executable = relax.build(after, "llvm")
+    executable = relax.build(after, cpu())
     vm = relax.VirtualMachine(executable, tvm.cpu())
     value = np.random.default_rng(0).standard_normal((2, 4)).astype("float32")
     got = vm["main"](tvm.runtime.tensor(value), *collected)

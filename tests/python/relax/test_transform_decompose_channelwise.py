@@ -23,7 +23,7 @@ from tvm.relax import op
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from helpers.relax_modules import build, call, calls, count, merge, tensor
+from helpers.relax_modules import build, call, calls, count, cpu, merge, tensor
 from tvm_fixes.relax.transform import DecomposeChannelwise
 from tvm_fixes.support import switches
 
@@ -91,7 +91,7 @@ def built():
     decomposed = DecomposeChannelwise()(merge(mods))
     assert relax.analysis.check_well_formed(decomposed)
     assert not any(found.op.name.startswith("relax.nn.") for found in calls(decomposed))
-    return relax.VirtualMachine(relax.build(decomposed, "llvm"), tvm.cpu())
+    return relax.VirtualMachine(relax.build(decomposed, cpu()), tvm.cpu())
 
 
 @pytest.mark.parametrize("variant", [*UNIT, "dynamic"])
@@ -200,7 +200,7 @@ def test_all_results_of_a_batch_norm_are_there():
     )
     after = DecomposeChannelwise()(before)
     arguments = draw()
-    vm = relax.VirtualMachine(relax.build(after, "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(after, cpu()), tvm.cpu())
     normalized, mean, variance = call(vm, "main", *arguments)
     np.testing.assert_allclose(normalized, expected("batch_norm", arguments), rtol=0, atol=1e-5)
     np.testing.assert_array_equal(mean, arguments[3])

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from helpers import relax_modules
-from helpers.relax_modules import tensor
+from helpers.relax_modules import cpu, tensor
 from tvm_fixes import verify
 from tvm_fixes.relax.transform import DynamicToStatic
 
@@ -135,7 +135,7 @@ def expected_of(steps, branches, sizes):
 
 
 def results(mod):
-    executable = relax.build(mod, "llvm")
+    executable = relax.build(mod, cpu())
     machine = relax.VirtualMachine(executable, tvm.cpu())
     return [relax_modules.call(machine, "main", np.zeros(sizes, "float32")) for sizes in SIZES]
 

@@ -25,7 +25,7 @@ from tvm.script import relax as R
 
 from helpers import references
 from helpers.grids import sample
-from helpers.relax_modules import build, call, calls, integers, merge, run, tensor
+from helpers.relax_modules import build, call, calls, cpu, integers, merge, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.layouts import SPATIAL_AXES, Layout
 from tvm_fixes.relax.transform import FoldLayoutIntoConv
@@ -367,7 +367,7 @@ def test_the_numbers_stay():
     after = {name: FOLD(mod) for name, mod in before.items()}
     assert all(len(calls(after[name])) < len(calls(mod)) for name, mod in before.items())
     vms = [
-        relax.VirtualMachine(relax.build(merge(mods), "llvm", relax_pipeline=pipeline()), tvm.cpu())
+        relax.VirtualMachine(relax.build(merge(mods), cpu(), relax_pipeline=pipeline()), tvm.cpu())
         for mods in (before, after)
     ]
     for name, x in arrays.items():

@@ -21,6 +21,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from helpers import relax_modules as helpers
+from helpers.relax_modules import cpu
 from tvm_fixes import verify
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.transform import InsertRuntimeChecks, LowerAssertOp
@@ -87,7 +88,7 @@ def test_numbers_are_parameters():
 
 
 def build(mod):
-    executable = relax.build(mod, "llvm", relax_pipeline=pipeline())
+    executable = relax.build(mod, cpu(), relax_pipeline=pipeline())
     machine = relax.VirtualMachine(executable, tvm.cpu())
     return lambda *arrays: machine["main"](*(tvm.runtime.tensor(array) for array in arrays))
 

@@ -21,7 +21,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from helpers.relax_modules import build, call, merge, tensor
+from helpers.relax_modules import build, call, cpu, merge, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.legalize.indices import FIX_ID
 from tvm_fixes.relax.transform import LowerScan
@@ -58,7 +58,7 @@ def expected(x, name, axis, exclusive):
 
 
 def machine(mods):
-    executable = relax.build(merge(mods), "llvm", relax_pipeline=pipeline())
+    executable = relax.build(merge(mods), cpu(), relax_pipeline=pipeline())
     return relax.VirtualMachine(executable, tvm.cpu())
 
 

@@ -24,7 +24,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from helpers.grids import batched
-from helpers.relax_modules import build, call, count, integers, merge, run, tensor
+from helpers.relax_modules import build, call, count, cpu, integers, merge, run, tensor
 from tvm_fixes import pipeline, transform
 
 pytestmark = pytest.mark.native
@@ -523,7 +523,7 @@ def test_random_graphs_keep_their_values(mods):
         assert count(after, "relax.reshape") == 0
         assert transform.PrepareLayout()(after)["main"].same_as(after["main"])
         versions |= {f"before{i}": before, f"after{i}": after}
-    vm = relax.VirtualMachine(relax.build(merge(versions), "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(merge(versions), cpu()), tvm.cpu())
     data = np.random.default_rng(1).standard_normal((2, 4), dtype=F32)
     for i, before in enumerate(mods):
         expected, got = call(vm, f"before{i}", data), call(vm, f"after{i}", data)

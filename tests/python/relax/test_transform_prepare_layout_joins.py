@@ -32,7 +32,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from helpers.grids import batched
-from helpers.relax_modules import build, call, count, integers, merge, run, tensor
+from helpers.relax_modules import build, call, count, cpu, integers, merge, run, tensor
 from tvm_fixes.relax.transform import FuseTransposeMatmul, PrepareLayout
 
 pytestmark = pytest.mark.native
@@ -387,7 +387,7 @@ def test_any_chain_moves_data_once(cases):
     assert relax.analysis.check_well_formed(after)
     for name in mods:
         assert moves(tvm.IRModule({"main": after[name]})) <= 1
-    vm = relax.VirtualMachine(relax.build(after, "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(after, cpu()), tvm.cpu())
     for name, argument in arguments.items():
         np.testing.assert_array_equal(call(vm, name, argument), expected[name])
 
@@ -419,7 +419,7 @@ def test_a_partially_merged_chain_keeps_its_numbers(cases):
     mods = {f"case{index}": chain(shape, *steps) for index, (shape, steps) in enumerate(cases)}
     after = PrepareLayout()(merge(mods))
     assert relax.analysis.check_well_formed(after)
-    vm = relax.VirtualMachine(relax.build(after, "llvm"), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(after, cpu()), tvm.cpu())
     for (name, before), (shape, steps) in zip(mods.items(), cases, strict=True):
         assert moves(tvm.IRModule({"main": after[name]})) <= moves(before)
         argument = np.arange(math.prod(shape), dtype="float32").reshape(shape)

@@ -21,7 +21,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from helpers.relax_modules import integers
+from helpers.relax_modules import cpu, integers
 from tvm_fixes import pipeline, transform
 from tvm_fixes.support import switches
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
@@ -57,7 +57,7 @@ class KnownWeights:
 
 def test_weights_of_unknown_shape_are_checked_as_inputs_are():
     vm = relax.VirtualMachine(
-        relax.build(UnknownWeights, "llvm", relax_pipeline=pipeline()), tvm.cpu()
+        relax.build(UnknownWeights, cpu(), relax_pipeline=pipeline()), tvm.cpu()
     )
     x, w, u, v = integers(3, 4), integers(2, 5), integers(7), np.arange(3)
     tensors = [tvm.runtime.tensor(value) for value in (x, w, u, v)]

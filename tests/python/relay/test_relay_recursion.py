@@ -21,7 +21,7 @@ import tvm_ffi
 from tvm import relax
 
 from helpers.growth import assert_linear
-from helpers.relax_modules import run
+from helpers.relax_modules import cpu, run
 from helpers.relay_interpreter import Interpreter, same
 from tvm_fixes import pipeline, relay
 from tvm_fixes.frontend.relay import from_relay
@@ -117,7 +117,7 @@ def test_loops_compute_the_same(name: str) -> None:
     mod = loop(LOOPS[name])
     lowered = LOWER(mod)
     machine = relax.VirtualMachine(
-        relax.build(from_relay(mod), "llvm", relax_pipeline=pipeline()), tvm.cpu()
+        relax.build(from_relay(mod), cpu(), relax_pipeline=pipeline()), tvm.cpu()
     )
     for count in (0, 1, 2, 5, 9):
         inputs = [np.array(count, "int32"), X]

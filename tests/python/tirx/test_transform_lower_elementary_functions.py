@@ -185,7 +185,7 @@ def test_operators_are_those_of_pytorch(name):
     data = np.random.default_rng(0).standard_normal((7, 33), "float32") * 4
     data[0, :3] = np.inf, -np.inf, np.nan
     data[1, 0], data[2, 0] = -np.inf, np.nan
-    got = run(mod, data, pipeline=pipeline())
+    got = run(mod, data, pipeline=pipeline(), target="llvm")
     want = expected(torch.from_numpy(data.astype("float64"))).numpy()
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
@@ -198,7 +198,7 @@ def test_16_bits_are_computed_in_32(dtype, name):
         ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
     )
     mod = build({"x": tensor(len(numbers), dtype=dtype)}, lambda builder, x: emit(x))
-    got = run(mod, numbers, pipeline=pipeline())
+    got = run(mod, numbers, pipeline=pipeline(), target="llvm")
     with np.errstate(over="ignore"):
         want = truth(name, numbers).astype(numbers.dtype)
     np.testing.assert_array_equal(got, want)
@@ -281,7 +281,7 @@ def test_bfloat16_behind_functions_of_float32(steps):
         return x
 
     x = np.linspace(-4, 4, 64).astype(ml_dtypes.bfloat16)
-    got = run(build({"x": tensor(64, dtype=BF16)}, emit), x, pipeline=pipeline())
+    got = run(build({"x": tensor(64, dtype=BF16)}, emit), x, pipeline=pipeline(), target="llvm")
     want = torch.from_numpy(x.astype("float64"))
     for step in steps:
         want = getattr(torch, step)(want)
