@@ -42,10 +42,11 @@ from tvm_fixes_cli import main
 ESCAPE = "\x1b"
 
 
-@pytest.fixture
-def onnx_file(tmp_path):
-    onnx.save(onnx_conv(), tmp_path / "model.onnx")
-    return tmp_path / "model.onnx"
+@pytest.fixture(scope="module")
+def onnx_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("onnx") / "model.onnx"
+    onnx.save(onnx_conv(), path)
+    return path
 
 
 def environment() -> dict[str, str]:
@@ -368,7 +369,7 @@ class TestCompile:
         return process.returncode, err
 
     @pytest.mark.parametrize("interrupt", ["default_int_handler", "SIG_IGN"])
-    def test_terminated(self, tmp_path, interrupt):
+    def test_terminated(self, onnx_file, tmp_path, interrupt):
         """No folder is left, neither next to the output nor in TMPDIR."""
         (tmp_path / "tmp").mkdir()
         status, err = self.interrupt(
@@ -381,7 +382,7 @@ class TestCompile:
             "    print('now', file=sys.stderr, flush=True)\n"
             "    time.sleep(100)\n"
             "reference._compare = compare\n"
-            "sys.exit(main(['compile', 'helpers.models:conv_net', '-o', 'out', '-q']))\n",
+            f"sys.exit(main(['compile', {str(onnx_file)!r}, '-o', 'out', '-q']))\n",
             signal.SIGTERM,
             TMPDIR=str(tmp_path / "tmp"),
         )
@@ -389,7 +390,7 @@ class TestCompile:
         assert os.listdir(tmp_path) == ["tmp"]
         assert list((tmp_path / "tmp").glob("tvm-fixes-*")) == []
 
-    def test_interrupted_while_an_endless_loop_is_compared(self, tmp_path):
+    def test_interrupted_while_an_endless_loop_is_compared(self, onnx_file, tmp_path):
         """Native code does not see the signal."""
         status, err = self.interrupt(
             tmp_path,
@@ -400,12 +401,12 @@ class TestCompile:
             "    print('now', file=sys.stderr, flush=True)\n"
             "    ctypes.CDLL(None).sleep(10000)\n"
             "CompiledModel.run = run\n"
-            "sys.exit(main(['compile', 'helpers.models:conv_net', '-o', 'out', '-q']))\n",
+            f"sys.exit(main(['compile', {str(onnx_file)!r}, '-o', 'out', '-q']))\n",
         )
         assert (status, err) == (130, "tvm-fixes: interrupted; nothing was written\n")
         assert os.listdir(tmp_path) == []
 
-    def test_interrupted_while_it_links(self, tmp_path):
+    def test_interrupted_while_it_links(self, onnx_file, tmp_path):
         status, err = self.interrupt(
             tmp_path,
             "import os, sys\n"
@@ -416,7 +417,7 @@ class TestCompile:
             "    print('now', file=sys.stderr, flush=True)\n"
             "    return real(lambda: __import__('time').sleep(100), timeout=timeout)\n"
             "linking.run_forked = run_forked\n"
-            "sys.exit(main(['compile', 'helpers.models:conv_net', '-o', 'out', '-q']))\n",
+            f"sys.exit(main(['compile', {str(onnx_file)!r}, '-o', 'out', '-q']))\n",
         )
         assert (status, err) == (130, "tvm-fixes: interrupted; nothing was written\n")
         assert os.listdir(tmp_path) == []
