@@ -99,10 +99,10 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def python(program: str, directory: Path, **environment: str) -> str:
+def python(program: str, directory: Path, *arguments: Path, **environment: str) -> str:
     path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", program, *arguments],
         cwd=directory,
         env=os.environ | {"PYTHONPATH": path} | environment,
         capture_output=True,
@@ -160,15 +160,12 @@ def test_from_cpp(tiny, tmp_path):
 
 
 SERVER = """
-import os, threading
+import os, sys, threading
 import numpy as np
-import torch
 import tvm_fixes
 
-module = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU()).eval()
-tvm_fixes.compile((module, (torch.ones(256, 512),)), compare=False, output="out")
 x = np.random.default_rng(0).standard_normal((256, 512)).astype("float32")
-results, one, other = [], *(tvm_fixes.CompiledModel.load("out") for _ in range(2))
+results, one, other = [], *(tvm_fixes.CompiledModel.load(sys.argv[1]) for _ in range(2))
 
 
 def tasks():
@@ -197,13 +194,22 @@ print(len(tasks()) - before, bound)
 """
 
 
+@pytest.fixture(scope="module")
+def parallel(tmp_path_factory):
+    """The artifact of a model large enough for several threads."""
+    torch = pytest.importorskip("torch")
+    directory = tmp_path_factory.mktemp("parallel")
+    module = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU()).eval()
+    tvm_fixes.compile((module, (torch.ones(256, 512),)), compare=False, output=directory / "out")
+    return directory / "out"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("threads, left", [(1, 0), (3, 4)])
-def test_a_server(threads, left, tmp_path):
+def test_a_server(threads, left, parallel, tmp_path):
     """Instances do not wait for each other; workers outlive their thread and are not pinned."""
-    pytest.importorskip("torch")
     environment = {"TVM_NUM_THREADS": str(threads), "TVM_BIND_THREADS": "0"}
-    number, bound = python(SERVER, tmp_path, **environment).split()
+    number, bound = python(SERVER, tmp_path, parallel, **environment).split()
     # A thread that has ended may still be listed.
     assert left <= int(number) <= left + 2
     assert bound == "False"
