@@ -236,10 +236,9 @@ def test_no_weight_grows_and_all_numbers_are_right() -> None:
         # The importer adds no broadcasts to those of the model.
         if "expanded" not in names[name]:
             assert count(mods[name], "relax.broadcast_to") == 0, names[name]
-    target = tvm.target.Target("llvm")
-    with target:
+    with cpu():
         lowered = pipeline()(merge(mods))
-    vm = relax.VirtualMachine(relax.build(lowered, target, relax_pipeline=None), tvm.cpu())
+    vm = relax.VirtualMachine(relax.build(lowered, cpu(), relax_pipeline=None), tvm.cpu())
     for name, (module, inputs) in cases.items():
         size, given = constant_bytes(lowered[name]), parameter_bytes(module)
         assert size <= 1.2 * given + _SLACK, f"{names[name]}: {size} bytes, of {given}"

@@ -64,7 +64,7 @@ def value_grid():
                     yield case, arrivals, extents
 
 
-VALUES = sample(list(value_grid()), 96)
+VALUES = sample(list(value_grid()), 48)
 BATCH = 48
 
 
