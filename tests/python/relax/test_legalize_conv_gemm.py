@@ -13,6 +13,7 @@
 """Convolutions to few channels, as a GEMM and a col2im sum."""
 
 from dataclasses import replace
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ from helpers.conv_checks import (
     module,
     operators,
 )
-from helpers.grids import batched
+from helpers.grids import batched, sample
 from helpers.relax_modules import build, run, tensor
 
 FORWARD = Case(
@@ -78,10 +79,13 @@ def is_gemm(case: Case) -> bool:
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_geometries(layout: str, dtype: str) -> None:
-    cases = [replace(case, data_layout=layout, out_layout=layout, dtype=dtype) for case in CASES]
+    chosen = (
+        CASES if dtype == "float32" else sample(CASES, 7, seed=crc32(f"{layout} {dtype}".encode()))
+    )
+    cases = [replace(case, data_layout=layout, out_layout=layout, dtype=dtype) for case in chosen]
     for case in cases:
         assert is_gemm(case), case
-    assert_reference_equals_pytorch([case for case in cases if dtype == "float64"])
+    assert_reference_equals_pytorch([case for case in cases if dtype == "float32"])
     assert_computes(cases)
 
 
