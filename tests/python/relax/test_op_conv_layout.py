@@ -143,12 +143,15 @@ def asked(request: list[str]) -> tuple[str, str, str]:
 
 def check_values(cases: list[tuple[tvm.IRModule, tvm.IRModule, list[np.ndarray]]]) -> None:
     """Run modules before and after their conversion and compare."""
-    versions = {}
+    versions: dict[str, tvm.IRModule] = {}
+    names: dict[int, str] = {}
     for i, (before, after, _) in enumerate(cases):
-        versions |= {f"before{i}": before, f"after{i}": after}
+        # Several cases may start from one module.
+        names.setdefault(id(before), f"before{i}")
+        versions |= {names[id(before)]: before, f"after{i}": after}
     vm = relax.VirtualMachine(relax.build(merge(versions), cpu()), tvm.cpu())
     for i, (before, _, arguments) in enumerate(cases):
-        expected, got = (call(vm, f"{when}{i}", *arguments) for when in ("before", "after"))
+        expected, got = (call(vm, name, *arguments) for name in (names[id(before)], f"after{i}"))
         np.testing.assert_array_equal(got, expected, err_msg=str(before))
 
 
