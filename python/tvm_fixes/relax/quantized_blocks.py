@@ -38,7 +38,7 @@ class BlockMatrix:
     scale : np.ndarray
         The scales of shape (K / `block`, N), in float32: each for a column of a block of rows.
     zero : np.ndarray, optional
-        The zero points, of the shape and dtype of `scale`; all are integers.  None for 0.
+        The zero points, of the shape of `scale`; integers in int8, int16 or float32.  None for 0.
     bits : int
         The width of the elements of `data`: they are at least ``-(2 ** (bits - 1))`` and less than
         ``2 ** (bits - 1)``.
@@ -87,8 +87,8 @@ class BlockMatrix:
             return None
         least = -(2 ** (bits - 1))
         fits = low.min() >= least and high.max() < -least
-        zero = None if fits else (least - low).astype("float32")
-        data = blocks if zero is None else blocks + zero[:, np.newaxis]
+        zero = None if fits else _narrowed(least - low)
+        data = blocks if zero is None else blocks + (least - low)[:, np.newaxis]
         return cls(
             data.astype("int8").reshape(whole.shape),
             np.ascontiguousarray(scale[::block], "float32"),
@@ -96,6 +96,14 @@ class BlockMatrix:
             bits,
             block,
         )
+
+
+def _narrowed(integers: np.ndarray) -> np.ndarray:
+    for dtype in ("int8", "int16"):
+        limits = np.iinfo(dtype)
+        if integers.min() >= limits.min and integers.max() <= limits.max:
+            return integers.astype(dtype)
+    return integers.astype("float32")
 
 
 def _period(scale: np.ndarray) -> int:

@@ -56,11 +56,19 @@ class TestBlockMatrix:
         assert found is not None
         assert (found.bits, found.block, found.data.shape) == (bits, 32, (96, 5))
         assert (found.zero is not None) == has_zero
+        assert found.zero is None or found.zero.dtype.kind == "i"
         assert found.data.min() >= -(2 ** (bits - 1)) and found.data.max() < 2 ** (bits - 1)
         points = np.zeros_like(scale) if found.zero is None else found.zero
-        got = (found.data - spread(points, 32, 96))[:depth]
+        got = (found.data - spread(points, 32, 96).astype("float32"))[:depth]
         np.testing.assert_array_equal(got, factors)
         np.testing.assert_array_equal(found.scale, scale)
+
+    def test_zero_points_far_away(self):
+        factors = integers(64, 4) + np.full((64, 4), 1e6, "float32")
+        found = BlockMatrix.of(factors, np.ones((64, 4), "float32"))
+        assert found is not None and found.zero is not None
+        assert (found.bits, found.zero.dtype) == (4, "float32")
+        np.testing.assert_array_equal(found.data - spread(found.zero, 64, 64), factors)
 
     def test_equal_scales_with_other_zero_points(self):
         data, zero = integers(64, 4), np.array([[0], [100], [-100], [50]])

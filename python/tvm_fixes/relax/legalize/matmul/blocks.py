@@ -53,7 +53,7 @@ class PackedBlocks:
     scale : GenericConst
         Of shape (tiles, K / `block`, columns), in float32.
     zero : GenericConst, optional
-        Of the shape and dtype of `scale`.
+        Of the shape of `scale`.
     bits, block : int
         As in :class:`BlockMatrix`.
     column_count : int
@@ -204,7 +204,7 @@ class _Dequantizing:
         def element(tile: tirx.Var, row: tirx.Var, column: tirx.Var) -> tirx.Expr:
             factor, block = packed.factor(words, tile, row, column), row // packed.block
             for points in zero:
-                factor = factor - points(tile, block, column)
+                factor = factor - points(tile, block, column).astype("float32")
             return factor * scale(tile, block, column)
 
         tiles, _, columns = words.shape
@@ -245,7 +245,7 @@ class _Scaling:
             at = (block * block_words + word) * per_word + within
             factor = packed.factor(words, tile, at, column)
             for points in zero:
-                factor = factor - points(tile, block, column)
+                factor = factor - points(tile, block, column).astype("float32")
             # Rows beyond the matrix repeat its last row, and are not stored.
             lhs_row = tirx.min(row_tile * rows + row, row_count - 1)
             return te.sum(lhs(lhs_row, at) * factor, axis=[word, within])
