@@ -29,6 +29,7 @@ from helpers.conv_checks import loops
 from helpers.grids import batched, sample
 from helpers.relax_modules import build, call, merge, run, tensor
 from tvm_fixes.pipeline import pipeline
+from tvm_fixes.relax.legalize.matmul.lower import packing_of
 from tvm_fixes.target import resolve
 
 CPU = tvm.target.Target("llvm")
@@ -315,6 +316,22 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_ours(case)
     monkeypatch.setenv("TVM_FIXES_DISABLE", "matmul-legalize")
     assert not is_ours(case)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("rows", "columns", "streams"), [(1, 200, 4), (1, 40, 1), (2, 200, 1)])
+def test_a_single_row_reads_several_tiles_at_once(
+    rows: int, columns: int, streams: int, dtype: str
+) -> None:
+    lhs, rhs = (
+        relax.Var(name, relax.TensorType(shape, dtype))
+        for name, shape in (("lhs", (rows, 48)), ("rhs", (48, columns)))
+    )
+    call = relax.BlockBuilder().normalize(relax.op.matmul(lhs, rhs))
+    with TARGETS["avx"]:
+        packing = packing_of(call)
+    assert packing is not None and packing.streams == streams
+    assert streams == 1 or packing.columns == 16
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ from ..targets import multiply_accumulate_of, schedules_for_cpu, target_of
 from .packing import Packing, pack
 from .product import Product, broadcast_extents
 from .schedule import schedule
-from .tiles import Tile, choose_tile, depth_chunk
+from .tiles import Tile, choose_tile, depth_chunk, in_streams
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
@@ -80,8 +80,10 @@ def packing_of(call: relax.Call) -> Packing | None:
     """
     if not (switches.enabled(FIX_ID) and _applies(call)):
         return None
-    columns = _tile_of(call, packed=True).columns
-    return None if columns is None else Packing(columns, multiply_accumulate_of(call).depth)
+    tile = _tile_of(call, packed=True)
+    if tile.columns is None:
+        return None
+    return Packing(tile.columns, multiply_accumulate_of(call).depth, tile.streams)
 
 
 def multiply(bb: relax.BlockBuilder, call: relax.Call, packed: relax.Expr) -> relax.SeqExpr:
@@ -116,7 +118,11 @@ def _tile_of(call: relax.Call, *, packed: bool) -> Tile:
     is_narrow = tvm.DataType(of_rhs).bits < tvm.DataType(dtype).bits
     widens = is_narrow and multiply_accumulate.dot_product is None
     tile = choose_tile(cpu, dtype, rows, columns, packed=is_packed, widens=widens)
-    return replace(tile, depth=depth_chunk(tile, rows, columns, lhs[-1])) if packed else tile
+    if not packed:
+        return tile
+    if dtype == "float32" and isinstance(rows, tirx.IntImm):
+        tile = in_streams(tile, cpu, columns)
+    return replace(tile, depth=depth_chunk(tile, rows, columns, lhs[-1]))
 
 
 def _lower(

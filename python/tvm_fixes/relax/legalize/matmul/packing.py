@@ -31,10 +31,13 @@ class Packing:
         The columns of a tile.
     at_once : int
         The number of products that an instruction adds to a sum; their factors are adjacent.
+    streams : int
+        The number of tiles is a multiple of this; tiles of zeros are appended.
     """
 
     columns: int
     at_once: int = 1
+    streams: int = 1
 
 
 def pack(
@@ -48,7 +51,8 @@ def pack(
     -------
     GenericConst
         A constant of shape (ceil(N / columns), K, columns), or with ``at_once`` > 1, of shape
-        (ceil(N / columns), ceil(K / at_once), columns, at_once); it is padded with zeros.
+        (ceil(N / columns), ceil(K / at_once), columns, at_once); it is padded with zeros.  The
+        number of tiles is rounded up to a multiple of ``streams``.
     """
     columns = packing.columns
     depth, extent = map(int, matrix.ty.shape.values)
@@ -60,13 +64,14 @@ def pack(
         of_depth = array.T if transposed else array
         within = of_depth[:, : whole * columns].reshape(depth, whole, columns)
         tiles[:whole] = within.transpose(1, 0, 2)
+        tiles[whole:] = 0
         if rest:
             tiles[whole, :, :rest] = of_depth[:, whole * columns :]
-            tiles[whole, :, rest:] = 0
 
     if packing.at_once > 1:
         return _pack_steps(matrix, packing, made_by, transposed=transposed)
-    return filled(matrix, (whole + bool(rest), depth, columns), fill, made_by)
+    count = -(-extent // (columns * packing.streams)) * packing.streams
+    return filled(matrix, (count, depth, columns), fill, made_by)
 
 
 def _pack_steps(

@@ -57,7 +57,10 @@ class Product:
         batch_extents = cast(list[tirx.Expr], broadcast_extents(lhs_batch, rhs_batch))
         rows, columns = tirx.const(self.tile.rows, "int64"), self.tile.columns
         row_tiles = tirx.ceildiv(row_count, rows)
-        column_tiles = 1 if columns is None else tirx.ceildiv(column_count, columns)
+        column_tiles = 1
+        if columns is not None:
+            streams = self.tile.streams
+            column_tiles = tirx.ceildiv(column_count, columns * streams) * streams
         chunk, at_once = self.tile.depth, self.multiply_accumulate.depth
         common = te.reduce_axis((0, (depth if chunk is None else chunk) // at_once), "k")
         within = [te.reduce_axis((0, at_once), "within")] if at_once > 1 else []

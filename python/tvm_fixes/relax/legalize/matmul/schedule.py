@@ -49,14 +49,17 @@ def _schedule_whole(
     acc, out = sch.get_sblock("matmul"), sch.get_sblock("out")
     *batch, row, column = sch.get_loops(out)
     rows, row = sch.split(row, [None, tile.rows])
-    outer = [*batch, rows]
+    outer, inner = [*batch, rows], [row, column]
     if tile.columns is not None:
-        columns, column = sch.split(column, [None, tile.columns])
-        outer = [*batch, columns, rows]
-    sch.reorder(*outer, row, column)
+        columns, stream, column = sch.split(column, [None, tile.streams, tile.columns])
+        outer, inner = [*batch, columns, rows], [stream, row, column]
+    sch.reorder(*outer, *inner)
     sch.compute_at(acc, outer[-1], preserve_unit_loops=True)
     common = _order_sums(sch, acc, dot_product)
-    work = count_of([sch.get(loop).extent for loop in (*outer, row, column, common)])
+    work = count_of([sch.get(loop).extent for loop in (*outer, *inner, common)])
+    if tile.streams > 1:
+        *_, stream, _, _, _ = sch.get_loops(acc)
+        sch.reorder(common, stream)
     if is_worth_threads(work):
         parallelize(sch, outer)
     if (in_tiles := _find(sch, "in_tiles")) is not None:
@@ -65,6 +68,9 @@ def _schedule_whole(
     if tile.columns is not None:
         _vectorize(sch, acc, dot_product)
         _vectorize(sch, init)
+    if tile.streams > 1:
+        for block in (acc, init):
+            sch.unroll(sch.get_loops(block)[-3])
     return sch.mod["main"]
 
 

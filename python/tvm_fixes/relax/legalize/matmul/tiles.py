@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Register tiles of matrix products."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm import tirx
@@ -34,6 +34,10 @@ _MAX_ROWS = 6
 # The maximum number of vectors in a row of a tile.
 _MAX_VECTORS = 8
 
+# More do not read faster; fewer do not hide the latency of a page.
+_STREAMS = 4
+_STREAM_VECTORS = 2
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -47,11 +51,15 @@ class Tile:
     depth : int, optional
         The depth of a chunk of the second operand that stays in the L1 cache: all rows are
         multiplied by it before the next chunk.  None for a single chunk.
+    streams : int
+        The number of adjacent tiles that are computed at once.  Each reads its own part of the
+        second operand, so that the CPU prefetches several pages.
     """
 
     rows: int
     columns: int | None
     depth: int | None = None
+    streams: int = 1
 
 
 def _tile_rows(rows: tirx.Expr) -> int:
@@ -96,6 +104,18 @@ def choose_tile(
     if has_few_rows and not packed and not divides(vectors * lanes, columns):
         return Tile(tile_rows, None)
     return Tile(tile_rows, vectors * lanes)
+
+
+def in_streams(tile: Tile, cpu: Cpu, columns: tirx.Expr) -> Tile:
+    """Divide the tile of one row, whose time is that of reading the second operand.
+
+    The second operand is packed, and the sums are in float32.
+    """
+    width = _STREAM_VECTORS * cpu.vector_bytes // 4
+    is_wide = isinstance(columns, tirx.IntImm) and columns.value >= _STREAMS * width
+    if tile.rows > 1 or not is_wide:
+        return tile
+    return replace(tile, columns=width, streams=_STREAMS)
 
 
 def depth_chunk(tile: Tile, rows: tirx.Expr, columns: tirx.Expr, depth: tirx.Expr) -> int | None:
