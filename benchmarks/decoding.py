@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
+from .layers import Made
 
 PAST = 256
 """The number of earlier tokens."""

@@ -36,17 +36,19 @@ from tvm_fixes.target import resolve, to_json
 
 TARGET = to_json(resolve("native"))
 LINEAR = partial(layers.linear, 3, 64, 96)
+QUANTIZED = ("onnx-quantized", "ours-quantized-library")
 
 
-def run(name: str, folder, monkeypatch: pytest.MonkeyPatch, factory, *builders: str) -> float:
-    """Build a case with another factory, and return its error."""
+def run(
+    name: str, folder, monkeypatch: pytest.MonkeyPatch, factory, *builders: str
+) -> tuple[float, dict[str, dict]]:
+    """Build a case with another factory; return its error, and the facts from each builder."""
     monkeypatch.setitem(CASES, name, replace(CASES[name], factory=factory))
     job = Job(name, folder, 1, TARGET)
-    for builder in ("data", *builders):
-        BUILDERS[builder](job)
+    facts = {builder: BUILDERS[builder](job) for builder in ("data", *builders)}
     runner = Runner(RUNTIMES[builders[-1].removesuffix("-library")]())
     runner.answer(job.request())
-    return runner.answer({"do": "check", "seconds": 0.001})["error"]
+    return runner.answer({"do": "check", "seconds": 0.001})["error"], facts
 
 
 def test_cases_are_the_same_in_each_process():
@@ -70,20 +72,15 @@ def test_cases_are_the_same_in_each_process():
 def test_a_quantized_case_is_built_and_run(tmp_path, monkeypatch, kind, low, high):
     pytest.importorskip("onnxruntime")
     name = f"linear 3072->768, batch 1, {kind}"
-    small = replace(CASES[name], factory=partial(layers.linear, 3, 64, 32))
-    monkeypatch.setitem(CASES, name, small)
-    job = Job(name, tmp_path, 1, TARGET)
-    BUILDERS["data"](job)
-    facts = BUILDERS["onnx-quantized"](job)
-    assert facts["build"] > 0
-    assert low <= facts["tolerance"] <= high
+    factory = partial(layers.linear, 3, 64, 32)
+    error, facts = run(name, tmp_path, monkeypatch, factory, *QUANTIZED)
+    quantized, built = (facts[builder] for builder in QUANTIZED)
+    assert quantized["build"] > 0
+    assert low <= quantized["tolerance"] <= high
     operators = {node.op_type for node in onnx.load(tmp_path / "model-quantized.onnx").graph.node}
     assert ("MatMulInteger" in operators) == (kind == "dynamic int8")
-    built = BUILDERS["ours-quantized-library"](job)
     assert built["size"] > 0
-    runner = Runner(RUNTIMES["ours-quantized"]())
-    runner.answer(job.request())
-    assert runner.answer({"do": "check", "seconds": 0.001})["error"] <= facts["tolerance"]
+    assert error <= quantized["tolerance"]
     # The float32 model has another output: that of the quantized model is what counts.
     expected = np.load(tmp_path / "expected.npy")
     assert 0.002 < largest_error(np.load(tmp_path / "expected-quantized.npy"), expected) < 0.1
@@ -92,9 +89,9 @@ def test_a_quantized_case_is_built_and_run(tmp_path, monkeypatch, kind, low, hig
 @pytest.mark.parametrize("bits", ["4", "8"])
 def test_weights_are_quantized_in_blocks(tmp_path, monkeypatch, bits):
     pytest.importorskip("onnxruntime")
-    builders = ("onnx-quantized", "ours-quantized-library")
     name = f"linear 768->3072, batch 4, int{bits} weights"
-    assert run(name, tmp_path, monkeypatch, partial(LINEAR, 1), *builders) < 1e-5
+    error, _ = run(name, tmp_path, monkeypatch, partial(LINEAR, 1), *QUANTIZED)
+    assert error < 1e-5
     operators = {node.op_type for node in onnx.load(tmp_path / "model-quantized.onnx").graph.node}
     assert "MatMulNBits" in operators and "MatMul" not in operators
 
@@ -108,7 +105,8 @@ def test_weights_are_quantized_in_blocks(tmp_path, monkeypatch, bits):
 )
 def test_sixteen_bits(tmp_path, monkeypatch, name, dtype):
     factory = partial(layers.in_16_bits, LINEAR, dtype)
-    assert run(name, tmp_path, monkeypatch, factory, "ours-library") <= CASES[name].max_error
+    error, _ = run(name, tmp_path, monkeypatch, factory, "ours-library")
+    assert error <= CASES[name].max_error
     module, inputs = factory()
     exact = module.float().module(*inputs)
     assert largest_error(np.load(tmp_path / "expected.npy"), exact.detach().numpy()) > 1e-4
@@ -118,7 +116,8 @@ def test_a_case_of_any_size(tmp_path, monkeypatch):
     """The library takes another image than that of the case."""
     name = "conv 64->64, 3x3 s1, 56x56, any size"
     factory = partial(layers.conv, 3, 8, 3, 1, 1, 10)
-    assert run(name, tmp_path, monkeypatch, factory, "ours-library") < 1e-5
+    error, _ = run(name, tmp_path, monkeypatch, factory, "ours-library")
+    assert error < 1e-5
     library = tvm.runtime.load_module(str(tmp_path / "ours.so"))
     image = tvm.runtime.tensor(np.zeros((1, 3, 5, 7), "float32"))
     assert tvm.relax.VirtualMachine(library, tvm.cpu())["main"](image).shape == (1, 8, 5, 7)

@@ -10,11 +10,17 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Building and running the program of a probe."""
+"""Lowering, building and running the program of a probe."""
 
 import numpy as np
 import tvm
 from tvm import relax
+
+
+def lower(module: tvm.IRModule, relax_pipeline: tvm.transform.Pass) -> tvm.IRModule:
+    """Lower `module` for the CPU with `relax_pipeline`."""
+    with tvm.target.Target("llvm"):
+        return relax_pipeline(module)
 
 
 def run(

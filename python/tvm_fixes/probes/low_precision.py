@@ -20,9 +20,9 @@ from tvm import relax
 
 from ..fixes.low_precision import FUSE_DEQUANTIZE_MATMUL, FUSE_QUANTIZED
 from ..pipeline import pipeline
-from ..relax.ir import tensor_of
-from ..support.tensors import nbytes_of
-from ._run import run
+from ..relax.constants.fold_plan import bytes_of
+from ..relax.constants.provenance import constants_of
+from ._run import lower, run
 from .probe import Probe, register
 
 
@@ -71,22 +71,9 @@ def _lower_blocks(relax_pipeline: tvm.transform.Pass) -> None:
             columns = builder.emit(relax.op.permute_dims(rows))
             out = builder.emit_output(relax.op.matmul(x, columns))
         builder.emit_func_output(out)
-    with tvm.target.Target("llvm"):
-        lowered = relax_pipeline(builder.get())
-    size, limit = _constant_bytes(lowered["main"]), 96 * 128 // 2 + 96 * 4 * 4
+    constants = constants_of(lower(builder.get(), relax_pipeline))
+    size, limit = sum(map(bytes_of, constants)), 96 * 128 // 2 + 96 * 4 * 4
     assert size <= limit, f"the weight takes {size} bytes instead of {limit}"
-
-
-def _constant_bytes(function: relax.Function) -> int:
-    tensors = []
-
-    def visit(expr: relax.Expr) -> None:
-        tensor = tensor_of(expr)
-        if tensor is not None:
-            tensors.append(tensor)
-
-    relax.analysis.post_order_visit(function, visit)
-    return sum(nbytes_of(tensor.shape, str(tensor.dtype)) for tensor in tensors)
 
 
 register(

@@ -28,27 +28,13 @@ from ..fixes.weights import (
 from ..pipeline import pipeline
 from ..relax import transform
 from ..relax.analysis import bindings
-from ..relax.ir import tensor_of
+from ..relax.constants.provenance import constants_of
+from ._run import lower
 from .probe import Probe, register
 
 
-def _lower(mod: tvm.IRModule, relax_pipeline: tvm.transform.Pass) -> tvm.IRModule:
-    with tvm.target.Target("llvm"):
-        return relax_pipeline(mod)
-
-
 def _constant_elements(mod: tvm.IRModule) -> int:
-    sizes = []
-
-    def visit(expr: relax.Expr) -> None:
-        tensor = tensor_of(expr)
-        if tensor is not None:
-            sizes.append(math.prod(tensor.shape))
-
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, visit)
-    return sum(sizes)
+    return sum(math.prod(tensor.shape) for tensor in constants_of(mod))
 
 
 def _largest_result(mod: tvm.IRModule) -> int:
@@ -79,7 +65,7 @@ def _module(
 
 
 def _matmul_with_repeated_weight(relax_pipeline: tvm.transform.Pass) -> None:
-    mod = _lower(_module((16, 7, 64), (64, 96), (16, 64, 96), "matmul"), relax_pipeline)
+    mod = lower(_module((16, 7, 64), (64, 96), (16, 64, 96), "matmul"), relax_pipeline)
     largest = max(_largest_result(mod), _constant_elements(mod))
     assert largest <= 16 * 7 * 96, f"the weight takes {largest} elements instead of {64 * 96}"
 
@@ -95,7 +81,7 @@ register(
 
 
 def _add_repeated(relax_pipeline: tvm.transform.Pass) -> None:
-    mod = _lower(_module((256, 64, 64), (64, 64), (256, 64, 64), "add"), relax_pipeline)
+    mod = lower(_module((256, 64, 64), (64, 64), (256, 64, 64), "add"), relax_pipeline)
     constants = _constant_elements(mod)
     assert constants <= 64 * 64, f"the constants have {constants} elements instead of {64 * 64}"
 

@@ -53,6 +53,22 @@ def operator_calls(mod: tvm.IRModule) -> Iterator[tuple[str, relax.VarBinding]]:
                 yield str(variable.name_hint), binding
 
 
+def is_matmul(binding: relax.Binding) -> bool:
+    """Whether a binding is a matrix product; the shapes of its first operand and result are known.
+
+    Known extents may be symbolic.
+    """
+    call = binding.value
+    return (
+        isinstance(binding, relax.VarBinding)
+        and isinstance(call, relax.Call)
+        and isinstance(call.op, tvm.ir.Op)
+        and call.op.name == "relax.matmul"
+        and isinstance(binding.var.ty.shape, relax.ShapeExpr)
+        and isinstance(call.args[0].ty.shape, relax.ShapeExpr)
+    )
+
+
 def weights_of(function: relax.Function) -> list[relax.Var]:
     """The parameters after the first ``num_input`` ones, which are inputs."""
     return list(function.params)[int(function.attrs["num_input"]) :]

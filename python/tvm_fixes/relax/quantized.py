@@ -136,9 +136,15 @@ def as_dtype_of(data: relax.Expr, zero: relax.Expr) -> relax.Expr | None:
     array = constant(zero)
     if array is None or "int" not in dtype:
         return None
-    limits, wide = np.iinfo(dtype), array.astype("float64")
-    fits = np.all((wide >= limits.min) & (wide <= limits.max) & (wide == np.rint(wide)))
-    return relax.const(array.astype(dtype)) if fits else None
+    wide = array.astype("float64")
+    is_same = fits(wide, dtype) and np.array_equal(wide, np.rint(wide))
+    return relax.const(array.astype(dtype)) if is_same else None
+
+
+def fits(array: np.ndarray, dtype: str) -> bool:
+    """Whether all elements are in the range of an integer dtype."""
+    limits = np.iinfo(dtype)
+    return bool(np.all((array >= limits.min) & (array <= limits.max)))
 
 
 def along(bb: relax.BlockBuilder, parameter: relax.Expr, axis: int, rank: int) -> relax.Expr:
@@ -192,8 +198,7 @@ def as_dtype(bb: relax.BlockBuilder, value: relax.Expr, dtype: str) -> relax.Exp
 
 def _narrowed(data: np.ndarray, zero: np.ndarray) -> np.ndarray:
     difference = data.astype("int16") - zero.astype("int16")
-    fits = difference.size == 0 or (difference.min() >= -128 and difference.max() <= 127)
-    return difference.astype("int8") if fits else difference
+    return difference.astype("int8") if fits(difference, "int8") else difference
 
 
 def requantized(

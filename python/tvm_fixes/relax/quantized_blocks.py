@@ -18,6 +18,8 @@ from typing import Self
 
 import numpy as np
 
+from .quantized import fits
+
 _WIDTHS = (2, 4, 8)
 
 WORD_BITS = 32
@@ -86,8 +88,8 @@ class BlockMatrix:
         if block * bits % WORD_BITS or np.any(high - low >= 2**bits):
             return None
         least = -(2 ** (bits - 1))
-        fits = low.min() >= least and high.max() < -least
-        zero = None if fits else _narrowed(least - low)
+        needs_zero = low.min() < least or high.max() >= -least
+        zero = _narrowed(least - low) if needs_zero else None
         data = blocks if zero is None else blocks + (least - low)[:, np.newaxis]
         return cls(
             data.astype("int8").reshape(whole.shape),
@@ -99,11 +101,8 @@ class BlockMatrix:
 
 
 def _narrowed(integers: np.ndarray) -> np.ndarray:
-    for dtype in ("int8", "int16"):
-        limits = np.iinfo(dtype)
-        if integers.min() >= limits.min and integers.max() <= limits.max:
-            return integers.astype(dtype)
-    return integers.astype("float32")
+    dtypes = (dtype for dtype in ("int8", "int16") if fits(integers, dtype))
+    return integers.astype(next(dtypes, "float32"))
 
 
 def _period(scale: np.ndarray) -> int:

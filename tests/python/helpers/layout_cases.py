@@ -40,8 +40,6 @@ PERMUTES = {
 }
 PACKED = ("NC*4c", "N*C4c", "NC*8c")
 
-# LLVM's optimizations take most of the time.
-
 
 @dataclass(frozen=True)
 class Case:

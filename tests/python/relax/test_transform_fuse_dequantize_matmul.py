@@ -23,6 +23,7 @@ from tvm.script import relax as R
 
 from helpers.relax_modules import build, count, run, tensor
 from tvm_fixes.pipeline import pipeline
+from tvm_fixes.relax.constants.provenance import constants_of
 from tvm_fixes.relax.quantized_blocks import BlockMatrix
 from tvm_fixes.relax.transform import FuseDequantizeMatmul
 from tvm_fixes.target import resolve
@@ -157,17 +158,6 @@ def test_product():
     first = integers(64, 3, 32)[:columns, 0, :8]
     for place in range(8):
         np.testing.assert_array_equal(words[0, 0] << (28 - 4 * place) >> 28, first[:, place])
-
-
-def constants_of(mod: tvm.IRModule) -> list[tvm.runtime.Tensor]:
-    found = []
-
-    def visit(expr: relax.Expr) -> None:
-        if isinstance(expr, tvm.ir.GenericConst):
-            found.append(expr.value)
-
-    relax.analysis.post_order_visit(mod["main"], visit)
-    return found
 
 
 @pytest.mark.parametrize(

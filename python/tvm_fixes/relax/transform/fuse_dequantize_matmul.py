@@ -39,7 +39,7 @@ from tvm import relax
 from ...fixes.low_precision import FUSE_DEQUANTIZE_MATMUL as FIX_ID
 from ...support import switches
 from ...support.tensors import array_of
-from ..analysis import bindings
+from ..analysis import bindings, is_matmul
 from ..constants.evaluate import evaluate
 from ..constants.fold_plan import FoldPlan
 from ..constants.growth import MAX_GROWTH
@@ -194,15 +194,10 @@ def _is_product(binding: relax.Binding) -> bool:
     """Whether a binding is a product of floats and a static matrix, for a CPU."""
     call = binding.value
     return (
-        isinstance(binding, relax.VarBinding)
-        and isinstance(call, relax.Call)
-        and isinstance(call.op, tvm.ir.Op)
-        and str(call.op.name) == "relax.matmul"
+        is_matmul(binding)
         and {str(expr.ty.dtype) for expr in (*call.args, call)} == {"float32"}
         and call.args[1].ty.ndim == 2
         and is_static(call.args[1])
-        and isinstance(call.args[0].ty.shape, relax.ShapeExpr)
-        and isinstance(call.ty.shape, relax.ShapeExpr)
         and schedules_for_cpu(call)
     )
 

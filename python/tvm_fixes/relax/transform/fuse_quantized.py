@@ -52,6 +52,7 @@ from ..quantized import (
     as_floats,
     as_scalar,
     constant,
+    fits,
     is_static,
     multiplied,
     requantized,
@@ -296,9 +297,7 @@ class _Fusing(PyExprMutator):
             is_plain = found.zero is None and found.scale is None
             return found.data if is_plain and str(found.data.ty.dtype) == dtype else None
         array = constant(expr)
-        limits = np.iinfo(dtype)
-        fits = array is not None and np.all((array >= limits.min) & (array <= limits.max))
-        return expr if fits else None
+        return expr if array is not None and fits(array, dtype) else None
 
     def _product(self, call: relax.Call) -> relax.Expr | None:
         """Multiply integers: ``(x * sx) @ (w * sw)`` is ``(x @ w) * (sx * sw)``."""

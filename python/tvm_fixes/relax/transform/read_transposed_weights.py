@@ -17,7 +17,7 @@ from tvm import relax
 
 from ...fixes.weights import FOLD_CONSTANT as FIX_ID
 from ...support import switches
-from ..analysis import bindings
+from ..analysis import bindings, is_matmul
 from ..constants.fold_plan import FoldPlan, Value
 from ..constants.growth import MAX_GROWTH
 from ..ir import tensor_of, variables
@@ -109,7 +109,7 @@ def _products(mod: tvm.IRModule, plan: FoldPlan) -> dict[Value, list[relax.VarBi
         if not isinstance(function, relax.Function):
             continue
         for binding in bindings(function):
-            is_product = _is_matmul(binding)
+            is_product = is_matmul(binding)
             if is_product and binding.value.args[1] in transposed:
                 products.setdefault(transposed[binding.value.args[1]], []).append(binding)
             for expr in binding.value.args[:1] if is_product else [binding.value]:
@@ -122,15 +122,3 @@ def _products(mod: tvm.IRModule, plan: FoldPlan) -> dict[Value, list[relax.VarBi
 def _swaps_axes(permute: relax.Call) -> bool:
     axes = permute.attrs.axes
     return axes is None or [int(axis) % 2 for axis in axes] == [1, 0]
-
-
-def _is_matmul(binding: relax.Binding) -> bool:
-    call = binding.value
-    return (
-        isinstance(binding, relax.VarBinding)
-        and isinstance(call, relax.Call)
-        and isinstance(call.op, tvm.ir.Op)
-        and call.op.name == "relax.matmul"
-        and isinstance(binding.var.ty.shape, relax.ShapeExpr)
-        and isinstance(call.args[0].ty.shape, relax.ShapeExpr)
-    )

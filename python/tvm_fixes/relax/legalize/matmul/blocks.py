@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Products with constant matrices that are quantized in blocks, which are read as integers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -78,14 +78,24 @@ class PackedBlocks:
         return WORD_BITS // self.bits
 
     def factor(
-        self, words: te.Tensor, tile: tirx.Expr, row: tirx.Expr, column: tirx.Expr
+        self,
+        words: te.Tensor,
+        zero: Sequence[te.Tensor],
+        tile: tirx.Expr,
+        block: tirx.Expr,
+        row: tirx.Expr,
+        column: tirx.Expr,
     ) -> tirx.Expr:
-        """An element of the matrix, less its zero point."""
+        """An element of the matrix, less its zero point; `zero` is empty for 0."""
         word, within = words(tile, row // self.per_word, column), row % self.per_word
         # Shifting left and then right extends the sign.
         left = (WORD_BITS - self.bits) - self.bits * within
         high = tirx.shift_left(word, left.astype("int32"))
-        return tirx.shift_right(high, tirx.const(WORD_BITS - self.bits, "int32")).astype("float32")
+        low = tirx.shift_right(high, tirx.const(WORD_BITS - self.bits, "int32"))
+        factor = low.astype("float32")
+        for points in zero:
+            factor = factor - points(tile, block, column).astype("float32")
+        return factor
 
 
 def tile_of(call: relax.Call) -> Tile:
@@ -202,9 +212,8 @@ class _Dequantizing:
         packed = self.packed
 
         def element(tile: tirx.Var, row: tirx.Var, column: tirx.Var) -> tirx.Expr:
-            factor, block = packed.factor(words, tile, row, column), row // packed.block
-            for points in zero:
-                factor = factor - points(tile, block, column).astype("float32")
+            block = row // packed.block
+            factor = packed.factor(words, zero, tile, block, row, column)
             return factor * scale(tile, block, column)
 
         tiles, _, columns = words.shape
@@ -243,9 +252,7 @@ class _Scaling:
         def sums(*position: tirx.Var) -> tirx.Expr:
             block, row_tile, tile, row, column = position
             at = (block * block_words + word) * per_word + within
-            factor = packed.factor(words, tile, at, column)
-            for points in zero:
-                factor = factor - points(tile, block, column).astype("float32")
+            factor = packed.factor(words, zero, tile, block, at, column)
             # Rows beyond the matrix repeat its last row, and are not stored.
             lhs_row = tirx.min(row_tile * rows + row, row_count - 1)
             return te.sum(lhs(lhs_row, at) * factor, axis=[word, within])
