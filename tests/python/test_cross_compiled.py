@@ -24,6 +24,7 @@ import tvm.testing
 import tvm_ffi
 from tvm import relax, tirx
 
+from helpers.emulated_cpu import emulated_cpu
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, tensor
 from tvm_fixes.pipeline import stages
@@ -44,6 +45,10 @@ pytestmark = pytest.mark.skipif(
 
 def constant(*shape):
     return relax.const(RNG.standard_normal(shape).astype("float32"))
+
+
+def constant_bytes(*shape):
+    return relax.const(RNG.integers(-128, 128, shape, "int8"))
 
 
 def norm(x):
@@ -96,10 +101,10 @@ def runner(tmp_path_factory):
     return link
 
 
-def kernels(mod):
+def kernels(mod, target=AARCH64):
     """The kernels of a module, lowered as for aarch64."""
     lowering = stages()
-    with AARCH64:
+    with target:
         mod = lowered_before(mod, lowering, lowering.lower)
     return [
         tvm.IRModule({"kernel": function.with_attr("global_symbol", "kernel")})
@@ -144,6 +149,41 @@ def test_kernels_for_aarch64(name, runner, tmp_path):
         assert not np.array_equal(there[-1], arrays[-1])
         for one, other in zip(here, there, strict=True):
             np.testing.assert_allclose(other, one.numpy(), rtol=1e-5, atol=1e-5)
+
+
+INTEGERS = {
+    "linear": ([(7, 70)], lambda x, w: relax.op.matmul(x, w(70, 45), out_dtype="int32")),
+    "conv2d": (
+        [(1, 5, 13, 11)],
+        lambda x, w: relax.op.nn.conv2d(x, w(18, 5, 3, 3), padding=1, out_dtype="int32"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_products_of_bytes(name, runner, tmp_path):
+    """SDOT adds the same products as loops."""
+    target = tvm.target.Target(
+        {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "neoverse-n1"}
+    )
+    [shape], emit = INTEGERS[name]
+    mod = build({"x": tensor(*shape, dtype="int8")}, lambda _, x: emit(x, constant_bytes))
+    with emulated_cpu():
+        in_loops = kernels(mod, target)
+    found = kernels(mod, target)
+    assert any("sdot" in kernel.script() for kernel in found)
+    for number, (kernel, loops) in enumerate(zip(found, in_loops, strict=True)):
+        arrays = [
+            RNG.integers(-128, 128, [int(n) for n in param.shape]).astype(str(param.dtype))
+            for param in kernel["kernel"].params
+        ]
+        here = [tvm.runtime.tensor(array) for array in arrays]
+        tvm.compile(loops, resolve("native"))["kernel"](*here)
+        obj = tmp_path / f"{name}{number}.o"
+        tvm.compile(kernel, target).mod.write_to_file(str(obj), "o")
+        there = emulate(runner(obj), tmp_path / "tensors", arrays)
+        for one, other in zip(here, there, strict=True):
+            np.testing.assert_array_equal(other, one.numpy())
 
 
 if __name__ == "__main__":

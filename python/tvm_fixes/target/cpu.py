@@ -43,6 +43,8 @@ class Cpu:
     has_pmaddwd : bool
         Whether one instruction adds two products of 16-bit integers to each int32 of a vector: on
         x86 with AVX2.
+    has_avx512bw : bool
+        Whether such an instruction has vectors of 64 bytes.
     has_vnni : bool
         Whether one instruction adds four products of 8-bit integers to each int32 of a vector
         (AVX512-VNNI or AVX-VNNI).
@@ -66,6 +68,7 @@ class Cpu:
     vector_bytes: int
     vector_registers: int
     has_pmaddwd: bool = False
+    has_avx512bw: bool = False
     has_vnni: bool = False
     has_avx512_bf16: bool = False
     has_dotprod: bool = False
@@ -87,6 +90,7 @@ class Cpu:
             vector_bytes,
             vector_registers=32 if vector_bytes == 64 or is_aarch64 else 16,
             has_pmaddwd=has("avx2"),
+            has_avx512bw=has("avx512bw"),
             has_vnni=has("avx512vnni", "avxvnni"),
             has_avx512_bf16=has("avx512bf16"),
             has_dotprod=has("dotprod"),

@@ -73,13 +73,31 @@ def accumulator_dtype(data: str, weight: str, out: str) -> str:
     return "float64" if "float64" in (data, weight, out) else "float32"
 
 
+def bytes_instruction(cpu: Cpu | None) -> DotProduct | None:
+    """The instruction that multiplies 8-bit data by signed 8-bit weights, if `cpu` has one."""
+    if cpu is None:
+        return None
+    if cpu.has_vnni:
+        return DotProduct.unsigned_bytes(lanes=cpu.vector_bytes // 4)
+    return DotProduct.signed_bytes() if cpu.has_dotprod else None
+
+
 def _pairs(data: str, weight: str, out: str, cpu: Cpu | None) -> MultiplyAccumulate | None:
     """Two products of 16-bit integers at once, on x86."""
     if cpu is None or not cpu.has_pmaddwd or (data, out) != ("int16", "int32"):
         return None
     if weight not in ("int8", "int16"):
         return None
-    return MultiplyAccumulate("int32", DotProduct.pairs(weight))
+    lanes = 16 if cpu.has_avx512bw else 8
+    return MultiplyAccumulate("int32", DotProduct.pairs(weight, lanes, accumulates=cpu.has_vnni))
+
+
+def _bytes(data: str, weight: str, out: str, cpu: Cpu | None) -> MultiplyAccumulate | None:
+    """Four products of 8-bit integers at once, on x86 and aarch64."""
+    dot_product = bytes_instruction(cpu)
+    if dot_product is None or (data, weight, out) != (dot_product.data, "int8", "int32"):
+        return None
+    return MultiplyAccumulate("int32", dot_product)
 
 
 def _widening(data: str, weight: str, out: str, _cpu: Cpu | None) -> MultiplyAccumulate:
@@ -89,6 +107,7 @@ def _widening(data: str, weight: str, out: str, _cpu: Cpu | None) -> MultiplyAcc
 
 # In order of preference.
 _CHOICES: Sequence[Callable[[str, str, str, Cpu | None], MultiplyAccumulate | None]] = (
+    _bytes,
     _pairs,
     _widening,
 )

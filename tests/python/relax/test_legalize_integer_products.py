@@ -23,7 +23,8 @@ import tvm.testing
 from tvm import relax
 from tvm.target.codegen import target_has_features
 
-from helpers.relax_modules import build, call, merge, tensor
+from helpers.emulated_cpu import emulated_cpu
+from helpers.relax_modules import build, call, cpu, merge, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.target import resolve
 
@@ -140,16 +141,27 @@ def skip_unless_it_runs(target: tvm.target.Target) -> None:
             pytest.skip(f"this CPU has no {feature}")
 
 
-@pytest.mark.parametrize(("target", "step"), [("generic", 4), ("avx2", 1), ("native", 3)])
-def test_products(target: str, step: int) -> None:
-    skip_unless_it_runs(TARGETS[target])
-    products = PRODUCTS[::step]
+def check(products: list[Product], target: tvm.target.Target) -> None:
+    """Build the products for `target`, and compare their results."""
     mod = merge({f"f{index}": product.module() for index, product in enumerate(products)})
-    executable = relax.build(mod, TARGETS[target], relax_pipeline=pipeline())
+    executable = relax.build(mod, target, relax_pipeline=pipeline())
     vm = relax.VirtualMachine(executable, tvm.cpu())
     for index, product in enumerate(products):
         got = call(vm, f"f{index}", *product.arguments())
         np.testing.assert_array_equal(got, product.expected(), err_msg=str(product))
+
+
+@pytest.mark.parametrize(("target", "step"), [("generic", 4), ("avx2", 1), ("native", 3)])
+def test_products(target: str, step: int) -> None:
+    skip_unless_it_runs(TARGETS[target])
+    check(PRODUCTS[::step], TARGETS[target])
+
+
+@pytest.mark.parametrize("has_vnni", [False, True])
+def test_vectors_of_512_bits(has_vnni: bool) -> None:
+    wide = {"has_avx512bw": True, "vector_bytes": 64, "vector_registers": 32}
+    with emulated_cpu(has_pmaddwd=True, has_vnni=has_vnni, **wide):
+        check(PRODUCTS[::5], cpu())
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ KERNELS = {
 }
 
 
-def assembly(emit, machine: dict[str, str]) -> str:
-    mod = build({"x": tensor(32, 64)}, lambda _builder, x: emit(x))
+def assembly(emit, machine: dict[str, str], dtype: str = "float32") -> str:
+    mod = build({"x": tensor(32, 64, dtype=dtype)}, lambda _builder, x: emit(x))
     target = tvm.target.Target({"kind": "llvm", **machine})
     executable = relax.build(mod, target, relax_pipeline=pipeline())
     return "\n".join(module.inspect_source("s") for module in executable.mod.imports)
@@ -72,6 +72,27 @@ def test_elementary_functions_are_vectors(machine):
     text = assembly(relax.op.nn.gelu, target)
     assert re.search(multiplies, text)
     assert "erff" not in text
+
+
+@pytest.mark.parametrize(
+    ("triple", "mcpu", "dtype", "instruction"),
+    [
+        ("x86_64-linux-gnu", "cascadelake", "uint8", r"vpdpbusd\b.*%zmm"),
+        ("x86_64-linux-gnu", "alderlake", "uint8", r"vpdpbusd\b.*%ymm"),
+        ("x86_64-linux-gnu", "cascadelake", "int16", r"vpdpwssd\b.*%zmm"),
+        ("x86_64-linux-gnu", "skylake-avx512", "int16", r"vpmaddwd\b.*%zmm"),
+        ("x86_64-linux-gnu", "haswell", "int16", r"vpmaddwd\b.*%ymm"),
+        ("aarch64-linux-gnu", "neoverse-n1", "int8", r"sdot\b"),
+    ],
+)
+def test_dot_products(triple, mcpu, dtype, instruction):
+    weight = relax.const(np.ones((64, 48), "int8"))
+    text = assembly(
+        lambda x: relax.op.matmul(x, weight, out_dtype="int32"),
+        {"mtriple": triple, "mcpu": mcpu},
+        dtype,
+    )
+    assert len(re.findall(instruction, text)) >= 8
 
 
 if __name__ == "__main__":

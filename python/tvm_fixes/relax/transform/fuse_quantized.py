@@ -59,6 +59,7 @@ from ..quantized import (
     reshaped,
     without_zero,
 )
+from ..quantized_bytes import product_of_bytes
 from ..quantized_products import (
     channel_axis,
     depth_of,
@@ -136,7 +137,8 @@ def FuseQuantized() -> tvm.transform.Pass:
         total = R.nn.conv2d(int16(x) - int16(zx), w, out_dtype="int32")
         q = clip(round(float32(total) * (sx * sw / sy)) + zy)
 
-    A matrix product of floats and a dequantized constant multiplies by the integers, which are then
+    If the CPU has an instruction for products of bytes, the zero point of the data is applied to
+    the sums instead: ``total`` is ``R.nn.conv2d(x, w) - int32(zx) * sum(w)``.  A matrix product of floats and a dequantized constant multiplies by the integers, which are then
     what is stored and read.  The pass also narrows products of int32 operands that are 8-bit
     integers less a zero point, and moves quantization through operators that only move data.
 
@@ -342,8 +344,14 @@ class _Fusing(PyExprMutator):
 
     def _sum_of_products(self, call: relax.Call, lhs: Integers, rhs: Integers) -> relax.Expr:
         emit = self.builder_.emit
-        data, weight = (without_zero(self.builder_, operand) for operand in (lhs, rhs))
-        if is_depthwise(call) and depth_of(call) <= _MAX_EXACT_DEPTH:
+        weight = without_zero(self.builder_, rhs)
+        is_exact_in_float = is_depthwise(call) and depth_of(call) <= _MAX_EXACT_DEPTH
+        if not is_exact_in_float:
+            product = product_of_bytes(self.builder_, call, lhs, weight)
+            if product is not None:
+                return product
+        data = without_zero(self.builder_, lhs)
+        if is_exact_in_float:
             # No instruction multiplies two vectors of int32 as fast as two of float32.
             data = emit(relax.op.astype(data, "float32"))
             weight = as_dtype(self.builder_, weight, "float32")

@@ -1,0 +1,140 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Products of 8-bit data as it is, on CPUs with an instruction for it.
+
+The zero point of the data is applied to the sums: ``sum((x - z) * w)`` is
+``sum(x * w) - z * sum(w)``.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from tvm import relax
+
+from ..tirx.accumulation import bytes_instruction
+from .constants.make import rearranged
+from .ir import nn_call
+from .layouts import Layout
+from .legalize.targets import cpu_of
+from .quantized import Integers, along, constant
+from .quantized_products import channel_axis, with_operands
+
+
+def product_of_bytes(
+    bb: relax.BlockBuilder, call: relax.Call, data: Integers, weight: relax.Expr
+) -> relax.Expr | None:
+    """The int32 sums of products of ``data - zero`` and a weight.
+
+    Parameters
+    ----------
+    bb : relax.BlockBuilder
+        Receives the product of bytes.
+    call : relax.Call
+        A matrix product or convolution.
+    data : Integers
+        Of 8 bits.
+    weight : relax.Expr
+        The other operand, without its zero point.
+
+    Returns
+    -------
+    relax.Expr or None
+        None if the CPU has no such instruction, or does not multiply these operands with it.
+    """
+    instruction = bytes_instruction(cpu_of(call))
+    is_narrow = str(weight.ty.dtype) == "int8" and weight.ty.ndim > 1 and call.args[0].ty.ndim > 1
+    if instruction is None or not is_narrow:
+        return None
+    data = _in_dtype(bb, data, instruction.data)
+    zero = constant(data.zero)
+    if zero is not None and not np.any(zero):
+        return with_operands(call, data.data, weight)
+    if data.zero is None or data.zero.ty.ndim:
+        return None
+    padded = _with_explicit_padding(bb, call, data.data, zero)
+    if padded is None:
+        return None
+    total = bb.emit(with_operands(padded, padded.args[0], weight))
+    of_zero = _sums_times_zero(bb, call, weight, data.zero)
+    if of_zero.ty.ndim == 1:
+        of_zero = along(bb, of_zero, channel_axis(call), call.ty.ndim)
+    return relax.op.subtract(total, of_zero)
+
+
+def _in_dtype(bb: relax.BlockBuilder, value: Integers, dtype: str) -> Integers:
+    """The same tensor with data of the other 8-bit dtype: data and zero point move by 128."""
+    zero = value.zero
+    if zero is None:
+        zero = relax.const(np.zeros((), str(value.data.ty.dtype)))
+    if str(value.data.ty.dtype) == dtype:
+        return replace(value, zero=zero)
+    by = relax.const(np.int16(128 if dtype == "uint8" else -128))
+
+    def move(expr: relax.Expr) -> relax.Expr:
+        array = constant(expr)
+        if array is not None and array.ndim == 0:
+            return relax.const((array.astype("int16") + constant(by)).astype(dtype))
+        moved = relax.op.add(bb.emit(relax.op.astype(expr, "int16")), by)
+        return bb.emit(relax.op.astype(bb.emit(moved), dtype))
+
+    return replace(value, data=move(value.data), zero=move(zero))
+
+
+def _with_explicit_padding(
+    bb: relax.BlockBuilder, call: relax.Call, data: relax.Expr, zero: np.ndarray | None
+) -> relax.Call | None:
+    """`call` on data padded with its zero point.
+
+    None if an output would still have other products than the sum of the weight: in a transposed
+    convolution, or if the zero point is not known.
+    """
+    name = str(call.op.name)
+    if name == "relax.matmul":
+        return with_operands(call, data, call.args[1])
+    if name.endswith("_transpose"):
+        return None
+    padding = [int(width) for width in call.attrs.padding]
+    if not any(padding):
+        return with_operands(call, data, call.args[1])
+    layout = Layout(str(call.attrs.data_layout))
+    if zero is None or layout.blocks:
+        return None
+    widths = [0] * (2 * data.ty.ndim)
+    spatial = [letter for letter in layout.letters if letter not in "NC"]
+    for number, letter in enumerate(spatial):
+        axis = layout.letters.index(letter)
+        widths[2 * axis : 2 * axis + 2] = padding[number :: len(spatial)]
+    data = bb.emit(relax.op.nn.pad(data, widths, pad_value=float(zero)))
+    return nn_call(call, data, call.args[1], out_dtype="int32", padding=[0] * len(padding))
+
+
+def _sums_times_zero(
+    bb: relax.BlockBuilder, call: relax.Call, weight: relax.Expr, zero: relax.Expr
+) -> relax.Expr:
+    """The sum of the weight for each output channel, times the zero point of the data."""
+    if str(call.op.name) == "relax.matmul":
+        # With a batch, the sums keep its rank.
+        axes, keeps_axes = [weight.ty.ndim - 2], weight.ty.ndim > 2
+    else:
+        letters = Layout(str(call.attrs.kernel_layout)).letters
+        axes, keeps_axes = [axis for axis, letter in enumerate(letters) if letter != "O"], False
+    if constant(weight) is not None:
+
+        def sums(array: np.ndarray) -> np.ndarray:
+            return array.sum(tuple(axes), "int32", keepdims=keeps_axes)
+
+        of_weight = rearranged(weight, sums, "sum")
+    else:
+        wide = bb.emit(relax.op.astype(weight, "int32"))
+        of_weight = bb.emit(relax.op.sum(wide, axes, keepdims=keeps_axes))
+    return bb.emit(relax.op.multiply(of_weight, bb.emit(relax.op.astype(zero, "int32"))))
