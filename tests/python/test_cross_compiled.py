@@ -47,10 +47,6 @@ def constant(*shape):
     return relax.const(RNG.standard_normal(shape).astype("float32"))
 
 
-def constant_bytes(*shape):
-    return relax.const(RNG.integers(-128, 128, shape, "int8"))
-
-
 def norm(x):
     return relax.op.nn.layer_norm(x, constant(77), constant(77), axes=[-1])
 
@@ -118,7 +114,7 @@ def emulate(program, path, arrays):
     with path.open("wb") as file:
         file.write(struct.pack("<q", len(arrays)))
         for array in arrays:
-            code = {"f": 2, "i": 0, "u": 1}[array.dtype.kind]
+            code = 4 if array.dtype == "bfloat16" else {"f": 2, "i": 0, "u": 1}[array.dtype.kind]
             header = [code, array.dtype.itemsize * 8, array.ndim, *array.shape]
             file.write(struct.pack(f"<{len(header)}q", *header) + array.tobytes())
     subprocess.run([EMULATOR, program, path], check=True, timeout=60)
@@ -151,39 +147,53 @@ def test_kernels_for_aarch64(name, runner, tmp_path):
             np.testing.assert_allclose(other, one.numpy(), rtol=1e-5, atol=1e-5)
 
 
-INTEGERS = {
-    "linear": ([(7, 70)], lambda x, w: relax.op.matmul(x, w(70, 45), out_dtype="int32")),
-    "conv2d": (
-        [(1, 5, 13, 11)],
-        lambda x, w: relax.op.nn.conv2d(x, w(18, 5, 3, 3), padding=1, out_dtype="int32"),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", INTEGERS)
-def test_products_of_bytes(name, runner, tmp_path):
-    """SDOT adds the same products as loops."""
-    target = tvm.target.Target(
-        {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "neoverse-n1"}
+def product(name, dtype):
+    """A product with sums in 32 bits, of a constant weight."""
+    sums = "float32" if dtype == "bfloat16" else "int32"
+    if name == "linear":
+        weight = relax.const(numbers((70, 45), dtype), dtype)
+        return build(
+            {"x": tensor(7, 70, dtype=dtype)},
+            lambda _, x: relax.op.matmul(x, weight, out_dtype=sums),
+        )
+    weight = relax.const(numbers((18, 5, 3, 3), dtype), dtype)
+    return build(
+        {"x": tensor(1, 5, 13, 11, dtype=dtype)},
+        lambda _, x: relax.op.nn.conv2d(x, weight, padding=1, out_dtype=sums),
     )
-    [shape], emit = INTEGERS[name]
-    mod = build({"x": tensor(*shape, dtype="int8")}, lambda _, x: emit(x, constant_bytes))
+
+
+def numbers(shape, dtype):
+    """Integers whose products and sums are exact."""
+    return RNG.integers(-128, 128, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("name", ["linear", "conv2d"])
+@pytest.mark.parametrize(("dtype", "instruction"), [("int8", "sdot"), ("bfloat16", "bfdot")])
+def test_dot_products(name, dtype, instruction, runner, tmp_path):
+    """The instruction adds the same products as loops."""
+    machine = {"mtriple": "aarch64-linux-gnu", "mcpu": "neoverse-v1"}
+    target = tvm.target.Target({"kind": "llvm", **machine})
+    mod = product(name, dtype)
     with emulated_cpu():
         in_loops = kernels(mod, target)
     found = kernels(mod, target)
-    assert any("sdot" in kernel.script() for kernel in found)
+    text = ""
     for number, (kernel, loops) in enumerate(zip(found, in_loops, strict=True)):
         arrays = [
-            RNG.integers(-128, 128, [int(n) for n in param.shape]).astype(str(param.dtype))
+            numbers([int(n) for n in param.shape], str(param.dtype))
             for param in kernel["kernel"].params
         ]
         here = [tvm.runtime.tensor(array) for array in arrays]
         tvm.compile(loops, resolve("native"))["kernel"](*here)
         obj = tmp_path / f"{name}{number}.o"
-        tvm.compile(kernel, target).mod.write_to_file(str(obj), "o")
+        compiled = tvm.compile(kernel, target).mod
+        compiled.write_to_file(str(obj), "o")
+        text += compiled.inspect_source("s")
         there = emulate(runner(obj), tmp_path / "tensors", arrays)
         for one, other in zip(here, there, strict=True):
             np.testing.assert_array_equal(other, one.numpy())
+    assert instruction in text
 
 
 if __name__ == "__main__":

@@ -48,10 +48,11 @@ class Cpu:
     has_vnni : bool
         Whether one instruction adds four products of 8-bit integers to each int32 of a vector
         (AVX512-VNNI or AVX-VNNI).
-    has_avx512_bf16 : bool
-        Whether one instruction adds two products of bfloat16 to each float32 of a vector.
+    has_bfloat16 : bool
+        Whether one instruction adds two products of bfloat16 to each float32 of a vector: with
+        AVX512-BF16, and with BFDOT on aarch64.
     has_dotprod : bool
-        The same as `has_vnni` on Arm (SDOT, UDOT).
+        The same as `has_vnni` on aarch64 (SDOT, UDOT).
     cache_line_bytes : int
         The unit of all transfers between caches and memory.
     l2_bytes : int
@@ -70,7 +71,7 @@ class Cpu:
     has_pmaddwd: bool = False
     has_avx512bw: bool = False
     has_vnni: bool = False
-    has_avx512_bf16: bool = False
+    has_bfloat16: bool = False
     has_dotprod: bool = False
     cache_line_bytes: int = 64
     l2_bytes: int = 2 << 20
@@ -92,6 +93,6 @@ class Cpu:
             has_pmaddwd=has("avx2"),
             has_avx512bw=has("avx512bw"),
             has_vnni=has("avx512vnni", "avxvnni"),
-            has_avx512_bf16=has("avx512bf16"),
-            has_dotprod=has("dotprod"),
+            has_bfloat16=has("avx512bf16") or (is_aarch64 and has("bf16")),
+            has_dotprod=is_aarch64 and has("dotprod"),
         )

@@ -22,6 +22,7 @@ otherwise; and describe the instruction in :mod:`.dot_product`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from tvm import tirx
 
@@ -61,8 +62,27 @@ class MultiplyAccumulate:
             return cpu
         return replace(cpu, vector_bytes=4 * self.dot_product.lanes)
 
+    def with_copies(self, *, data: bool = False, weight: bool = False) -> Self:
+        """The same for kernels that copy an operand before they multiply: see :meth:`copied`."""
+        dot_product = self.dot_product
+        if dot_product is None or dot_product.sums != "float32":
+            return self
+        of_data, of_weight = dot_product.data, dot_product.weight
+        reading = dot_product.reading(
+            "uint16" if data else of_data, "uint16" if weight else of_weight
+        )
+        return replace(self, dot_product=reading)
+
+    def copied(self, value: tirx.Expr, dtype: str) -> tirx.Expr:
+        """An element of an operand for a copy of `dtype`; ``uint16`` has the bits of bfloat16."""
+        if str(value.ty) == "bfloat16" and dtype == "uint16":
+            return tirx.reinterpret(dtype, value)
+        return value.astype(dtype)
+
     def product(self, data: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
         """The product of a pair of elements, in the dtype of the accumulator."""
+        if self.dot_product is not None:
+            return self.dot_product.widened(data) * self.dot_product.widened(weight)
         return data.astype(self.accumulator) * weight.astype(self.accumulator)
 
 
@@ -100,6 +120,15 @@ def _bytes(data: str, weight: str, out: str, cpu: Cpu | None) -> MultiplyAccumul
     return MultiplyAccumulate("int32", dot_product)
 
 
+def _bfloat16(data: str, weight: str, out: str, cpu: Cpu | None) -> MultiplyAccumulate | None:
+    """Two products of bfloat16 at once, on x86 and aarch64."""
+    if cpu is None or not cpu.has_bfloat16 or {data, weight} != {"bfloat16"}:
+        return None
+    if out not in ("bfloat16", "float32"):
+        return None
+    return MultiplyAccumulate("float32", DotProduct.bfloat16_pairs(cpu.vector_bytes // 4))
+
+
 def _widening(data: str, weight: str, out: str, _cpu: Cpu | None) -> MultiplyAccumulate:
     """One multiplication and one addition per pair, for all dtypes and targets."""
     return MultiplyAccumulate(accumulator_dtype(data, weight, out))
@@ -109,6 +138,7 @@ def _widening(data: str, weight: str, out: str, _cpu: Cpu | None) -> MultiplyAcc
 _CHOICES: Sequence[Callable[[str, str, str, Cpu | None], MultiplyAccumulate | None]] = (
     _bytes,
     _pairs,
+    _bfloat16,
     _widening,
 )
 

@@ -25,7 +25,7 @@ of a pair, with :meth:`DotProduct.tensorize`::
 # mypy: disable-error-code="valid-type"
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from tvm import s_tir, tirx
@@ -35,14 +35,15 @@ from tvm.script import tirx as T
 
 @dataclass(frozen=True)
 class DotProduct:
-    """An instruction for dot products of integers.
+    """An instruction for dot products of narrow numbers.
 
     Attributes
     ----------
     data, weight : str
-        The dtypes of the operands.
+        The dtypes of the operands; ``uint16`` for the bits of bfloat16, whose buffers in a kernel
+        TVM would widen.
     lanes : int
-        The number of sums, which are int32.
+        The number of sums.
     depth : int
         The number of products that are added to each sum; their factors have 32 bits of data.
     instruction : str
@@ -51,6 +52,8 @@ class DotProduct:
         Whether the instruction adds to sums, its first operand; otherwise another one does.
     half : DotProduct, optional
         The same for half as many sums.
+    sums : str
+        The dtype of the sums: ``int32``, or ``float32`` for bfloat16.
     """
 
     data: str
@@ -60,6 +63,7 @@ class DotProduct:
     instruction: str
     accumulates: bool = True
     half: Self | None = None
+    sums: str = "int32"
 
     @classmethod
     def pairs(cls, weight: str, lanes: int, *, accumulates: bool) -> Self:
@@ -96,27 +100,42 @@ class DotProduct:
         """SDOT of aarch64: four products of signed data and weights, in int32."""
         return cls("int8", "int8", 4, 4, "llvm.aarch64.neon.sdot.v4i32.v16i8")
 
+    @classmethod
+    def bfloat16_pairs(cls, lanes: int) -> Self:
+        """VDPBF16PS of AVX-512 or BFDOT of aarch64: two products of bfloat16, in float32.
+
+        Both flush subnormal numbers to zero.
+
+        Parameters
+        ----------
+        lanes : int
+            8 or 16 on x86, 4 on aarch64.
+        """
+        half = cls.bfloat16_pairs(8) if lanes == 16 else None
+        on_x86 = f"x86.avx512bf16.dpbf16ps.{32 * lanes}"
+        instruction = "aarch64.neon.bfdot.v4f32.v8bf16" if lanes == 4 else on_x86
+        operands = "bfloat16", "bfloat16"
+        return cls(*operands, lanes, 2, f"llvm.{instruction}", half=half, sums="float32")
+
     @property
     def name(self) -> str:
         """The name of the tensor intrinsic."""
-        return f"tvm_fixes.{self.instruction}.{self.weight}"
+        return f"tvm_fixes.{self.instruction}.{self.data}.{self.weight}"
+
+    def reading(self, data: str, weight: str) -> Self:
+        """The same for operands of other dtypes."""
+        half = None if self.half is None else self.half.reading(data, weight)
+        return replace(self, data=data, weight=weight, half=half)
+
+    def widened(self, element: tirx.Expr) -> tirx.Expr:
+        """An element of an operand in the dtype of the sums."""
+        if self.sums == "float32" and str(element.ty) == "uint16":
+            element = tirx.reinterpret("bfloat16", element)
+        return element.astype(self.sums)
 
     def implementation(self) -> tirx.PrimFunc:
         """The instruction on the arguments of :func:`description_of`."""
-        dot, lanes, depth = self, self.lanes, self.depth
-
-        @T.prim_func(s_tir=True)
-        def implementation(
-            data: T.Buffer((depth,), dot.data, offset_factor=1),
-            weight: T.Buffer((lanes, depth), dot.weight, offset_factor=1),
-            out: T.Buffer((lanes,), "int32", offset_factor=1),
-        ) -> None:
-            with T.sblock("root"):
-                T.reads(out[0:lanes], data[0:depth], weight[0:lanes, 0:depth])
-                T.writes(out[0:lanes])
-                out[T.ramp(T.int32(0), 1, lanes)] = _sums(dot, data, weight, out)
-
-        return implementation
+        return (_of_integers if self.sums == "int32" else _of_bfloat16)(self)
 
     def tensorize(self, sch: s_tir.Schedule, sums: s_tir.schedule.LoopRV) -> None:
         """Replace the loops over `sums` and, inside it, over the depth by the instruction.
@@ -151,7 +170,7 @@ def description_of(dot: DotProduct) -> tirx.PrimFunc:
     def description(
         data: T.Buffer((depth,), dot.data, offset_factor=1),
         weight: T.Buffer((lanes, depth), dot.weight, offset_factor=1),
-        out: T.Buffer((lanes,), "int32", offset_factor=1),
+        out: T.Buffer((lanes,), dot.sums, offset_factor=1),
     ) -> None:
         with T.sblock("root"):
             T.reads(out[0:lanes], data[0:depth], weight[0:lanes, 0:depth])
@@ -159,22 +178,76 @@ def description_of(dot: DotProduct) -> tirx.PrimFunc:
             for i, k in T.grid(lanes, depth):
                 with T.sblock("update"):
                     lane, at = T.axis.remap("SR", [i, k])
-                    out[lane] = out[lane] + T.cast(data[at], "int32") * T.cast(
-                        weight[lane, at], "int32"
-                    )
+                    out[lane] = out[lane] + dot.widened(data[at]) * dot.widened(weight[lane, at])
 
     return description
 
 
-def _sums(dot: DotProduct, data: tirx.Buffer, weight: tirx.Buffer, out: tirx.Buffer) -> tirx.Expr:
-    """The sums of a vector after the instruction."""
-    count, sums = dot.lanes * dot.depth, f"int32x{dot.lanes}"
-    shared = tirx.reinterpret("int32", data.vload([0], f"{dot.data}x{dot.depth}"))
-    factors = tirx.reinterpret(f"{dot.data}x{count}", tirx.Broadcast(shared, dot.lanes))
-    weights = weight.vload([0, 0], f"{dot.weight}x{count}")
-    if dot.data == "int16":
-        weights = weights.astype(f"int16x{count}")
-    before = out.vload([0], sums)
-    operands = [before, factors, weights] if dot.accumulates else [factors, weights]
-    added = tirx.call_llvm_pure_intrin(sums, dot.instruction, *operands)
-    return added if dot.accumulates else before + added
+def _of_integers(dot: DotProduct) -> tirx.PrimFunc:
+    lanes, depth, count = dot.lanes, dot.depth, dot.lanes * dot.depth
+
+    def sums(data: tirx.Buffer, weight: tirx.Buffer, before: tirx.Expr) -> tirx.Expr:
+        factors = tirx.reinterpret(f"{dot.data}x{count}", _broadcast(dot, data))
+        weights = weight.vload([0, 0], f"{dot.weight}x{count}")
+        if dot.data == "int16":
+            weights = weights.astype(f"int16x{count}")
+        operands = [before, factors, weights] if dot.accumulates else [factors, weights]
+        added = tirx.call_llvm_pure_intrin(f"int32x{lanes}", dot.instruction, *operands)
+        return added if dot.accumulates else before + added
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        data: T.Buffer((depth,), dot.data, offset_factor=1),
+        weight: T.Buffer((lanes, depth), dot.weight, offset_factor=1),
+        out: T.Buffer((lanes,), "int32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(out[0:lanes], data[0:depth], weight[0:lanes, 0:depth])
+            T.writes(out[0:lanes])
+            out[T.ramp(T.int32(0), 1, lanes)] = sums(data, weight, out.vload([0], f"int32x{lanes}"))
+
+    return implementation
+
+
+def _of_bfloat16(dot: DotProduct) -> tirx.PrimFunc:
+    """Call a function that takes the bits of bfloat16: TVM would widen operands of bfloat16."""
+    lanes, depth = dot.lanes, dot.depth
+    function = f"tvm_fixes_bfloat16_pairs_{lanes}"
+    sums, bits, pairs = f"<{lanes} x float>", f"<{lanes} x i32>", f"<{2 * lanes} x bfloat>"
+    text = f"""
+declare {sums} @{dot.instruction}({sums}, {pairs}, {pairs})
+define {sums} @{function}({sums} %sums, {bits} %data, {bits} %weight) {{
+  %x = bitcast {bits} %data to {pairs}
+  %w = bitcast {bits} %weight to {pairs}
+  %new = call {sums} @{dot.instruction}({sums} %sums, {pairs} %x, {pairs} %w)
+  ret {sums} %new
+}}
+"""
+
+    @T.prim_func(s_tir=True)
+    def implementation(
+        data: T.Buffer((depth,), dot.data, offset_factor=1),
+        weight: T.Buffer((lanes, depth), dot.weight, offset_factor=1),
+        out: T.Buffer((lanes,), "float32", offset_factor=1),
+    ) -> None:
+        with T.sblock("root"):
+            T.reads(out[0:lanes], data[0:depth], weight[0:lanes, 0:depth])
+            T.writes(out[0:lanes])
+            with T.attr(T.int32(0), "pragma_import_llvm", text):
+                out[T.ramp(T.int32(0), 1, lanes)] = T.call_pure_extern(
+                    f"float32x{lanes}",
+                    function,
+                    out.vload([0], f"float32x{lanes}"),
+                    _broadcast(dot, data),
+                    T.reinterpret(
+                        weight.vload([0, 0], f"{dot.weight}x{2 * lanes}"), dtype=f"int32x{lanes}"
+                    ),
+                )
+
+    return implementation
+
+
+def _broadcast(dot: DotProduct, data: tirx.Buffer) -> tirx.Expr:
+    """The 32 bits of data for all sums."""
+    bits = tirx.reinterpret("int32", data.vload([0], f"{dot.data}x{dot.depth}"))
+    return tirx.Broadcast(bits, dot.lanes)

@@ -83,12 +83,15 @@ def test_elementary_functions_are_vectors(machine):
         ("x86_64-linux-gnu", "skylake-avx512", "int16", r"vpmaddwd\b.*%zmm"),
         ("x86_64-linux-gnu", "haswell", "int16", r"vpmaddwd\b.*%ymm"),
         ("aarch64-linux-gnu", "neoverse-n1", "int8", r"sdot\b"),
+        ("x86_64-linux-gnu", "cooperlake", "bfloat16", r"vdpbf16ps\b.*%zmm"),
+        ("aarch64-linux-gnu", "neoverse-v1", "bfloat16", r"bfdot\b"),
     ],
 )
 def test_dot_products(triple, mcpu, dtype, instruction):
-    weight = relax.const(np.ones((64, 48), "int8"))
+    of_floats = dtype == "bfloat16"
+    weight = relax.const(np.ones((64, 48), "float32"), "bfloat16" if of_floats else "int8")
     text = assembly(
-        lambda x: relax.op.matmul(x, weight, out_dtype="int32"),
+        lambda x: relax.op.matmul(x, weight, out_dtype="float32" if of_floats else "int32"),
         {"mtriple": triple, "mcpu": mcpu},
         dtype,
     )

@@ -53,15 +53,16 @@ def test_vectors(triple, mcpu, vector_bytes, vector_registers):
         (X86, "skylake-avx512", set()),
         (X86, "cascadelake", {"vnni"}),
         (X86, "alderlake", {"vnni"}),  # AVX-VNNI, without AVX-512
-        (X86, "cooperlake", {"vnni", "avx512_bf16"}),
-        (X86, "znver4", {"vnni", "avx512_bf16"}),
+        (X86, "cooperlake", {"vnni", "bfloat16"}),
+        (X86, "znver4", {"vnni", "bfloat16"}),
         (ARM, "generic", set()),
         (ARM, "cortex-a76", {"dotprod"}),
+        (ARM, "neoverse-v1", {"dotprod", "bfloat16"}),
     ],
 )
 def test_dot_products(triple, mcpu, expected):
     cpu = Cpu.of(target(triple, mcpu=mcpu))
-    names = ("vnni", "avx512_bf16", "dotprod")
+    names = ("vnni", "bfloat16", "dotprod")
     assert {name for name in names if getattr(cpu, f"has_{name}")} == expected
 
 

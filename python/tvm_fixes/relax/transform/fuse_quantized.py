@@ -138,7 +138,9 @@ def FuseQuantized() -> tvm.transform.Pass:
         q = clip(round(float32(total) * (sx * sw / sy)) + zy)
 
     If the CPU has an instruction for products of bytes, the zero point of the data is applied to
-    the sums instead: ``total`` is ``R.nn.conv2d(x, w) - int32(zx) * sum(w)``.  A matrix product of floats and a dequantized constant multiplies by the integers, which are then
+    the sums instead: ``total`` is ``R.nn.conv2d(x, w) - int32(zx) * sum(w)``.
+
+    A matrix product of floats and a dequantized constant multiplies by the integers, which are then
     what is stored and read.  The pass also narrows products of int32 operands that are 8-bit
     integers less a zero point, and moves quantization through operators that only move data.
 

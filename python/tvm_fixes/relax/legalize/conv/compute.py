@@ -331,8 +331,8 @@ class Convolution:
                 at[axis] = analyzer.simplify(at[axis] - before.get(axis, 0))
                 conditions = [at[axis] >= 0, at[axis] < data_extent[axis]]
                 guards += [needed for needed in conditions if not analyzer.can_prove(needed)]
-            value = data(*self.data_layout.position(at, analyzer)).astype(dtype)
-            return guarded(value, guards)
+            value = data(*self.data_layout.position(at, analyzer))
+            return guarded(self.multiply_accumulate.copied(value, dtype), guards)
 
         return te.compute(shape, element, name="padded")
 

@@ -91,7 +91,7 @@ def _legalize(
         data_layout=Layout(attrs.data_layout),
         out_layout=Layout(attrs.out_layout),
         out_dtype=str(call.ty.dtype),
-        multiply_accumulate=multiply_accumulate_of(call),
+        multiply_accumulate=multiply_accumulate_of(call).with_copies(data=True),
     )
     if cpu is not None:
         if has_few_channels(convolution, extents[1]):

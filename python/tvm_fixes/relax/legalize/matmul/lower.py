@@ -47,6 +47,7 @@ from tvm.sym import Analyzer
 from ....fixes.matmul import MATMUL_LEGALIZE as FIX_ID
 from ....support import switches
 from ....target.cpu import Cpu
+from ....tirx.accumulation import MultiplyAccumulate
 from ....tirx.util import count_of
 from ...ir import in_block
 from ..override import Legalize, override
@@ -55,6 +56,9 @@ from .packing import Packing, pack
 from .product import Product, broadcast_extents
 from .schedule import schedule
 from .tiles import Tile, choose_tile, depth_chunk, in_streams
+
+# With fewer rows, packing floats for a dot product takes longer than it saves.
+_MIN_ROWS_TO_PACK_FLOATS = 16
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
@@ -83,7 +87,7 @@ def packing_of(call: relax.Call) -> Packing | None:
     tile = _tile_of(call, packed=True)
     if tile.columns is None:
         return None
-    return Packing(tile.columns, multiply_accumulate_of(call).depth, tile.streams)
+    return Packing(tile.columns, _multiply_accumulate(call, packed=True).depth, tile.streams)
 
 
 def multiply(bb: relax.BlockBuilder, call: relax.Call, packed: relax.Expr) -> relax.SeqExpr:
@@ -107,11 +111,27 @@ def multiply(bb: relax.BlockBuilder, call: relax.Call, packed: relax.Expr) -> re
     return in_block(bb, lambda emit: _lower(bb, emit, call, packed))
 
 
+def _rows_of(call: relax.Call) -> tirx.Expr:
+    """The rows of the first operand that are multiplied by the same matrix."""
+    lhs, rhs = (list(arg.ty.shape.values) for arg in call.args)
+    return lhs[-2] if len(rhs) > 2 and len(lhs) > 1 else count_of(lhs[:-1])
+
+
+def _multiply_accumulate(call: relax.Call, *, packed: bool) -> MultiplyAccumulate:
+    """How to multiply; with floats, not by a dot product if packing for it takes too long."""
+    chosen, rows = multiply_accumulate_of(call), _rows_of(call)
+    has_rows = isinstance(rows, tirx.IntImm) and rows.value >= _MIN_ROWS_TO_PACK_FLOATS
+    if packed:
+        return chosen
+    if has_rows or chosen.accumulator != "float32":
+        return chosen.with_copies(weight=True)
+    return replace(chosen, dot_product=None)
+
+
 def _tile_of(call: relax.Call, *, packed: bool) -> Tile:
     lhs, rhs = (list(arg.ty.shape.values) for arg in call.args)
-    rows = lhs[-2] if len(rhs) > 2 and len(lhs) > 1 else count_of(lhs[:-1])
-    columns = rhs[-1] if len(rhs) > 1 else tirx.const(1, "int64")
-    multiply_accumulate = multiply_accumulate_of(call)
+    rows, columns = _rows_of(call), rhs[-1] if len(rhs) > 1 else tirx.const(1, "int64")
+    multiply_accumulate = _multiply_accumulate(call, packed=packed)
     cpu = multiply_accumulate.vectors_of(Cpu.of(target_of(call)))
     is_packed = packed or multiply_accumulate.depth > 1
     dtype, of_rhs = multiply_accumulate.accumulator, str(call.args[1].ty.dtype)
@@ -137,7 +157,7 @@ def _lower(
         rhs = reshape_to(emit, rhs, [depth, tirx.const(1, "int64")])
     if len(rhs.ty.shape.values) == 2 or not lhs_rows:
         lhs = reshape_to(emit, lhs, [count_of(lhs_rows), depth])
-    multiply_accumulate = multiply_accumulate_of(call)
+    multiply_accumulate = _multiply_accumulate(call, packed=packed is not None)
     tile = _tile_of(call, packed=packed is not None)
     columns = None if packed is None else rhs.ty.shape.values[-1]
     lhs = pad_to_multiple(emit, lhs, -1, multiply_accumulate.depth)

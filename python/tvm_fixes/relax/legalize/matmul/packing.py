@@ -18,6 +18,7 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
+from ....tirx.accumulation import MultiplyAccumulate
 from ...constants.make import filled, rearranged
 
 
@@ -78,30 +79,34 @@ def _pack_steps(
     matrix: tvm.ir.GenericConst, packing: Packing, made_by: str, *, transposed: bool
 ) -> relax.Expr:
     """Do what :func:`pack` does for ``at_once`` > 1."""
-    parts = packing.at_once, packing.columns
+    at_once, columns = packing.at_once, packing.columns
+    multiples = at_once, columns * packing.streams
 
     def arrange(array: np.ndarray) -> np.ndarray:
         of_depth = array.T if transposed else array
-        widths = [-extent % part for extent, part in zip(of_depth.shape, parts, strict=True)]
-        whole = np.pad(of_depth, [(0, width) for width in widths])
-        return whole.reshape(-1, parts[0], whole.shape[1] // parts[1], parts[1]).transpose(
-            2, 0, 3, 1
-        )
+        widths = [-extent % whole for extent, whole in zip(of_depth.shape, multiples, strict=True)]
+        padded = np.pad(of_depth, [(0, width) for width in widths])
+        tiles = padded.reshape(-1, at_once, padded.shape[1] // columns, columns)
+        return tiles.transpose(2, 0, 3, 1)
 
     return rearranged(matrix, arrange, made_by)
 
 
-def pack_at_run_time(matrices: te.Tensor, columns: int, at_once: int) -> te.Tensor:
+def pack_at_run_time(
+    matrices: te.Tensor, columns: int, multiply_accumulate: MultiplyAccumulate
+) -> te.Tensor:
     """Do at run time what :func:`pack` does, for any batch."""
     *batch_extents, depth, column_count = matrices.shape
+    at_once, dot_product = multiply_accumulate.depth, multiply_accumulate.dot_product
+    dtype = matrices.dtype if dot_product is None else dot_product.weight
 
     def element(*position: tirx.Var) -> tirx.Expr:
         *batch, tile, row, column = position[: len(batch_extents) + 3]
         if at_once > 1:
             row = row * at_once + position[-1]
         at = tile * columns + column
-        value = matrices(*batch, row, at)
-        return tirx.if_then_else(at < column_count, value, tirx.const(0, matrices.dtype))
+        value = multiply_accumulate.copied(matrices(*batch, row, at), dtype)
+        return tirx.if_then_else(at < column_count, value, tirx.const(0, dtype))
 
     tiles = tirx.ceildiv(column_count, columns)
     within = [tirx.const(at_once, "int64")] if at_once > 1 else []

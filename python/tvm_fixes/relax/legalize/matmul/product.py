@@ -69,7 +69,8 @@ class Product:
         is_read_often = isinstance(row_count, tirx.IntImm) and row_count.value >= _MIN_ROWS_TO_PACK
         pays_off = is_read_often or at_once > 1 or not is_divided
         if columns is not None and not is_packed and pays_off:
-            rhs, is_packed = pack_at_run_time(rhs, columns, at_once), True
+            rhs = pack_at_run_time(rhs, columns, self.multiply_accumulate)
+            is_packed = True
 
         def sums(*position: tirx.Var) -> tirx.Expr:
             *batch, row_tile, column_tile, row, column = position

@@ -58,19 +58,19 @@ def _schedule_whole(
     common = _order_sums(sch, acc, dot_product)
     work = count_of([sch.get(loop).extent for loop in (*outer, *inner, common)])
     if tile.streams > 1:
-        *_, stream, _, _, _ = sch.get_loops(acc)
+        *_, stream, _, _, _ = sch.get_loops(acc)[: -1 if dot_product is not None else None]
         sch.reorder(common, stream)
     if is_worth_threads(work):
         parallelize(sch, outer)
     if (in_tiles := _find(sch, "in_tiles")) is not None:
         sch.parallel(sch.get_loops(in_tiles)[0])
     init = sch.decompose_reduction(acc, common)
+    if tile.streams > 1:
+        sch.unroll(stream)
+        sch.unroll(sch.get_loops(init)[-3])
     if tile.columns is not None:
         _vectorize(sch, acc, dot_product)
         _vectorize(sch, init)
-    if tile.streams > 1:
-        for block in (acc, init):
-            sch.unroll(sch.get_loops(block)[-3])
     return sch.mod["main"]
 
 
