@@ -16,6 +16,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
+import tvm_fixes  # noqa: F401  (puts the lowerings in force)
 from helpers.relax_modules import build, call, cpu, merge, tensor
 
 op = relax.op
@@ -41,6 +42,12 @@ def test_paddings_wider_than_the_axis(mode):
         np.testing.assert_array_equal(call(vm, f"static{at}", x), wanted)
     nothing = call(vm, "symbolic", np.zeros((2, 0, 3), "float32"))
     np.testing.assert_array_equal(nothing, np.zeros((2, 10, 4)))
+
+
+def test_other_axes_without_elements():
+    mod = build({"x": tensor(2, 0, 3)}, lambda _, x: op.nn.pad(x, [0, 0, 0, 0, 2, 1], "circular"))
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline="default"), tvm.cpu())
+    assert call(vm, "main", np.zeros((2, 0, 3), "float32")).shape == (2, 0, 6)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from tvm import relax, te, tirx
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
+from ...tirx.util import is_zero
 from .indices import clamp_index, is_at_most, read, takes_effect
 from .override import Legalize, override
 
@@ -73,7 +74,8 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         for extent, pair in zip(data.ty.shape.values, widths, strict=True)
         if any(pair)
     ]
-    if all(is_long):
+    # TVM's circular pad divides by the extents of all axes.
+    if all(is_long) and not any(map(is_zero, data.ty.shape.values)):
         return stock(bb, call)
     switches.note(FIX_ID)
     return bb.call_te(_pad, data, widths, mode, primfunc_name_hint=f"{mode}_pad")
