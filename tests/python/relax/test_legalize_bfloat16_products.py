@@ -75,6 +75,13 @@ def module(product: tuple) -> tvm.IRModule:
     return build(params, lambda _, x, w: operator(x, w))
 
 
+def assembly(mod: tvm.IRModule) -> str:
+    machine = {"mtriple": "x86_64-linux-gnu", "mcpu": "cooperlake", "opt-level": 0}
+    target = tvm.target.Target({"kind": "llvm", **machine})
+    executable = relax.build(mod, target, relax_pipeline=pipeline())
+    return "".join(kernels.inspect_source("s") for kernels in executable.mod.imports)
+
+
 @pytest.mark.parametrize(("name", "step"), [("VDPBF16PS", 1), ("BFDOT", 3)])
 def test_products(name: str, step: int) -> None:
     products = PRODUCTS[::step]
@@ -93,11 +100,34 @@ def test_products(name: str, step: int) -> None:
     "product", PRODUCTS, ids=lambda product: "x".join(map(str, product[1] + product[2]))
 )
 def test_where_the_instruction_is_used(product: tuple) -> None:
-    machine = {"mtriple": "x86_64-linux-gnu", "mcpu": "cooperlake", "opt-level": 0}
-    target = tvm.target.Target({"kind": "llvm", **machine})
-    executable = relax.build(module(product), target, relax_pipeline=pipeline())
-    text = "".join(kernels.inspect_source("s") for kernels in executable.mod.imports)
-    assert ("vdpbf16ps" in text) == product[-1]
+    assert ("vdpbf16ps" in assembly(module(product))) == product[-1]
+
+
+def with_gelu(product: tuple) -> tvm.IRModule:
+    """The product in bfloat16, and a function that the kernel applies to its result."""
+    (operator, _), data, weight, _, _ = product
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        y = bb.emit(operator(x, relax.const(integers(weight), "bfloat16")))
+        scaled = bb.emit(relax.op.multiply(y, relax.const(np.float32(2**-12))))
+        return relax.op.nn.gelu(bb.emit(relax.op.astype(scaled, "bfloat16")))
+
+    return build({"x": tensor(*data, dtype="bfloat16")}, emit)
+
+
+@pytest.mark.parametrize("index", [0, 2, 7, 9])
+def test_functions_of_the_result(index: int) -> None:
+    product = PRODUCTS[index]
+    mod = with_gelu(product)
+    with emulated_cpu(**CPUS["VDPBF16PS"]):
+        executable = relax.build(mod, cpu(), relax_pipeline=pipeline())
+    (_, reference), *shapes = product[:3]
+    got = call(relax.VirtualMachine(executable, tvm.cpu()), "main", integers(shapes[0]))
+    wide = (torch.from_numpy(integers(shape).astype("float64")) for shape in shapes)
+    scaled = (reference(*wide) * 2**-12).bfloat16()
+    expected = torch.nn.functional.gelu(scaled.double()).numpy()
+    np.testing.assert_allclose(got.astype("float64"), expected, rtol=2**-8, atol=2**-12)
+    assert "vdpbf16ps" in assembly(mod)
 
 
 if __name__ == "__main__":

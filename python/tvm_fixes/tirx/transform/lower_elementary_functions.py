@@ -36,7 +36,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import tvm
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm_ffi import structural_map, structural_walk
 
 from ...fixes.elements import ELEMENTARY_FUNCTIONS as FIX_ID
@@ -163,16 +163,22 @@ def _without_bfloat16(function: tirx.PrimFunc, target: tvm.target.Target) -> tir
 
 
 def _read_as_integers(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Read bfloat16 buffers as uint16, and store to them as uint16, except for parameters.
+    """Read and store bfloat16 buffers as uint16, except parameters and parts of them.
 
     In the value of a Let, TVM misses that it has replaced a bfloat16 buffer by integers, and would
     convert the integers to floats.
     """
-    parameters = list(function.params)
+    kept = list(function.params)
+
+    def keep(part: s_tir.MatchBufferRegion) -> None:
+        if part.source.source in kept:
+            kept.append(part.buffer)
+
+    structural_walk(function.body, (s_tir.MatchBufferRegion, keep))
     integers: dict[tirx.Var, tirx.Var] = {}
 
     def look(buffer: tirx.Var) -> None:
-        if str(buffer.dtype) == "bfloat16" and buffer not in parameters:
+        if str(buffer.dtype) == "bfloat16" and buffer not in kept:
             if buffer not in integers:
                 integers[buffer] = tirx.decl_buffer(
                     buffer.shape, "uint16", buffer.name, scope=buffer.scope()
@@ -184,12 +190,12 @@ def _read_as_integers(function: tirx.PrimFunc) -> tirx.PrimFunc:
     def load(old: tvm.ir.TensorLoad) -> tirx.Expr:
         if old.source not in integers:
             return old
-        return tirx.reinterpret("bfloat16", tirx.BufferLoad(integers[old.source], old.indices))
+        return tirx.reinterpret(str(old.ty), tirx.BufferLoad(integers[old.source], old.indices))
 
     def store(old: tirx.BufferStore) -> tirx.Stmt:
         if old.buffer not in integers:
             return old
-        bits = tirx.reinterpret("uint16", old.value)
+        bits = tirx.reinterpret(str(old.value.ty).replace("bfloat16", "uint16"), old.value)
         return tirx.BufferStore(integers[old.buffer], bits, old.indices)
 
     def widen(old: tirx.Cast) -> tirx.Expr:
