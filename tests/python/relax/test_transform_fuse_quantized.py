@@ -223,6 +223,28 @@ def test_integer_products_are_narrowed() -> None:
     np.testing.assert_array_equal(run(mod, x, zero, pipeline=pipeline()), expected)
 
 
+def test_weights_with_a_zero_point_per_channel() -> None:
+    """As in QLinearConv: a vector of zero points that is reshaped for the channels."""
+    weight, zeros = random(4, 3, 3, 3, dtype="uint8"), np.array([128, 128, 127, 129], "uint8")
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        data, w, zero = (
+            bb.emit(relax.op.astype(operand, "int32"))
+            for operand in (x, relax.const(weight), relax.const(zeros))
+        )
+        zero = bb.emit(relax.op.reshape(zero, [-1, 1, 1, 1]))
+        return relax.op.nn.conv2d(data, bb.emit(relax.op.subtract(w, zero)), out_dtype="int32")
+
+    mod = quantized(emit, (1, 3, 5, 5))
+    [product] = calls(FuseQuantized()(mod), "relax.nn.conv2d")
+    assert str(product.args[1].ty.dtype) == "int16"
+    assert count(FuseQuantized()(mod), "relax.subtract") == 0
+    x = random(1, 3, 5, 5, dtype="uint8", seed=1)
+    signed = weight.astype("float64") - zeros.reshape(-1, 1, 1, 1)
+    expected = torch.nn.functional.conv2d(*map(torch.from_numpy, (x.astype("float64"), signed)))
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), expected.numpy())
+
+
 def test_a_result_is_also_used_as_float() -> None:
     def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         parameters = scalar(0.5), scalar(100, "uint8")

@@ -405,13 +405,23 @@ class _Fusing(PyExprMutator):
     def _move(self, call: relax.Call) -> None:
         """Move the integers as well; the unused one of the two results is dead code."""
         integers = self._integers(call.args[0])
-        if integers is None or integers.scale is None:
+        if integers is None:
+            return
+        if integers.scale is None:
+            self._reshape_zero_point(call, integers)
             return
         axis = _moved_axis(call, integers)
         if axis is None or (scale := constant(integers.scale)) is None or not np.all(scale > 0):
             return
         moved = relax.Call(call.op, [integers.data, *call.args[1:]], call.attrs, call.ty_args)
         self._meaning = replace(integers, data=self.builder_.emit(moved), axis=axis)
+
+    def _reshape_zero_point(self, call: relax.Call, zero: Integers) -> None:
+        """Reshape a constant now: weights less a variable would not be constant."""
+        array = constant(zero.data)
+        if str(call.op.name) == "relax.reshape" and array is not None and is_static(call):
+            shape = [int(extent) for extent in call.ty.shape.values]
+            self._meaning = replace(zero, data=relax.const(array.reshape(shape)))
 
     def _take(self, call: relax.Call) -> relax.Expr | None:
         """Take integers, and dequantize only those: a table may have many more rows."""
