@@ -43,6 +43,7 @@ examples:
   tvm-fixes compile dynamic.onnx --shape image=1,3,64,64 --json
   tvm-fixes compile model.onnx --target cuda/sm_90 --no-compare -o out/
   tvm-fixes compile old.relay --params old.params -o out/
+  tvm-fixes check model.onnx
   tvm-fixes verify model.onnx
   tvm-fixes inspect out/
   tvm-fixes doctor
@@ -59,6 +60,22 @@ PyTorch on the same random inputs, and report errors, latency and size. A Relay 
 
 exit status: 0 all outputs equal, or not compared; 1 outputs differ, or compilation failed;
 2 usage error
+"""
+
+
+_CHECK_HELP = """\
+List the operators of a model, those that cannot be imported first, with their nodes. If all can be
+imported, import the model, which also finds unsupported attributes and types. Nothing is compiled,
+and an .onnx file needs no weights for the list.
+
+exit status: 0 the model can be imported, 1 it cannot, or unreadable file, 2 usage error
+"""
+
+_CHECK_EXAMPLES = """\
+examples:
+  tvm-fixes check model.onnx
+  tvm-fixes check model.pt2 --json
+  tvm-fixes check old.relay --params old.params
 """
 
 
@@ -201,6 +218,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, help="print the versions and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_compile(commands)
+    _add_check(commands)
     _add_verify(commands)
     _add_inspect(commands)
     _add_doctor(commands)
@@ -296,6 +314,27 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
+
+
+def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "check",
+        help="list the operators of a model that cannot be imported",
+        description=_CHECK_HELP,
+        epilog=_CHECK_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=_check)
+    parser.add_argument(
+        "source",
+        metavar="MODEL",
+        help="an .onnx or .pt2 file, package.module:factory, or a .relay, .txt or .json file of a "
+        "Relay program",
+    )
+    _add_params(parser)
+    _add_shape(parser)
+    _add_trust(parser)
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
 
 
 def _add_verify(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -442,6 +481,28 @@ def _compile(arguments: argparse.Namespace) -> _Result:
             render(report, terminal.console(), output=arguments.output)
 
     return FAILED if report.equal is False else EQUAL, write
+
+
+def _check(arguments: argparse.Namespace) -> _Result:
+    shapes = _shapes(arguments)
+    with terminal.stdout_to_stderr(), terminal.without_warnings():
+        with terminal.loading():
+            from tvm_fixes import check
+            from tvm_fixes.console import render_preflight
+            from tvm_fixes.errors import CompileError, UsageError
+        try:
+            found = check(arguments.source, shapes, trust=arguments.trust, params=arguments.params)
+        except CompileError as error:
+            status = WRONG_USE if isinstance(error, UsageError) else FAILED
+            raise Failure(error.message, status, error.stage) from error
+
+    def write() -> None:
+        if arguments.json:
+            print(found.to_json())
+        else:
+            render_preflight(found, terminal.console())
+
+    return EQUAL if found.ok else FAILED, write
 
 
 def _verify(arguments: argparse.Namespace) -> _Result:

@@ -31,6 +31,7 @@ from .pipeline import register as _register_pipeline  # noqa: E402
 from .relax import legalize as _legalize  # noqa: E402
 from .relax.signature_guard import SignatureGuard  # noqa: E402
 from .runtime import CompiledModel, LiftedModule  # noqa: E402
+from .source.preflight import Preflight, check  # noqa: E402
 from .target import codegen as _codegen  # noqa: E402
 from .verifier import Diagnostic, Diagnostics, VerifyEach, verify  # noqa: E402
 
@@ -49,11 +50,13 @@ __all__ = [
     "Diagnostic",
     "Diagnostics",
     "LiftedModule",
+    "Preflight",
     "SignatureGuard",
     "VerifyEach",
     "VerifyError",
     "__version__",
     "build",
+    "check",
     "compile",
     "frontend",
     "lift",

@@ -12,6 +12,8 @@
 # and limitations under the License.
 """Console output: progress of a compilation, and tables of its results."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
@@ -19,9 +21,11 @@ from rich.table import Table
 
 from .compiler import Step
 from .debug.comparison import BLOCKS
+from .frontend.operators import Operator
 from .frontend.relay import ProgramDescription
 from .runtime.inspection import Constant, Inspection
 from .runtime.report import OutputComparison, Report
+from .source.preflight import Preflight
 from .verifier import Diagnostics
 
 # Rows of a table of an inspection without --all.
@@ -142,15 +146,35 @@ def render_program(found: ProgramDescription, console: Console) -> None:
     if found.type_error:
         table.add_row("[red]type error[/]", escape(found.type_error))
     console.print(table, highlight=False)
+    console.print(_operator_table(found.operators), highlight=False)
+
+
+def render_preflight(found: Preflight, console: Console) -> None:
+    """Print the operators of a model, unsupported ones first, and whether it can be imported."""
+    if found.operators:
+        console.print(_operator_table(found.operators), highlight=False)
+    verdict = f"{escape(found.name)}: [green]can be imported[/]"
+    if found.unsupported:
+        calls = sum(operator.calls for operator in found.unsupported)
+        verdict = (
+            f"{escape(found.name)}: [red]cannot be imported[/]: "
+            f"{len(found.unsupported)} unsupported operators in {calls} calls"
+        )
+    elif found.problem:
+        verdict = f"[red]error[/]: {escape(found.problem)}"
+    console.print(verdict, highlight=False, soft_wrap=True)
+
+
+def _operator_table(operators: Sequence[Operator]) -> Table:
     rows = Table("operator", "calls", "supported")
-    for operator in found.operators:
+    for operator in operators:
         verdict = "yes"
         if operator.problem:
             places = ", ".join(operator.places[:_MAX_PLACES])
             more = ", …" if len(operator.places) > _MAX_PLACES else ""
-            verdict = f"[red]no[/]: {escape(operator.problem)} (at {places}{more})"
+            verdict = f"[red]no[/]: {escape(operator.problem)} (at {escape(places)}{more})"
         rows.add_row(escape(operator.name), str(operator.calls), verdict)
-    console.print(rows, highlight=False)
+    return rows
 
 
 def _times(count: int | None, ratio: float | None) -> str:

@@ -225,7 +225,7 @@ class TestCompile:
     def test_shapes(self, text, expected):
         assert tvm_fixes_cli._shape(text) == expected
 
-    @pytest.mark.parametrize("command", ["compile", "verify", "inspect", "doctor"])
+    @pytest.mark.parametrize("command", ["compile", "check", "verify", "inspect", "doctor"])
     def test_unknown_fix(self, onnx_file, capfd, monkeypatch, command):
         monkeypatch.setenv("TVM_FIXES_DISABLE", "nonsense")
         assert main([command, *[str(onnx_file)] * (command != "doctor")]) == 2

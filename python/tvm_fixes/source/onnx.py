@@ -32,6 +32,24 @@ if TYPE_CHECKING:
     import onnx
 
 
+def read_model(path: Path) -> "onnx.ModelProto":
+    """Read an ONNX file, without its external weights.
+
+    Raises
+    ------
+    CompileError
+        If it is not an ONNX file.
+    """
+    import onnx
+
+    try:
+        return onnx.load(path, load_external_data=False)
+    except Exception as error:
+        raise CompileError(
+            f"{path}: not a readable ONNX file (truncated, or not ONNX): {summarize(error)}"
+        ) from error
+
+
 class OnnxSource(Source):
     """An ONNX model, with ONNX Runtime as its reference.
 
@@ -82,16 +100,9 @@ class OnnxSource(Source):
     @classmethod
     def load(cls, path: Path, shapes: Shapes | None = None) -> "OnnxSource":
         """Read the model in `path` and its external weights."""
-        import onnx
-
         from ..frontend.onnx.external import load_small
 
-        try:
-            model = onnx.load(path, load_external_data=False)
-        except Exception as error:
-            raise CompileError(
-                f"{path}: not a readable ONNX file (truncated, or not ONNX): {summarize(error)}"
-            ) from error
+        model = read_model(path)
         try:
             load_small(model, path.parent)
         except Exception as error:

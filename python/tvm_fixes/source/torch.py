@@ -33,6 +33,7 @@ from ..errors import (
     UsageError,
     summarize,
 )
+from ..frontend.operators import Operator
 from ..runtime.manifest import TensorSpec
 from ..support.tensors import to_numpy, to_torch
 from .base import Reference, Shapes, Source, draw, import_extra, local_of
@@ -206,6 +207,12 @@ class TorchSource(Source):
             if value.device.type == "cpu":
                 data = value.detach().resolve_conj().resolve_neg().contiguous()
                 yield name, data.reshape(-1).view(torch.uint8).numpy()
+
+    def operators(self) -> list[Operator]:
+        """The operators of the decomposed program, and which of them have a converter."""
+        from ..frontend.torch.preflight import operators_of
+
+        return operators_of(self._program)
 
     def to_relax(self) -> tvm.IRModule:
         from ..frontend.torch import from_exported_program

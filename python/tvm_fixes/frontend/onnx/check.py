@@ -22,7 +22,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from onnx import defs
 
-__all__ = ["check_model", "check_size", "describe_node"]
+__all__ = ["check_model", "check_size", "describe_node", "is_known_domain", "place_of"]
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
 # The domain of ONNX Runtime's own operators; TVM converts some of them.
@@ -118,13 +118,18 @@ def _text_fields(descriptor: Descriptor) -> list[str]:
 
 def describe_node(node: onnx.NodeProto) -> str:
     """Describe a node for messages: ``Relu at node 'n'``, or its outputs if it has no name."""
+    return f"{_full_name(node.domain, node.op_type)} at {place_of(node)}"
+
+
+def place_of(node: onnx.NodeProto) -> str:
+    """Where a node is: ``node 'n'``, or its outputs if it has no name."""
     place = f"node {node.name!r}"
     if not node.name:
         plural = "s" if len(node.output) > 1 else ""
         place = f"the node with output{plural} {', '.join(map(repr, node.output))}"
     if len(place) > 200:
         place = f"{place[:199]}…"
-    return f"{_full_name(node.domain, node.op_type)} at {place}"
+    return place
 
 
 def _full_name(domain: str, name: str) -> str:
@@ -257,11 +262,15 @@ def _bits(number: int) -> int:
     return 8 * onnx.helper.tensor_dtype_to_np_dtype(number).itemsize
 
 
+def is_known_domain(domain: str) -> bool:
+    """Whether the importer has converters for operators of a domain."""
+    return domain in (*_DEFAULT_DOMAINS, *_KNOWN_DOMAINS)
+
+
 def _check_domain(
     node: onnx.NodeProto, functions: Mapping[tuple[str, str], onnx.FunctionProto]
 ) -> None:
-    known = node.domain in (*_DEFAULT_DOMAINS, *_KNOWN_DOMAINS)
-    if not known and (node.domain, node.op_type) not in functions:
+    if not is_known_domain(node.domain) and (node.domain, node.op_type) not in functions:
         raise tvm.error.OpNotImplemented(f"unsupported operator {describe_node(node)}")
 
 

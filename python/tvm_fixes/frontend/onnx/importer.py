@@ -29,7 +29,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 from ...fixes.onnx_importer import FUNCTIONS, IF, LOOPS, QUANTIZED, SHAPE_VALUES, UNNAMED_DIMS
 from ...support import switches
 from . import corrections
-from .check import check_model, check_size
+from .check import check_model, check_size, is_known_domain
 from .control_flow import convert_if
 from .corrections import operator_of
 from .evaluate import evaluate
@@ -80,6 +80,15 @@ _MIN_IR_VERSION = 3
 def corrected_operators() -> frozenset[str]:
     """The operators with a correction, and those that only this importer converts."""
     return corrections.corrected_operators() | _LOOPS
+
+
+def has_converter(node: onnx.NodeProto) -> bool:
+    """Whether a node can be imported, if its operands and attributes are supported."""
+    if not is_known_domain(node.domain):
+        return False
+    # TVM converts If and Constant without an entry in its table of converters.
+    converted = {*_CONVERTERS, "If", "Constant", *(_LOOPS if _converts_loops() else ())}
+    return node.op_type in converted or bool(corrections.enabled_corrections(operator_of(node)))
 
 
 def _has_if(function: relax.Function) -> bool:
@@ -181,14 +190,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         return super()._parse_attr([a for a in attributes if a.name not in empty]) | empty
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        # TVM converts If and Constant without an entry in its table of converters.
-        converted = {*_CONVERTERS, "If", "Constant", *(_LOOPS if _converts_loops() else ())}
-        others = [
-            node
-            for node in graph.node
-            if node.op_type not in converted
-            and not corrections.enabled_corrections(operator_of(node))
-        ]
+        others = [node for node in graph.node if not has_converter(node)]
         if others:
             raise unsupported(others)
 

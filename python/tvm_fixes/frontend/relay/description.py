@@ -22,29 +22,9 @@ import numpy as np
 from ... import _ffi, relay
 from ...errors import RelayError
 from ...support.tensors import nbytes_of
+from ..operators import Operator, counted
 from .converter import converters
 from .types import type_of
-
-
-@dataclass(frozen=True)
-class Operator:
-    """An operator of a program.
-
-    Attributes
-    ----------
-    name : str
-    calls : int
-        How often the text calls it.
-    places : list of str
-        The place of each call, as line and column, if the operator is unsupported.
-    problem : str
-        Why it is unsupported; empty if it is supported.
-    """
-
-    name: str
-    calls: int
-    places: list[str]
-    problem: str
 
 
 @dataclass(frozen=True)
@@ -133,20 +113,11 @@ def describe_program(
         functions=list(mod.functions),
         constant_bytes=_constant_bytes(mod),
         parameter_bytes=sum(value.nbytes for value in params.values()),
-        operators=_operators(mod),
+        operators=counted(
+            (name, str(span), unsupported(name) or "") for name, span in relay.operator_uses(mod)
+        ),
         type_error=type_error,
     )
-
-
-def _operators(mod: relay.IRModule) -> list[Operator]:
-    places: dict[str, list[str]] = {}
-    for name, span in relay.operator_uses(mod):
-        places.setdefault(name, []).append(str(span))
-    found = []
-    for name, spans in places.items():
-        problem = unsupported(name)
-        found.append(Operator(name, len(spans), spans if problem else [], problem or ""))
-    return sorted(found, key=lambda one: (not one.problem, -one.calls, one.name))
 
 
 def _constant_bytes(mod: relay.IRModule) -> int:

@@ -283,6 +283,11 @@ def _decompose(program: ExportedProgram, known: Container[str]) -> ExportedProgr
     return program
 
 
+def decomposed(program: ExportedProgram, known: Container[str]) -> ExportedProgram:
+    """The program that is imported; `known` has the names of the operators with a converter."""
+    return program if _has_sparse_tensor(program) else _decompose(program, known)
+
+
 def from_exported_program(
     exported_program: ExportedProgram,
     *,
@@ -337,9 +342,9 @@ def from_exported_program(
         If an attribute of an operator can't be imported; the message names it and its value.
     """
     importer = ExportedProgramImporter()
-    if run_ep_decomposition and not _has_sparse_tensor(exported_program):
+    if run_ep_decomposition:
         known = {*importer.convert_map, *(custom_convert_map or ())}
-        exported_program = _decompose(exported_program, known)
+        exported_program = decomposed(exported_program, known)
     return importer.from_exported_program(
         exported_program,
         keep_params_as_input=keep_params_as_input,

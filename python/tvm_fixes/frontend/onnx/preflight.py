@@ -1,0 +1,79 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The operators of an ONNX model, without an import."""
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+from onnx import defs
+
+from ..operators import Operator, counted
+from .check import place_of
+from .importer import has_converter
+
+# Operators without a converter whose bodies call each other are nested no deeper.
+_MAX_NESTING = 8
+
+
+def operators_of(model: onnx.ModelProto) -> list[Operator]:
+    """The operators in the graph of a model, in nested graphs, and in functions.
+
+    An operator is supported if it has a converter, or if ONNX defines it by supported ones.  A node
+    may still have a form that is not supported: only an import tells.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Its initializers need no elements.
+    """
+    versions = {imported.domain: imported.version for imported in model.opset_import}
+    opset = versions.get("", versions.get("ai.onnx", 1))
+    functions = {(function.domain, function.name) for function in model.functions}
+    bodies = [function.node for function in model.functions]
+    return counted(
+        (_full_name(node), place_of(node), "" if _is_supported(node, opset) else "no converter")
+        for nodes in (model.graph.node, *bodies)
+        for node in _with_nested(nodes)
+        if (node.domain, node.op_type) not in functions
+    )
+
+
+def _full_name(node: onnx.NodeProto) -> str:
+    is_default = node.domain in ("", "ai.onnx")
+    return node.op_type if is_default else f"{node.domain}.{node.op_type}"
+
+
+def _with_nested(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes and those of the graphs in them, in order."""
+    pending = list(nodes)[::-1]
+    while pending:
+        node = pending.pop()
+        yield node
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                pending.extend(reversed(body.node))
+
+
+def _is_supported(node: onnx.NodeProto, opset: int, depth: int = 0) -> bool:
+    if has_converter(node):
+        return True
+    if node.domain not in ("", "ai.onnx") or depth > _MAX_NESTING:
+        return False
+    try:
+        schema = defs.get_schema(node.op_type, opset)
+    except defs.SchemaError:
+        return False
+    if schema.has_context_dependent_function:
+        return True
+    body = schema.function_body.node if schema.has_function else []
+    return len(body) > 0 and all(_is_supported(one, opset, depth + 1) for one in body)
