@@ -107,6 +107,8 @@ def binary(graph: Graph) -> None:
     if divides and whole and bool((value.array == np.iinfo(value.dtype).min).any()):
         return
     other = partner(graph, value, kind="positive" if (divides and whole) or name == "Pow" else None)
+    if name == "PRelu" and np.broadcast_shapes(value.shape, other.shape) != tuple(value.shape):
+        return  # ONNX does not broadcast the data to the slopes; ONNX Runtime does.
     exact = name in ("Add", "Sub", "Mul", "Max", "Min")
     operands = [value, other]
     if graph.chance(0.3) and name in ("Add", "Mul", "Max", "Min", "Sub"):
