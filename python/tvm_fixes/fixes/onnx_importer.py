@@ -328,3 +328,13 @@ QUANTIZED = declare(
         "off by one",
     },
 )
+
+ML = declare(
+    "onnx-ml",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="imports the operators of ai.onnx.ml: trees, linear models, SVMs, scalers, encoders",
+    symptoms={
+        Symptom.ERROR: "models of scikit-learn, XGBoost and LightGBM are rejected",
+    },
+)

@@ -338,6 +338,7 @@ def with_new_variables(stmt: tirx.Stmt) -> tirx.Stmt:
     callbacks = [
         (tirx.For, lambda loop: defined.append(loop.loop_var)),
         (tirx.Bind, lambda bind: defined.append(bind.var)),
+        (tirx.AllocBuffer, lambda alloc: defined.append(alloc.buffer)),
         (SBlock, look),
     ]
     structural_walk(stmt, callbacks)

@@ -25,8 +25,8 @@ from onnx import defs
 __all__ = ["check_model", "check_size", "describe_node", "is_known_domain", "place_of"]
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
-# The domain of ONNX Runtime's own operators; TVM converts some of them.
-_KNOWN_DOMAINS = frozenset({"com.microsoft"})
+# The domain of ONNX Runtime's own operators, some of which TVM converts, and that of classical models.
+_KNOWN_DOMAINS = frozenset({"com.microsoft", "ai.onnx.ml"})
 
 _MAX_NODES = 200_000
 _MAX_OUTPUTS = 4096
@@ -62,12 +62,12 @@ def check_model(model: onnx.ModelProto) -> None:
         If the domain of a node is unknown.
     """
     _check_texts(model)
-    opset = _check_opsets(model)
+    versions = _check_opsets(model)
     functions = {(f.domain, f.name): f for f in model.functions}
     for graph, depth in _graphs(model.graph, 0):
         if depth > _MAX_NESTING:
             raise ValueError(f"graphs are nested more than {_MAX_NESTING} levels deep")
-        _check_graph(graph, functions, opset)
+        _check_graph(graph, functions, versions)
     for function in model.functions:
         for node in function.node:
             _check_domain(node, functions)
@@ -136,8 +136,8 @@ def _full_name(domain: str, name: str) -> str:
     return f"{domain}.{name}" if domain else name
 
 
-def _check_opsets(model: onnx.ModelProto) -> int:
-    """Check the imported opsets; return the version of the default one."""
+def _check_opsets(model: onnx.ModelProto) -> dict[str, int]:
+    """Check the imported opsets; return the version of each domain."""
     versions: dict[str, int] = {}
     for imported in model.opset_import:
         domain = "" if imported.domain in _DEFAULT_DOMAINS else imported.domain
@@ -149,7 +149,7 @@ def _check_opsets(model: onnx.ModelProto) -> int:
     opset, newest = versions.get("", 1), defs.onnx_opset_version()
     if not 1 <= opset <= newest:
         raise ValueError(f"opset {opset} is unknown; expected 1 to {newest}")
-    return opset
+    return versions | {"": opset}
 
 
 def _graphs(graph: onnx.GraphProto, depth: int) -> Iterator[tuple[onnx.GraphProto, int]]:
@@ -167,7 +167,7 @@ def _graphs(graph: onnx.GraphProto, depth: int) -> Iterator[tuple[onnx.GraphProt
 def _check_graph(
     graph: onnx.GraphProto,
     functions: Mapping[tuple[str, str], onnx.FunctionProto],
-    opset: int,
+    versions: Mapping[str, int],
 ) -> None:
     name = graph.name or "the graph"
     _check_unique((value.name for value in graph.input), f"input of {name}")
@@ -179,7 +179,7 @@ def _check_graph(
     defined = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     for node in graph.node:
         _check_domain(node, functions)
-        _check_node(node, opset if not node.domain else None)
+        _check_node(node, versions.get(node.domain))
         for output in filter(None, node.output):
             if output in defined:
                 raise ValueError(
@@ -275,7 +275,7 @@ def _check_domain(
 
 
 def _check_node(node: onnx.NodeProto, opset: int | None) -> None:
-    """Check the attributes of a node, and in the default domain the number of operands."""
+    """Check the attributes of a node, and the number of operands if its schema is known."""
     for attribute in node.attribute:
         if attribute.HasField("t"):
             _check_tensor(attribute.t, f"{describe_node(node)}: attribute {attribute.name!r}")
@@ -287,7 +287,7 @@ def _check_node(node: onnx.NodeProto, opset: int | None) -> None:
     if opset is None:
         return
     try:
-        schema = defs.get_schema(node.op_type, opset)
+        schema = defs.get_schema(node.op_type, opset, node.domain)
     except defs.SchemaError:
         return  # the importer reports unknown operators
     if not schema.min_input <= len(node.input) <= schema.max_input:

@@ -23,6 +23,7 @@ from ...fixes.onnx_importer import (
     DTYPE,
     ELEMENTWISE,
     EXPAND,
+    ML,
     NORMS,
     PAD,
     PARAMETERS,
@@ -62,6 +63,7 @@ from .elementwise import (
 )
 from .expand import convert_constant_of_shape, convert_expand, convert_tile
 from .indices import INDEXED, convert_indexed
+from .ml import CORRECTIONS as ML_CORRECTIONS
 from .narrow import convert_narrow_cast
 from .node import Correction
 from .norms import (
@@ -203,6 +205,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "com.microsoft.QLinearConcat": [(QUANTIZED, convert_qlinear_concat)],
     "com.microsoft.QLinearConv": [(QUANTIZED, convert_qlinear_conv)],
     "com.microsoft.QuantizeLinear": [(QUANTIZED, convert_quantize_linear)],
+    **{operator: [(ML, correction)] for operator, correction in ML_CORRECTIONS.items()},
     **{operator: [(INDEX_LEGALIZE, convert_indexed)] for operator in INDEXED},
     **{operator: [(QUANTIZED, convert_quantized_step)] for operator in QUANTIZED_STEPS},
     **{operator: [(REDUCTIONS, convert_reduction)] for operator in REDUCED},

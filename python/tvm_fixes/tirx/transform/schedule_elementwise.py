@@ -39,6 +39,7 @@ import tvm
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import Analyzer
+from tvm_ffi import structural_walk
 
 from ...fixes.elements import ELEMENTWISE_SCHEDULE as FIX_ID
 from ...target.cpu import Cpu
@@ -130,7 +131,7 @@ def _schedule_loop(stmt: tirx.Stmt, size: int, allocated: Collection[tirx.Var]) 
     nest = Nest.of(stmt) if isinstance(stmt, tirx.For) else None
     if nest is None:
         return stmt
-    work = count_of(loop.extent for loop in nest.loops)
+    work = count_of([*(loop.extent for loop in nest.loops), int64(_repeated(nest.block))])
     if is_zero(work):
         return stmt
     tiles = transpose_in_tiles(stmt, size, allocated)
@@ -171,8 +172,20 @@ def _schedule_rows(loop: tirx.For, nest: Nest, size: int, is_large: bool) -> tir
     rows = nest.loops[:outer]
     are_known = all(isinstance(row.extent, tirx.IntImm) for row in rows)
     if vectors is None or (are_known and _iterations(rows) < _ENOUGH_ITERATIONS):
-        return _in_parallel(loop, independent, _PART)
+        return _in_parallel(loop, independent, max(_PART // _repeated(nest.block), 1))
     return _in_parallel(vectors, outer)
+
+
+def _repeated(block: SBlock) -> int:
+    """The greatest number of times that a loop in a block repeats, at least 1."""
+    extents = [1]
+
+    def look(loop: tirx.For) -> None:
+        if isinstance(loop.extent, tirx.IntImm):
+            extents.append(loop.extent.value)
+
+    structural_walk(block.body, (tirx.For, look))
+    return max(extents)
 
 
 def _tiles_in_parallel(loop: tirx.For) -> tirx.For:

@@ -1,0 +1,142 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""OneHotEncoder and LabelEncoder of numbers."""
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from tvm import relax, te, tirx
+
+from ...dtypes import dtype_of
+from ..node import Converter, Node
+from ..shape_operands import require_all, shaped
+from .operands import NUMERIC, array, cast, constant
+
+__all__ = ["convert_label_encoder", "convert_one_hot_encoder"]
+
+_KINDS = {"int64s": "int64", "floats": "float32", "strings": "string"}
+"""The dtype of the attributes of a LabelEncoder with each suffix."""
+
+_DEFAULTS = {"int64": -1, "float32": -0.0}
+
+
+def convert_one_hot_encoder(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a OneHotEncoder: floats are truncated, as by a cast to int64.
+
+    With ``zeros=0``, the model fails at run time if an element is not a category.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the categories are strings, or there are none.
+    """
+    if node.attributes.get("cats_strings"):
+        reason = "expected cats_int64s, because tensors hold no strings: encode the data before"
+        raise node.invalid("attribute cats_strings", "given", reason)
+    categories = array(node, "cats_int64s", "int64")
+    if not len(categories):
+        raise node.invalid("attribute cats_int64s", [], "expected one or more categories")
+    x = node.operands[0]
+    if dtype_of(x) not in NUMERIC:
+        raise node.invalid("dtype of X", dtype_of(x), f"expected one of {list(NUMERIC)}")
+    keys = categories
+    if "float" in dtype_of(x):
+        keys = categories.astype("float64")
+        if (keys.astype("int64") != categories).any():
+            reason = "expected integers that float64 represents"
+            raise node.invalid("attribute cats_int64s", categories.tolist(), reason)
+        x = node.emit(relax.op.trunc(cast(node, x, "float64")))
+    x = node.emit(relax.op.expand_dims(cast(node, x, str(keys.dtype)), -1))
+    is_equal = node.emit(relax.op.equal(x, constant(keys)))
+    out = cast(node, is_equal, "float32")
+    # The last of equal categories has the position.
+    _, last = np.unique(categories[::-1], return_index=True)
+    if len(last) < len(categories):
+        is_last = np.zeros(len(categories), "float32")
+        is_last[len(categories) - 1 - last] = 1
+        out = node.emit(relax.op.multiply(out, constant(is_last)))
+    if not node.attributes.get("zeros", 1):
+        found = node.emit(relax.op.flatten(node.emit(relax.op.max(out, axis=[-1]))))
+        require_all(node, relax.op.greater(found, relax.const(0, "float32")))
+    return out
+
+
+def convert_label_encoder(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a LabelEncoder of numbers to numbers; a NaN key finds NaN, as in ONNX Runtime.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If keys or values are strings, differ in number, or a key is given twice.
+    """
+    keys, values = _table(node, "keys"), _table(node, "values")
+    if len(keys) != len(values) or not len(keys):
+        reason = f"expected as many as values, {len(values)}, and at least one"
+        raise node.invalid("number of keys", len(keys), reason)
+    if len(np.unique(keys)) != len(keys):
+        raise node.invalid("keys", keys.tolist(), "expected distinct keys")
+    x, _ = shaped(node, 0, "X")
+    if dtype_of(x) != str(keys.dtype):
+        raise node.invalid("dtype of X", dtype_of(x), f"expected {keys.dtype}, as the keys have")
+    place = node.emit(node.builder.call_te(_place, x, constant(keys)))
+    outcomes = np.append(values, _default(node, values.dtype))
+    return relax.op.take(constant(outcomes), place, axis=0, mode="clip")
+
+
+def _table(node: Node, name: str) -> np.ndarray:
+    """Keys or values, from the attribute of their dtype."""
+    given = [kind for kind in (*_KINDS, "tensor") if node.attributes.get(f"{name}_{kind}")]
+    if node.attributes.get("classes_strings"):
+        given = ["strings"]
+    if len(given) != 1:
+        raise node.invalid(f"attributes of {name}", given, "expected one of int64s, floats, tensor")
+    (kind,) = given
+    value = node.attributes.get(f"{name}_{kind}")
+    is_text = kind == "strings" or (
+        isinstance(value, onnx.TensorProto) and value.data_type == onnx.TensorProto.STRING
+    )
+    if is_text:
+        reason = "expected numbers, because tensors hold no strings: encode the labels outside"
+        raise node.invalid(f"{name}_{kind}", "strings", reason)
+    if kind == "tensor":
+        return numpy_helper.to_array(value).ravel()
+    return np.array(value, _KINDS[kind])
+
+
+def _default(node: Node, dtype: np.dtype) -> np.ndarray:
+    """The value of elements that are not keys."""
+    given = node.attributes.get("default_tensor")
+    if given is not None:
+        found = numpy_helper.to_array(given)
+        if found.size != 1 or found.dtype != dtype:
+            reason = f"expected one element of {dtype}, as the values have"
+            raise node.invalid("attribute default_tensor", found, reason)
+        return found.ravel()
+    kind = "float" if dtype.kind == "f" else "int64"
+    return np.array([node.attributes.get(f"default_{kind}", _DEFAULTS.get(str(dtype), 0))], dtype)
+
+
+def _place(x: te.Tensor, keys: te.Tensor) -> te.Tensor:
+    """The position of each element of `x` in `keys`, or their number if it is none of them."""
+    count = keys.shape[0]
+    k = te.reduce_axis((0, count), "k")
+
+    def place(*at: tirx.Var) -> tirx.Expr:
+        value, key = x(*at), keys(k)
+        is_equal = value == key
+        if "float" in str(x.dtype):
+            is_equal = tirx.any(is_equal, tirx.all(tirx.isnan(value), tirx.isnan(key)))
+        absent = tirx.const(int(count), "int64")
+        return te.min(tirx.Select(is_equal, k.var.astype("int64"), absent), axis=k)
+
+    return te.compute(x.shape, place, name="place")

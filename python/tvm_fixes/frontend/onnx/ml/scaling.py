@@ -1,0 +1,112 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Scaler, Normalizer, Imputer and Binarizer, which map each column or row by itself."""
+
+import numpy as np
+from tvm import relax
+
+from ...dtypes import dtype_of
+from ...elementary import Elementary
+from ..node import Converter, Node
+from ..shape_operands import shaped
+from .operands import NUMERIC, array, cast, check_columns, check_count, choice, constant, rows
+
+__all__ = ["convert_binarizer", "convert_imputer", "convert_normalizer", "convert_scaler"]
+
+
+def convert_scaler(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Scaler: ``(x - offset) * scale`` in float32, or float64 for float64.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If an attribute has neither one element nor one per column.
+    """
+    dtype = "float64" if dtype_of(node.operands[0]) == "float64" else "float32"
+    given = {name: array(node, name, "float32").astype(dtype) for name in ("offset", "scale")}
+    _check_per_column(node, **given)
+    a, out = Elementary(node.emit), cast(node, node.operands[0], dtype)
+    for name, operator in (("offset", "subtract"), ("scale", "multiply")):
+        if len(given[name]):
+            out = a(operator, out, constant(given[name]))
+    return cast(node, out, "float32")
+
+
+def _check_per_column(node: Node, **attributes: np.ndarray) -> None:
+    """Check that X is a vector or matrix, and attributes have no, one or an element per column."""
+    _, (_, columns) = rows(node)
+    for name, values in attributes.items():
+        if isinstance(columns, int):
+            check_count(node, name, len(values), 0, 1, columns)
+        elif len(values) > 1:
+            check_columns(node, columns, len(values))
+
+
+def convert_normalizer(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Normalizer: each row divided by its norm, unless that is 0.
+
+    As in the ONNX specification, the norm MAX is the greatest element, not the greatest magnitude.
+    """
+    norm = choice(node, "norm", "MAX", ("MAX", "L1", "L2"))
+    x, (_, columns) = rows(node)
+    if columns == 0:
+        return cast(node, node.operands[0], "float32")
+    a, x = Elementary(node.emit), cast(node, x, "float32")
+    square = a("multiply", x, x)
+    if norm == "MAX":
+        total = node.emit(relax.op.max(x, axis=[1], keepdims=True))
+    else:
+        terms = a("abs", x) if norm == "L1" else square
+        total = node.emit(relax.op.sum(terms, axis=[1], keepdims=True))
+    if norm == "L2":
+        magnitude = a("sqrt", a("divide", square, total))
+        out = a("where", a("less", x, 0.0), a("negative", magnitude), magnitude)
+    else:
+        out = a("divide", x, total)
+    out = a("where", a("equal", total, 0.0), x, out)
+    return out if node.operands[0].ty.ndim == 2 else node.emit(relax.op.squeeze(out, [0]))
+
+
+def convert_imputer(node: Node, convert: Converter) -> relax.Expr:
+    """Convert an Imputer: replaces elements equal to a value; a NaN replaces all NaN.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the values for the operand's dtype are missing, or are neither one nor one per column.
+    """
+    x = node.operands[0]
+    dtype = dtype_of(x)
+    kind, suffix = ("int64s", "int64") if "int" in dtype else ("floats", "float")
+    name = f"imputed_value_{kind}"
+    values = array(node, name, dtype)
+    if not len(values):
+        raise node.invalid(f"attribute {name}", "empty", f"expected the values for {dtype}")
+    _check_per_column(node, **{name: values})
+    replaced = node.attributes.get(f"replaced_value_{suffix}", 0)
+    if isinstance(replaced, float) and np.isnan(replaced):
+        is_missing = node.emit(relax.op.isnan(x))
+    else:
+        is_missing = node.emit(relax.op.equal(x, relax.const(replaced, dtype)))
+    return node.emit(relax.op.where(is_missing, constant(values), x))
+
+
+def convert_binarizer(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Binarizer: 1 where an element is greater than the threshold, else 0."""
+    x, _ = shaped(node, 0, "X")
+    dtype = dtype_of(x)
+    if dtype not in NUMERIC:
+        raise node.invalid("dtype of X", dtype, f"expected one of {list(NUMERIC)}")
+    threshold = relax.const(node.attributes.get("threshold", 0.0), "float64")
+    is_greater = node.emit(relax.op.greater(cast(node, x, "float64"), threshold))
+    return cast(node, is_greater, dtype)

@@ -1,0 +1,224 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""TreeEnsembleRegressor, TreeEnsembleClassifier and TreeEnsemble."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+import tvm.testing
+from onnx.reference import ReferenceEvaluator
+
+from helpers.onnx_graphs import (
+    Arrays,
+    assert_as_onnx_runtime,
+    assert_follows_onnx_runtime,
+    assert_rejected,
+    imported_and_run,
+)
+from helpers.onnx_ml import LABELS, MODES, Garden, Split, elements, joined, listed, ml_model
+from tvm_fixes.frontend.onnx import from_onnx
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*")
+
+LISTED_MODES = MODES[:-1]
+
+Case = tuple[onnx.ModelProto, Arrays]
+
+
+def regressor(
+    garden: Garden,
+    attributes: dict[str, object] | None = None,
+    *,
+    dtype: str = "float32",
+    own: str = "float32",
+    seed: int = 0,
+) -> Case:
+    """A TreeEnsembleRegressor; `own` is the dtype of its attributes."""
+    trees = garden.trees(seed=seed)
+    given = {"n_targets": max(garden.targets) + 1} | listed(trees, "target", own)
+    inputs = {"x": elements(29, garden.features, seed, dtype)}
+    return ml_model("TreeEnsembleRegressor", inputs, given | (attributes or {})), inputs
+
+
+def classifier(
+    garden: Garden, classes: int, transform: str = "NONE", *, dtype: str = "float32", **more: object
+) -> Case:
+    given = {"classlabels_int64s": [10 - 3 * n for n in range(classes)]}
+    given |= {"post_transform": transform} | listed(garden.trees(), "class") | more
+    inputs = {"x": elements(29, garden.features, dtype=dtype)}
+    return ml_model("TreeEnsembleClassifier", inputs, given, outputs=LABELS), inputs
+
+
+def test_modes_of_nodes() -> None:
+    two = {"targets": (0, 1), "each": 2, "tracks_true": True}
+    cases = {mode: regressor(Garden([mode], tracks_true=True)) for mode in LISTED_MODES}
+    cases |= {
+        "mixed": regressor(Garden(LISTED_MODES, **two)),
+        "no tracks": regressor(Garden(LISTED_MODES)),
+        "float64": regressor(Garden(LISTED_MODES, **two), dtype="float64", own="float64"),
+        "float64 of float32": regressor(Garden(LISTED_MODES), dtype="float64", seed=1),
+        "one leaf": regressor(Garden(depth=0)),
+    }
+    assert_as_onnx_runtime(from_onnx, cases, rtol=1e-6, optimize=False)
+
+
+def test_aggregations_and_base_values() -> None:
+    one, some = Garden(LISTED_MODES), Garden(LISTED_MODES, targets=(0, 2, 3))
+    base = {"base_values": [0.5, -1.0, 2.0, 0.25]}
+    cases = {}
+    for function in ("SUM", "AVERAGE", "MIN", "MAX"):
+        given = {"aggregate_function": function}
+        cases[f"{function} one"] = regressor(one, given | {"base_values": [0.75]})
+        cases[f"{function} some"] = regressor(some, given | base)
+    shares = replace(some, low=0.05, high=0.3)
+    for transform in ("SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"):
+        cases[transform] = regressor(some, {"post_transform": transform})
+    cases["PROBIT"] = regressor(replace(shares, targets=(0,)), {"post_transform": "PROBIT"})
+    assert_as_onnx_runtime(from_onnx, cases, rtol=1e-5, optimize=False)
+
+
+def test_classifiers() -> None:
+    mixed, positive = Garden(LISTED_MODES), Garden(LISTED_MODES, low=0.01, high=0.3)
+    three = Garden(LISTED_MODES, targets=(0, 1, 2), each=3)
+    second = replace(mixed, targets=(1,))
+    cases = {
+        "share": classifier(positive, 2),
+        "share with base": classifier(positive, 2, base_values=[0.125]),
+        "share logistic": classifier(positive, 2, "LOGISTIC"),
+        "two": classifier(mixed, 2),
+        "two with base": classifier(mixed, 2, base_values=[0.25]),
+        "two logistic": classifier(mixed, 2, "LOGISTIC", base_values=[-0.25]),
+        "second": classifier(second, 2),
+        "second share": classifier(replace(second, low=0.01, high=0.3), 2),
+        "second softmax": classifier(second, 2, "SOFTMAX"),
+        "float64": classifier(mixed, 2, "LOGISTIC", dtype="float64"),
+        "int64": classifier(mixed, 2, dtype="int64"),
+        "int32": classifier(three, 3, dtype="int32"),
+        "three with base": classifier(three, 3, base_values=[0.5, -0.25, 0.125]),
+        "some absent": classifier(replace(mixed, targets=(0, 2)), 3),
+        "probit": classifier(replace(three, low=0.05, high=0.3), 3, "PROBIT"),
+        **{name: classifier(three, 3, name) for name in ("SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")},
+    }
+    assert_as_onnx_runtime(from_onnx, cases, rtol=1e-5, optimize=False)
+
+
+def test_two_classes_with_weights_of_both() -> None:
+    """ONNX Runtime returns labels that are not in the list; the label is that of the best score."""
+    model, inputs = classifier(Garden(LISTED_MODES, targets=(0, 1), each=2), 2, "SOFTMAX")
+    labels, scores = imported_and_run(from_onnx, model, inputs["x"])
+    (_, expected) = onnx_runtime_scores(model, inputs["x"])
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    np.testing.assert_array_equal(labels, np.array([10, 7])[np.argmax(expected, axis=1)])
+
+
+def onnx_runtime_scores(model: onnx.ModelProto, x: np.ndarray) -> list[np.ndarray]:
+    from helpers.onnx_graphs import onnx_runtime
+
+    return onnx_runtime(model, x)
+
+
+def ensemble(garden: Garden, dtype: str = "float32", **attributes: int) -> Case:
+    trees = garden.trees()
+    given = {"n_targets": max(garden.targets) + 1} | joined(trees, dtype) | attributes
+    inputs = {"x": elements(29, garden.features, dtype=dtype)}
+    outputs = {"y": (dtype, 2)}
+    return ml_model("TreeEnsemble", inputs, given, outputs=outputs, version=5), inputs
+
+
+def test_tree_ensemble() -> None:
+    every = Garden(MODES, targets=(0, 1), tracks_true=True)
+    cases = {
+        "every mode": ensemble(every),
+        "members": ensemble(Garden(["MEMBER"])),
+        "members with tracks": ensemble(Garden(["MEMBER"], tracks_true=True)),
+        "float64": ensemble(every, "float64"),
+        "average": ensemble(every, aggregate_function=0),
+        "least": ensemble(every, aggregate_function=2),
+        "greatest": ensemble(every, aggregate_function=3),
+        "softmax": ensemble(every, post_transform=1),
+        "logistic": ensemble(every, post_transform=2),
+    }
+    assert_as_onnx_runtime(from_onnx, cases, rtol=1e-6, optimize=False)
+
+
+def test_tree_ensemble_of_float16() -> None:
+    model, inputs = ensemble(Garden(LISTED_MODES, targets=(0, 1)), "float16")
+    (expected,) = ReferenceEvaluator(model).run(None, dict(inputs))
+    (got,) = imported_and_run(from_onnx, model, inputs["x"], optimize=False)
+    assert got.dtype == np.float16
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-3)
+
+
+def test_symbolic_rows_and_columns() -> None:
+    garden = Garden(LISTED_MODES, targets=(0, 1), each=2)
+    attributes = {"n_targets": 2} | listed(garden.trees(60), "target")
+    inputs = {"x": elements(1)}
+    model = ml_model("TreeEnsembleRegressor", inputs, attributes, shapes={"x": ("n", "m")})
+    # 2000 rows of 60 trees are evaluated in parallel.
+    runs = [[elements(rows, columns)] for rows, columns in ((1, 4), (5, 6), (2000, 4))]
+    assert_follows_onnx_runtime(from_onnx, model, *runs, pipeline="tvm_fixes", rtol=1e-5)
+
+
+def test_vector_is_one_row() -> None:
+    attributes = {"n_targets": 1} | listed(Garden().trees(), "target")
+    inputs = {"x": elements(1)[0]}
+    model = ml_model("TreeEnsembleRegressor", inputs, attributes)
+    assert_as_onnx_runtime(from_onnx, {"vector": (model, inputs)}, rtol=1e-6)
+
+
+def test_names_what_is_wrong() -> None:
+    named = "ai.onnx.ml.TreeEnsembleRegressor 'node': "
+    tree = Split(0, "LEQ", 0.0, False, [(0, 1.0)], [(0, 2.0)])
+    good = {"n_targets": 1} | listed([tree], "target")
+    cases = {
+        "attribute n_targets is 0; expected at least 1": {"n_targets": 0},
+        "element of target_ids is 1; expected 0 to 0": {"target_ids": [0, 1]},
+        "element of nodes_truenodeids is 7; expected the id of a node of tree 0": {
+            "nodes_truenodeids": [7, 0, 0]
+        },
+        "inner node is 0; expected trees, but a node is its own descendant": {
+            "nodes_truenodeids": [100, 0, 0]
+        },
+        "element of nodes_nodeids is 100; expected distinct nodes, but tree 0 has it twice": {
+            "nodes_nodeids": [100, 100, 102]
+        },
+        "number of elements of nodes_modes is 2; expected 3": {"nodes_modes": ["LEAF"] * 2},
+        "element of nodes_modes is 'BRANCH'; expected one of": {"nodes_modes": ["BRANCH"] * 3},
+        "element of nodes_featureids is -1; expected columns": {"nodes_featureids": [-1, 0, 0]},
+        "columns of X are 4; expected at least 9": {"nodes_featureids": [8, 0, 0]},
+        "number of elements of base_values is 3; expected 0 or 1": {"base_values": [0.0] * 3},
+        "attribute aggregate_function is 'MEAN'; expected one of": {"aggregate_function": "MEAN"},
+        "attribute post_transform is LOGISTIC; expected NONE or PROBIT for one score": {
+            "post_transform": "LOGISTIC"
+        },
+    }
+    for message, attributes in cases.items():
+        model = ml_model("TreeEnsembleRegressor", {"x": elements(3)}, good | attributes)
+        assert_rejected(from_onnx, model, named + message)
+
+
+def test_rejects_strings_as_labels() -> None:
+    given = listed(Garden().trees(), "class") | {"classlabels_strings": ["cat", "dog"]}
+    model = ml_model("TreeEnsembleClassifier", {"x": elements(3)}, given, outputs=LABELS)
+    message = (
+        "ai.onnx.ml.TreeEnsembleClassifier 'node': attribute classlabels_strings is "
+        "['cat', 'dog']; expected integers in classlabels_int64s, because tensors hold no strings: "
+        "train the model with classes 0, 1"
+    )
+    assert_rejected(from_onnx, model, message)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
