@@ -30,6 +30,7 @@ from ..fixes.onnx_importer import (
     FUNCTIONS,
     IF,
     LOOPS,
+    ML,
     NORMS,
     PAD,
     PARAMETERS,
@@ -349,6 +350,27 @@ def _product_of_integers(from_onnx: _FromOnnx) -> None:
     np.testing.assert_array_equal(got, [[15]])
 
 
+def _tree_of_one_split(from_onnx: _FromOnnx) -> None:
+    attributes = {
+        "domain": "ai.onnx.ml",
+        "n_targets": 1,
+        "nodes_treeids": [0, 0, 0],
+        "nodes_nodeids": [0, 1, 2],
+        "nodes_featureids": [1, 0, 0],
+        "nodes_values": [2.0, 0.0, 0.0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0],
+        "target_treeids": [0, 0],
+        "target_nodeids": [1, 2],
+        "target_ids": [0, 0],
+        "target_weights": [10.0, 20.0],
+    }
+    x = np.array([[9, 2], [9, 3]], "float32")
+    got = _import_and_run(from_onnx, [("TreeEnsembleRegressor", ["x"], "y", attributes)], x)
+    np.testing.assert_array_equal(got, [[10], [20]])
+
+
 _register(
     CONV_TRANSPOSE_OUTPUT_SHAPE,
     _conv_transpose_with_output_shape,
@@ -414,3 +436,5 @@ _register(POOLING, _pool_to_a_part_of_a_window, r"AssertionError: .*Arrays are n
 _register(BOXES, _regions_of_scaled_half_pixels, r"AssertionError: .*Not equal to tolerance")
 
 _register(QUANTIZED, _product_of_integers, r"OpNotImplemented: .*QLinearMatMul")
+
+_register(ML, _tree_of_one_split, r"OpNotImplemented: .*TreeEnsembleRegressor")

@@ -26,6 +26,7 @@ from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
     assert_rejected,
     imported_and_run,
+    onnx_runtime,
 )
 from helpers.onnx_ml import LABELS, MODES, Garden, Split, elements, joined, listed, ml_model
 from tvm_fixes.frontend.onnx import from_onnx
@@ -118,15 +119,9 @@ def test_two_classes_with_weights_of_both() -> None:
     """ONNX Runtime returns labels that are not in the list; the label is that of the best score."""
     model, inputs = classifier(Garden(LISTED_MODES, targets=(0, 1), each=2), 2, "SOFTMAX")
     labels, scores = imported_and_run(from_onnx, model, inputs["x"])
-    (_, expected) = onnx_runtime_scores(model, inputs["x"])
+    _, expected = onnx_runtime(model, inputs["x"])
     np.testing.assert_allclose(scores, expected, rtol=1e-5)
     np.testing.assert_array_equal(labels, np.array([10, 7])[np.argmax(expected, axis=1)])
-
-
-def onnx_runtime_scores(model: onnx.ModelProto, x: np.ndarray) -> list[np.ndarray]:
-    from helpers.onnx_graphs import onnx_runtime
-
-    return onnx_runtime(model, x)
 
 
 def ensemble(garden: Garden, dtype: str = "float32", **attributes: int) -> Case:

@@ -25,7 +25,7 @@ from onnx import defs
 __all__ = ["check_model", "check_size", "describe_node", "is_known_domain", "place_of"]
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
-# The domain of ONNX Runtime's own operators, some of which TVM converts, and that of classical models.
+# The domains of ONNX Runtime's own operators, some of which TVM converts, and of classical models.
 _KNOWN_DOMAINS = frozenset({"com.microsoft", "ai.onnx.ml"})
 
 _MAX_NODES = 200_000

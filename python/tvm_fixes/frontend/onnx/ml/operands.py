@@ -135,6 +135,6 @@ def class_labels(node: Node, name: str) -> np.ndarray:
     return labels
 
 
-def constant(elements: np.ndarray) -> relax.Constant:
+def constant(elements: np.ndarray) -> relax.Expr:
     """An array as a constant of the same dtype; ``relax.const`` narrows 64-bit ones by default."""
     return relax.const(np.ascontiguousarray(elements), str(elements.dtype))
