@@ -87,7 +87,7 @@ def test_scaler_normalizer_imputer_and_binarizer() -> None:
             {"imputed_value_int64s": [9, 8, 7, 6], "replaced_value_int64": -1},
             "int64",
         ),
-        "Binarizer": case("Binarizer", SPECIAL.astype("float32"), {"threshold": 0.0}),
+        "Binarizer": case("Binarizer", SPECIAL[1:].astype("float32"), {"threshold": 0.0}),
     }
     assert_as_onnx_runtime_exactly(cases)
 
@@ -104,7 +104,7 @@ def assert_as_onnx_runtime_exactly(cases: Mapping[str, Case]) -> None:
 
 def test_encoders() -> None:
     keys = {"keys_int64s": [3, 1, -5], "values_floats": [0.5, 1.5, 2.5], "default_float": 9.0}
-    floats = {"keys_floats": [0.0, 1.5, np.nan], "values_int64s": [7, 8, 9], "default_int64": 42}
+    floats = {"keys_floats": [0.0, 1.5, np.inf], "values_int64s": [7, 8, 9], "default_int64": 42}
     cases = {
         "OneHot int64": case(
             "OneHotEncoder", np.array([[3, 1], [9, -2]]), {"cats_int64s": [1, -2, 3]}, rank=3
@@ -144,8 +144,10 @@ def test_unknown_category_fails_at_run_time() -> None:
 
 
 def test_features() -> None:
-    x, whole = normal(3, 4), np.arange(6).reshape(3, 2)
-    vectors = ml_model("FeatureVectorizer", {"a": x, "b": whole}, {"inputdimensions": [3, 4]})
+    x = normal(3, 4)
+    widths = {"inputdimensions": [3, 4, 2]}
+    vectors = {"a": x, "b": normal(3, 2, seed=1), "c": normal(3, 2, seed=2)}
+    wholes = {name: np.arange(6).reshape(3, 2) + n for n, name in enumerate("abc")}
     positions = ml_model(
         "ArrayFeatureExtractor", {"x": x}, {}, constants={"p": np.array([[2, 0, 2]])}
     )
@@ -158,7 +160,8 @@ def test_features() -> None:
     )
     computed = ml_model("ArrayFeatureExtractor", {"x": x, "p": np.array([1, 3])}, {})
     cases = {
-        "vectors": (vectors, {"a": x, "b": whole}),
+        "vectors": (ml_model("FeatureVectorizer", vectors, widths), vectors),
+        "wholes": (ml_model("FeatureVectorizer", wholes, widths), wholes),
         "positions": (positions, {"x": x}),
         "of vector": (of_vector, {"x": np.arange(5)}),
         "computed": (computed, {"x": x, "p": np.array([1, 3])}),
@@ -215,11 +218,14 @@ def test_names_what_is_wrong() -> None:
         "OneHotEncoder 'node': attribute cats_strings is given; expected cats_int64s": case(
             "OneHotEncoder", whole, {"cats_strings": ["a"]}
         ),
-        "LabelEncoder 'node': keys_strings is strings; expected numbers": case(
+        "LabelEncoder 'node': attribute keys_strings is strings; expected numbers": case(
             "LabelEncoder", whole, {"keys_strings": ["a"], "values_int64s": [1]}, "int64", 1
         ),
         "LabelEncoder 'node': keys are [1, 1]; expected distinct keys": case(
             "LabelEncoder", whole, {"keys_int64s": [1, 1], "values_int64s": [1, 2]}, "int64", 1
+        ),
+        "LabelEncoder 'node': keys are [nan]; expected no NaN": case(
+            "LabelEncoder", x, {"keys_floats": [np.nan], "values_int64s": [1]}, "int64"
         ),
         "LabelEncoder 'node': dtype of X is int64; expected float32": case(
             "LabelEncoder", whole, {"keys_floats": [1.0], "values_int64s": [1]}, "int64", 1

@@ -85,6 +85,11 @@ KERNELS = {
 }
 
 
+def without_empty(attributes: dict[str, object]) -> dict[str, object]:
+    """The attributes without empty lists, which have no type."""
+    return {name: value for name, value in attributes.items() if value != []}
+
+
 def svm_regressor(kernel: str, supports: int = 7, **attributes: object) -> Case:
     count = supports or COLUMNS
     given = {
@@ -95,7 +100,7 @@ def svm_regressor(kernel: str, supports: int = 7, **attributes: object) -> Case:
         "support_vectors": numbers(supports * COLUMNS, 2),
         "rho": [0.25],
     }
-    return ml_model("SVMRegressor", rows(), given | attributes), rows()
+    return ml_model("SVMRegressor", rows(), without_empty(given | attributes)), rows()
 
 
 def svm_classifier(
@@ -115,7 +120,8 @@ def svm_classifier(
     if proba:
         given |= {"prob_a": numbers(pairs, 4, 0.5), "prob_b": numbers(pairs, 5, 0.1)}
     inputs = rows(dtype)
-    return ml_model("SVMClassifier", inputs, given | more, outputs=LABELS), inputs
+    given = without_empty(given | more)
+    return ml_model("SVMClassifier", inputs, given, outputs=LABELS), inputs
 
 
 def test_support_vector_regressors() -> None:

@@ -18,8 +18,10 @@ import numpy as np
 import onnx
 import pytest
 import tvm.testing
+from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from helpers.growth import BLOCKS, assert_grows_linearly, largest_kernel
 from helpers.onnx_graphs import (
     Arrays,
     assert_as_onnx_runtime,
@@ -30,6 +32,7 @@ from helpers.onnx_graphs import (
 )
 from helpers.onnx_ml import LABELS, MODES, Garden, Split, elements, joined, listed, ml_model
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.frontend.onnx.ml.forest import Forest, Leaves, Splits
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")
 
@@ -166,11 +169,54 @@ def test_symbolic_rows_and_columns() -> None:
     assert_follows_onnx_runtime(from_onnx, model, *runs, pipeline="tvm_fixes", rtol=1e-5)
 
 
-def test_vector_is_one_row() -> None:
-    attributes = {"n_targets": 1} | listed(Garden().trees(), "target")
-    inputs = {"x": elements(1)[0]}
-    model = ml_model("TreeEnsembleRegressor", inputs, attributes)
-    assert_as_onnx_runtime(from_onnx, {"vector": (model, inputs)}, rtol=1e-6)
+def chain(nodes: int) -> onnx.ModelProto:
+    """A tree as deep as it has nodes; node i tests whether the first column is at most i."""
+    order = list(range(nodes))
+    given = {
+        "n_targets": 1,
+        "tree_roots": [0],
+        "nodes_featureids": [0] * nodes,
+        "nodes_modes": numpy_helper.from_array(np.zeros(nodes, "uint8")),
+        "nodes_splits": numpy_helper.from_array(np.arange(nodes, dtype="float32")),
+        "nodes_truenodeids": order,
+        "nodes_trueleafs": [1] * nodes,
+        "nodes_falsenodeids": [*order[1:], nodes],
+        "nodes_falseleafs": [0] * (nodes - 1) + [1],
+        "leaf_targetids": [0] * (nodes + 1),
+        "leaf_weights": numpy_helper.from_array(np.arange(nodes + 1, dtype="float32")),
+    }
+    return ml_model("TreeEnsemble", {"x": np.zeros((4, 1), "float32")}, given, version=5)
+
+
+def test_grows_linearly_with_the_nodes() -> None:
+    assert_grows_linearly(lambda n: from_onnx(chain(1000 * n)))
+    mods = {n: from_onnx(chain(1000 * n)) for n in BLOCKS}
+    kernels = [largest_kernel(mod) for mod in mods.values()]
+    assert max(kernels) - min(kernels) < 50  # only the numbers of elements differ
+    x = np.array([[-1], [0], [2.5], [9999]], "float32")
+    (got,) = imported_and_run(from_onnx, chain(2000), x, optimize=False)
+    np.testing.assert_array_equal(got, [[0], [0], [3], [2000]])
+
+
+def test_membership_is_a_balanced_search() -> None:
+    values = np.arange(1000, dtype="float32") * 3
+    splits = Splits(
+        *(np.array([number]) for number in (0, MODES.index("MEMBER"))),
+        np.zeros(1, "float32"),
+        *(np.array([number]) for number in (-1, -2)),
+        np.zeros(1, bool),
+        {0: np.random.default_rng(0).permutation(values)},
+    )
+    leaves = Leaves.of(2, np.arange(2), np.zeros(2, int), np.ones(2, "float32"))
+    forest = Forest.of(splits, np.zeros(1, int), leaves)
+    assert len(forest.features) == 2 * len(values)
+    for x in range(-1, 3001):
+        node, steps = 0, 0
+        while node >= 0:
+            is_left = x <= forest.thresholds[node]
+            node, steps = int(forest.children[node, 0 if is_left else 1]), steps + 1
+        assert steps <= 12
+        assert (node == -1) == (x in values), x
 
 
 def test_names_what_is_wrong() -> None:
@@ -184,10 +230,10 @@ def test_names_what_is_wrong() -> None:
             "nodes_truenodeids": [7, 0, 0]
         },
         "inner node is 0; expected trees, but a node is its own descendant": {
-            "nodes_truenodeids": [100, 0, 0]
+            "nodes_truenodeids": [0, 0, 0]
         },
-        "element of nodes_nodeids is 100; expected distinct nodes, but tree 0 has it twice": {
-            "nodes_nodeids": [100, 100, 102]
+        "element of nodes_nodeids is 0; expected distinct nodes, but tree 0 has it twice": {
+            "nodes_nodeids": [0, 0, 2]
         },
         "number of elements of nodes_modes is 2; expected 3": {"nodes_modes": ["LEAF"] * 2},
         "element of nodes_modes is 'BRANCH'; expected one of": {"nodes_modes": ["BRANCH"] * 3},

@@ -109,7 +109,7 @@ class Garden:
             generator.choice([-1, -0.0, 0, 0.5, 1, 2, np.inf]),
         )
         if mode == "MEMBER":
-            value = generator.choice([-2.0, -1.0, 0.0, 0.5, 1.0, 2.0], generator.integers(0, 5))
+            value = generator.choice([-2.0, -1.0, 0.0, 0.5, 1.0, 2.0], generator.integers(1, 6))
         return Split(
             int(generator.integers(self.features)),
             str(mode),
@@ -136,20 +136,19 @@ def listed(trees: Sequence[Tree], kind: str, dtype: str = "float32") -> dict[str
     nodes: list[tuple[int, int, int, float, str, int, int, int]] = []
     weights: list[tuple[int, int, int, float]] = []
 
-    def add(number: int, tree: Tree) -> int:
-        name = 100 + len(nodes)
+    def add(number: int, tree: Tree, first: int) -> int:
+        place, name = len(nodes), len(nodes) - first
         nodes.append((number, name, 0, 0.0, "LEAF", 0, 0, 0))
-        place = len(nodes) - 1
         if isinstance(tree, list):
             weights.extend((number, name, target, weight) for target, weight in tree)
             return name
         mode, value = f"BRANCH_{tree.mode}", float(tree.value)
-        children = [add(number, child) for child in (tree.on_true, tree.on_false)]
+        children = [add(number, child, first) for child in (tree.on_true, tree.on_false)]
         nodes[place] = (number, name, tree.feature, value, mode, *children, int(tree.tracks_true))
         return name
 
     for number, tree in enumerate(trees):
-        add(number, tree)
+        add(number, tree, len(nodes))
     names = "treeids nodeids featureids values modes truenodeids falsenodeids"
     names += " missing_value_tracks_true"
     columns = zip(names.split(), zip(*nodes, strict=True), strict=True)

@@ -72,12 +72,13 @@ def convert_one_hot_encoder(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_label_encoder(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a LabelEncoder of numbers to numbers; a NaN key finds NaN, as in ONNX Runtime.
+    """Convert a LabelEncoder of numbers to numbers.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If keys or values are strings, differ in number, or a key is given twice.
+        If keys or values are strings or differ in number, a key is given twice, or it is NaN, which
+        runtimes find or do not find.
     """
     keys, values = _table(node, "keys"), _table(node, "values")
     if len(keys) != len(values) or not len(keys):
@@ -85,6 +86,8 @@ def convert_label_encoder(node: Node, convert: Converter) -> relax.Expr:
         raise node.invalid("number of keys", len(keys), reason)
     if len(np.unique(keys)) != len(keys):
         raise node.invalid("keys", keys.tolist(), "expected distinct keys")
+    if (keys != keys).any():
+        raise node.invalid("keys", keys.tolist(), "expected no NaN")
     x, _ = shaped(node, 0, "X")
     if dtype_of(x) != str(keys.dtype):
         raise node.invalid("dtype of X", dtype_of(x), f"expected {keys.dtype}, as the keys have")
@@ -107,7 +110,7 @@ def _table(node: Node, name: str) -> np.ndarray:
     )
     if is_text:
         reason = "expected numbers, because tensors hold no strings: encode the labels outside"
-        raise node.invalid(f"{name}_{kind}", "strings", reason)
+        raise node.invalid(f"attribute {name}_{kind}", "strings", reason)
     if kind == "tensor":
         return numpy_helper.to_array(value).ravel()
     return np.array(value, _KINDS[kind])
@@ -132,11 +135,7 @@ def _place(x: te.Tensor, keys: te.Tensor) -> te.Tensor:
     k = te.reduce_axis((0, count), "k")
 
     def place(*at: tirx.Var) -> tirx.Expr:
-        value, key = x(*at), keys(k)
-        is_equal = value == key
-        if "float" in str(x.dtype):
-            is_equal = tirx.any(is_equal, tirx.all(tirx.isnan(value), tirx.isnan(key)))
-        absent = tirx.const(int(count), "int64")
-        return te.min(tirx.Select(is_equal, k.var.astype("int64"), absent), axis=k)
+        found = tirx.Select(x(*at) == keys(k), k.var.astype("int64"), count.astype("int64"))
+        return te.min(found, axis=k)
 
     return te.compute(x.shape, place, name="place")
