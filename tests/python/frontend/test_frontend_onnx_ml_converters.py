@@ -107,7 +107,7 @@ MODELS: dict[str, Model] = {
     "forest of two classes": lambda: scikit("ensemble.RandomForestClassifier", 2, n_estimators=10),
     "regression forest": lambda: scikit("ensemble.ExtraTreesRegressor", n_estimators=10),
     "gradient boosting": lambda: scikit("ensemble.GradientBoostingClassifier", 2, n_estimators=9),
-    "histograms": lambda: scikit("ensemble.HistGradientBoostingRegressor", max_iter=10),
+    "regression tree": lambda: scikit("tree.DecisionTreeRegressor", max_depth=6),
     "support vectors": lambda: scikit("svm.SVC", 3),
     "support vector regression": lambda: scikit("svm.SVR"),
     "perceptron": lambda: scikit("neural_network.MLPClassifier", 3, max_iter=20),

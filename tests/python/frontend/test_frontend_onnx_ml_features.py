@@ -200,6 +200,14 @@ def test_rejects_maps_and_strings_with_a_remedy(operator: str, remedy: str) -> N
     assert remedy in str(error.value)
 
 
+def test_rejects_strings_as_input() -> None:
+    attributes = {"keys_strings": ["a", "b"], "values_int64s": [0, 1]}
+    model, _ = case("LabelEncoder", np.array([1, 2]), attributes, "int64", 1)
+    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.STRING
+    with pytest.raises(ValueError, match=r"input 'x': element type is STRING, .* encode them"):
+        from_onnx(model)
+
+
 def test_names_what_is_wrong() -> None:
     x, whole = normal(3, 4), np.array([1, 2])
     cases = {

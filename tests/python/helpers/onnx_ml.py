@@ -109,7 +109,7 @@ class Garden:
             generator.choice([-1, -0.0, 0, 0.5, 1, 2, np.inf]),
         )
         if mode == "MEMBER":
-            value = generator.choice([-2.0, -1.0, 0.0, 0.5, 1.0, 2.0], generator.integers(1, 6))
+            value = generator.choice([-2.0, -1.0, 0.0, 1.0, 2.0], generator.integers(1, 5))
         return Split(
             int(generator.integers(self.features)),
             str(mode),

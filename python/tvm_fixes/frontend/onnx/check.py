@@ -207,10 +207,15 @@ def _check_input(value: onnx.ValueInfoProto) -> None:
         raise ValueError(
             f"input {value.name!r}: element type is {name}; expected real numbers of 8 bits or more"
         )
+    if number == onnx.TensorProto.STRING:
+        raise ValueError(
+            f"input {value.name!r}: element type is STRING, but tensors hold no strings; encode them "
+            "as numbers, and remove the operators that do so from the model"
+        )
     dims = value.type.tensor_type.shape.dim
     extents = [dim.dim_value for dim in dims if dim.WhichOneof("value") == "dim_value"]
     try:
-        check_size(extents, _bits(number) if number != onnx.TensorProto.STRING else 8)
+        check_size(extents, _bits(number))
     except ValueError as error:
         raise ValueError(f"input {value.name!r}: {error}") from None
 
