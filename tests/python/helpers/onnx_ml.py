@@ -124,9 +124,11 @@ class Garden:
         return [self.tree(generator) for _ in range(count)]
 
 
-def elements(rows: int, columns: int = 4, seed: int = 0, dtype: str = "float32") -> np.ndarray:
+def elements(
+    rows: int, columns: int = 4, seed: int = 0, dtype: str = "float32", *, whole: bool = False
+) -> np.ndarray:
     """Elements that trees of a garden compare equal to, and special values of floats."""
-    choices = [-2, -1, -0.0, 0, 0.5, 1, 2, np.inf, -np.inf, np.nan]
+    choices = [-2, -1, -0.0, 0, *([] if whole else [0.5]), 1, 2, np.inf, -np.inf, np.nan]
     choices = choices if dtype.startswith("float") else [-2, -1, 0, 1, 2]
     return np.random.default_rng(seed).choice(choices, (rows, columns)).astype(dtype)
 

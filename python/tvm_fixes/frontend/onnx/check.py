@@ -209,8 +209,8 @@ def _check_input(value: onnx.ValueInfoProto) -> None:
         )
     if number == onnx.TensorProto.STRING:
         raise ValueError(
-            f"input {value.name!r}: element type is STRING, but tensors hold no strings; encode them "
-            "as numbers, and remove the operators that do so from the model"
+            f"input {value.name!r}: element type is STRING, but tensors hold no strings; encode "
+            "them as numbers, and remove the operators that do so from the model"
         )
     dims = value.type.tensor_type.shape.dim
     extents = [dim.dim_value for dim in dims if dim.WhichOneof("value") == "dim_value"]

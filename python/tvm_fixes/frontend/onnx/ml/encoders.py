@@ -38,7 +38,7 @@ def convert_one_hot_encoder(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the categories are strings, or there are none.
+        If the categories are strings or missing.
     """
     if node.attributes.get("cats_strings"):
         reason = "expected cats_int64s, because tensors hold no strings: encode the data before"

@@ -178,7 +178,8 @@ class _Builder:
                     continue
                 children.append(self._new(node))
                 pending.append((children[-1], first, last))
-            self._set(at, bounds[middle], *children, nan <= middle)
+            left, right = children
+            self._set(at, bounds[middle], left, right, nan <= middle)
 
     def _new(self, node: int) -> int:
         self.added.append((int(self.splits.features[node]), np.nan, 0, 0, False))
@@ -194,15 +195,13 @@ class _Builder:
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Features, thresholds, children, and whether NaN goes left."""
-        columns = list(zip(*self.added, strict=True)) or [[]] * 5
         start = (self.splits.features, self.thresholds, self.left, self.right, self.nan_left)
-        dtypes = ("int32", self.thresholds.dtype, "int32", "int32", "bool")
-        joined = [
-            np.concatenate([first, np.array(added, first.dtype)]).astype(dtype)
-            for first, added, dtype in zip(start, columns, dtypes, strict=True)
-        ]
-        features, thresholds, left, right, nan_left = joined
-        return features, thresholds, np.stack([left, right], axis=1), nan_left
+        features, thresholds, left, right, nan_left = (
+            np.concatenate([first, np.array([node[place] for node in self.added], first.dtype)])
+            for place, first in enumerate(start)
+        )
+        children = np.stack([left, right], axis=1).astype("int32")
+        return features.astype("int32"), thresholds, children, nan_left
 
 
 def below(values: np.ndarray) -> np.ndarray:

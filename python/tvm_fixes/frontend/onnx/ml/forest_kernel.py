@@ -12,6 +12,8 @@
 # and limitations under the License.
 """The kernel that evaluates a forest."""
 
+# mypy: disable-error-code="valid-type"
+
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -54,10 +56,9 @@ def evaluate(
     Expr
         A matrix with a row per row of `x` and a column per target.
     """
-    extents = node.known.extents(x)
-    assert extents is not None
+    extents = x.ty.shape.values
     sizes = [
-        tirx.Var(name, "int64") if isinstance(extent, tirx.Expr) else int(extent)
+        int(extent) if isinstance(extent, tirx.IntImm) else tirx.Var(name, "int64")
         for name, extent in zip(("rows", "columns"), extents, strict=True)
     ]
     leaves = forest.leaves
@@ -127,7 +128,7 @@ def _kernel(
         target: T.Buffer((weights,), "int32"),
         weight: T.Buffer((weights,), dtype),
         total: T.Buffer((rows, targets), dtype),
-    ):
+    ) -> None:
         T.func_attr({"tirx.noalias": True})
         for i in range(rows):
             with T.sblock("forest"):

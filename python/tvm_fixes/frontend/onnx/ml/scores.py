@@ -44,7 +44,7 @@ def transformed(node: Node, scores: relax.Expr, transform: str) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the transform needs several scores per row, but there is one: ONNX Runtime ignores it.
     """
-    is_single = node.known.extents(scores)[1] == 1
+    is_single = int(scores.ty.shape.values[1]) == 1
     if is_single and transform not in ("NONE", "PROBIT"):
         reason = "expected NONE or PROBIT for one score, as ONNX Runtime ignores others"
         raise node.invalid("attribute post_transform", transform, reason)

@@ -125,7 +125,9 @@ def convert_svm_classifier(node: Node, convert: Converter) -> relax.Expr:
     for name, values in zip(("prob_a", "prob_b"), given, strict=True):
         check_count(node, name, len(values), *([0] if not len(given[0]) else []), total)
     if len(given[0]):
-        scores = transformed(node, probabilities(node, pairs, *given, len(labels)), transform)
+        slopes, offsets = given
+        scores = probabilities(node, pairs, slopes, offsets, len(labels))
+        scores = transformed(node, scores, transform)
     elif len(labels) > 2:
         scores = transformed(node, pairs, transform)
     elif transform == "NONE":
@@ -191,7 +193,7 @@ def _voted(node: Node, pairs: relax.Expr, classes: int) -> relax.Expr:
     taken = node.emit(relax.op.take(pairs, constant(grid.ravel()), axis=1))
     won = a("equal", a("greater", taken, 0.0), constant(is_first.ravel()))
     votes = cast(node, won, "float32")
-    votes = node.emit(relax.op.reshape(votes, [node.known.extents(pairs)[0], classes, classes]))
+    votes = node.emit(relax.op.reshape(votes, [pairs.ty.shape.values[0], classes, classes]))
     # Every class wins the pair with itself once or never, as do all others.
     totals = node.emit(relax.op.sum(votes, axis=[2]))
     return node.emit(relax.op.argmax(totals, axis=1))

@@ -17,6 +17,8 @@ probabilities minimize a quadratic form of these; as in LIBSVM, an iteration fin
 at a small error, so its number of steps is part of the result.
 """
 
+# mypy: disable-error-code="valid-type"
+
 import numpy as np
 from tvm import relax, tirx
 from tvm.script import tirx as T
@@ -61,8 +63,8 @@ def probabilities(
     wins = a("minimum", a("maximum", wins, _LEAST), 1 - _LEAST)
     is_first = constant(np.triu(np.ones([classes, classes], bool), k=1).ravel())
     wins = a("where", is_first, wins, a("subtract", 1.0, wins))
-    rows = node.known.extents(pairs)[0]
-    extent = tirx.Var("rows", "int64") if isinstance(rows, tirx.Expr) else int(rows)
+    rows = pairs.ty.shape.values[0]
+    extent = int(rows) if isinstance(rows, tirx.IntImm) else tirx.Var("rows", "int64")
     kernel = node.builder.add_func(_kernel(extent, classes), "couple_probabilities")
     return node.emit(relax.call_tir(kernel, [wins], relax.TensorType([rows, classes], "float32")))
 
@@ -72,7 +74,7 @@ def _kernel(rows: int | tirx.Var, classes: int) -> tirx.PrimFunc:
     def kernel(
         wins: T.Buffer((rows, classes * classes), "float32"),
         p: T.Buffer((rows, classes), "float32"),
-    ):
+    ) -> None:
         T.func_attr({"tirx.noalias": True})
         for n in range(rows):
             with T.sblock("couple"):
