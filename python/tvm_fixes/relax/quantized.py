@@ -243,6 +243,25 @@ def as_floats(bb: relax.BlockBuilder, sums: Sums) -> relax.Expr:
     return relax.op.multiply(bb.emit(relax.op.astype(sums.total, "float32")), sums.scale)
 
 
+def is_bias(call: relax.Call, sums: Sums, bias: Integers) -> bool:
+    """Whether `bias` can be added to the sums before they are scaled."""
+    scales = constant(sums.scale), constant(bias.scale)
+    if str(bias.data.ty.dtype) != "int32" or scales[0] is None or scales[1] is None:
+        return False
+    if sums.low != -np.inf or sums.high != np.inf:
+        return False
+    if bias.zero is not None and (constant(bias.zero) is None or np.any(constant(bias.zero))):
+        return False
+    shape = np.ones(call.ty.ndim, int)
+    if scales[1].ndim == 1:
+        # The axis of the bias, counted from the last one.
+        position = bias.axis - bias.data.ty.ndim + call.ty.ndim
+        shape[position] = scales[1].size
+    of_sums = np.broadcast_to(scales[0], np.broadcast_shapes(scales[0].shape, tuple(shape)))
+    # The scale of a bias is the product of the others, rounded in some way.
+    return bool(np.all(np.abs(of_sums - scales[1].reshape(shape)) <= 4 * np.spacing(of_sums)))
+
+
 def multiplied(bb: relax.BlockBuilder, lhs: relax.Expr, rhs: relax.Expr) -> relax.Expr:
     """The product of two scales, at compile time if both are constant."""
     arrays = constant(lhs), constant(rhs)

@@ -53,6 +53,7 @@ from ..quantized import (
     as_scalar,
     constant,
     fits,
+    is_bias,
     is_static,
     multiplied,
     requantized,
@@ -371,7 +372,7 @@ class _Fusing(PyExprMutator):
             (self._sums(call.args[0]), self._integers(call.args[1])),
             (self._sums(call.args[1]), self._integers(call.args[0])),
         ):
-            if sums is None or bias is None or not _is_bias(call, sums, bias):
+            if sums is None or bias is None or not is_bias(call, sums, bias):
                 continue
             limit = sums.limit + bias.largest
             if limit > np.iinfo("int32").max:
@@ -458,25 +459,6 @@ class _Fusing(PyExprMutator):
         if sums is None or dtype not in NARROW_DTYPES:
             return None
         return requantized(self.builder_, sums, scale, zero, dtype)
-
-
-def _is_bias(call: relax.Call, sums: Sums, bias: Integers) -> bool:
-    """Whether `bias` can be added to the sums before they are scaled."""
-    scales = constant(sums.scale), constant(bias.scale)
-    if str(bias.data.ty.dtype) != "int32" or scales[0] is None or scales[1] is None:
-        return False
-    if sums.low != -np.inf or sums.high != np.inf:
-        return False
-    if bias.zero is not None and (constant(bias.zero) is None or np.any(constant(bias.zero))):
-        return False
-    shape = np.ones(call.ty.ndim, int)
-    if scales[1].ndim == 1:
-        # The axis of the bias, counted from the last one.
-        position = bias.axis - bias.data.ty.ndim + call.ty.ndim
-        shape[position] = scales[1].size
-    of_sums = np.broadcast_to(scales[0], np.broadcast_shapes(scales[0].shape, tuple(shape)))
-    # The scale of a bias is the product of the others, rounded in some way.
-    return bool(np.all(np.abs(of_sums - scales[1].reshape(shape)) <= 4 * np.spacing(of_sums)))
 
 
 def _largest(data: relax.Expr) -> int:
