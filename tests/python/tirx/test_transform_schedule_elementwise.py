@@ -169,6 +169,36 @@ def test_large_kernels_run_in_parallel(name):
     np.testing.assert_allclose(run(mod, *data, pipeline=pipeline()), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_loops_within_a_block_count_as_work():
+    """Both versions, in parallel and serial, have a local buffer of their own."""
+    rows = tirx.Var("rows", "int64")
+
+    @T.prim_func(s_tir=True)
+    def walk(x: T.Buffer((rows, 2048), "float32"), y: T.Buffer((rows,), "float32")):
+        for i in range(rows):
+            with T.sblock("y"):
+                row = T.axis.spatial(rows, i)
+                T.reads(x[row, 0:2048])
+                T.writes(y[row])
+                total = T.alloc_buffer((1,), "float32", scope="local")
+                total[0] = T.float32(0)
+                for j in range(2048):
+                    total[0] = T.max(total[0], x[row, j])
+                y[row] = total[0]
+
+    mod = schedule(tvm.IRModule({"main": walk}))
+    assert len(loops(mod, tirx.ForKind.PARALLEL)) == 1
+    buffers: list[tirx.Var] = []
+    structural_walk(mod["main"].body, (tirx.AllocBuffer, lambda one: buffers.append(one.buffer)))
+    assert len(buffers) == len(set(buffers)) == 2
+    built = tvm.compile(mod, target="llvm")
+    for count in (1, 33):
+        data = np.random.default_rng(count).random((count, 2048), "float32")
+        out = tvm.runtime.tensor(np.empty(count, "float32"))
+        built["main"](tvm.runtime.tensor(data), out)
+        np.testing.assert_array_equal(out.numpy(), data.max(axis=1))
+
+
 def test_small_kernels_do_not():
     mod = build({"x": tensor(60, 1000)}, lambda _, x: relax.op.nn.relu(x))
     assert not parallel_extents(mod)

@@ -12,6 +12,7 @@
 # and limitations under the License.
 """The kernel that evaluates a forest."""
 
+# TVMScript annotates with calls.
 # mypy: disable-error-code="valid-type"
 
 from collections.abc import Callable, Sequence

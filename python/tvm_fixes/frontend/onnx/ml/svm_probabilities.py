@@ -17,10 +17,11 @@ probabilities minimize a quadratic form of these; as in LIBSVM, an iteration fin
 at a small error, so its number of steps is part of the result.
 """
 
+# TVMScript annotates with calls.
 # mypy: disable-error-code="valid-type"
 
 import numpy as np
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.script import tirx as T
 
 from ...elementary import Elementary
@@ -55,87 +56,86 @@ def probabilities(
     slopes, offsets : np.ndarray
         The parameters of the sigmoid of each pair, prob_a and prob_b.
     """
-    a, grid = Elementary(node.emit), pair_grid(classes).ravel()
+    a, grid = Elementary(node.emit), pair_grid(classes)
     scores = node.emit(relax.op.take(pairs, constant(grid), axis=1))
     values = a("multiply", scores, constant(slopes[grid]))
     values = a("add", values, constant(offsets[grid]))
     wins = a("sigmoid", a("negative", values))
     wins = a("minimum", a("maximum", wins, _LEAST), 1 - _LEAST)
-    is_first = constant(np.triu(np.ones([classes, classes], bool), k=1).ravel())
+    is_first = constant(np.triu(np.ones([classes, classes], bool), k=1))
     wins = a("where", is_first, wins, a("subtract", 1.0, wins))
+    form = node.emit(node.builder.call_te(_form, wins))
     rows = pairs.ty.shape.values[0]
     extent = int(rows) if isinstance(rows, tirx.IntImm) else tirx.Var("rows", "int64")
     kernel = node.builder.add_func(_kernel(extent, classes), "couple_probabilities")
-    return node.emit(relax.call_tir(kernel, [wins], relax.TensorType([rows, classes], "float32")))
+    return node.emit(relax.call_tir(kernel, [form], relax.TensorType([rows, classes], "float32")))
+
+
+def _form(wins: te.Tensor) -> te.Tensor:
+    """The matrix Q per row: the squares of the wins against i at [i, i], else -win * defeat."""
+    rows, classes, _ = wins.shape
+    other = te.reduce_axis((0, classes), "other")
+    zero = tirx.const(0, "float32")
+
+    def square(row: tirx.Var, i: tirx.Var) -> tirx.Expr:
+        win = wins(row, other, i)
+        return te.sum(tirx.Select(other.var == i, zero, win * win), axis=other)
+
+    squares = te.compute([rows, classes], square, name="squares")
+    return te.compute(
+        wins.shape,
+        lambda row, i, j: tirx.Select(i == j, squares(row, i), -wins(row, i, j) * wins(row, j, i)),
+        name="form",
+    )
 
 
 def _kernel(rows: int | tirx.Var, classes: int) -> tirx.PrimFunc:
+    """The loop over rows that finds the probabilities p, which minimize p @ Q @ p."""
+
     @T.prim_func(private=True, s_tir=True)
     def kernel(
-        wins: T.Buffer((rows, classes * classes), "float32"),
+        q: T.Buffer((rows, classes, classes), "float32"),
         p: T.Buffer((rows, classes), "float32"),
     ) -> None:
         T.func_attr({"tirx.noalias": True})
         for n in range(rows):
             with T.sblock("couple"):
                 row = T.axis.spatial(rows, n)
-                T.reads(wins[row, 0 : classes * classes])
+                T.reads(q[row, 0:classes, 0:classes])
                 T.writes(p[row, 0:classes])
-                # The form is the matrix Q with Q[i, i] = sum of squares of the wins against i, and
-                # Q[i, j] = -wins[i, j] * wins[j, i]; product is Q @ p, and form is p @ Q @ p.
-                diagonal = T.alloc_buffer((classes,), "float32", scope="local")
+                # The product Q @ p, the form p @ Q @ p, and how much a probability grows.
                 product = T.alloc_buffer((classes,), "float32", scope="local")
                 form = T.alloc_buffer((1,), "float32", scope="local")
                 error = T.alloc_buffer((1,), "float32", scope="local")
+                growth = T.alloc_buffer((1,), "float32", scope="local")
                 step = T.alloc_buffer((1,), "int32", scope="local")
                 for i in range(classes):
                     p[row, i] = T.float32(1 / classes)
-                    diagonal[i] = T.float32(0)
-                    for j in range(classes):
-                        if i != j:
-                            diagonal[i] = (
-                                diagonal[i]
-                                + wins[row, j * classes + i] * wins[row, j * classes + i]
-                            )
                 step[0] = 0
                 while step[0] < _STEPS:
                     form[0] = T.float32(0)
                     for i in range(classes):
-                        product[i] = diagonal[i] * p[row, i]
+                        product[i] = T.float32(0)
                         for j in range(classes):
-                            if i != j:
-                                product[i] = (
-                                    product[i]
-                                    - wins[row, j * classes + i]
-                                    * wins[row, i * classes + j]
-                                    * p[row, j]
-                                )
+                            product[i] = product[i] + q[row, i, j] * p[row, j]
                         form[0] = form[0] + p[row, i] * product[i]
                     error[0] = T.float32(0)
                     for i in range(classes):
                         error[0] = T.max(error[0], T.fabs(product[i] - form[0]))
-                    step[0] = step[0] + 1
-                    if error[0] < T.float32(_ERROR / classes):
-                        step[0] = _STEPS
-                    else:
+                    step[0] = T.if_then_else(
+                        error[0] < T.float32(_ERROR / classes), _STEPS + 1, step[0] + 1
+                    )
+                    if step[0] <= _STEPS:
                         for i in range(classes):
-                            # How much the probability of class i grows before all are scaled.
-                            growth = T.alloc_buffer((1,), "float32", scope="local")
-                            growth[0] = (form[0] - product[i]) / diagonal[i]
+                            growth[0] = (form[0] - product[i]) / q[row, i, i]
                             p[row, i] = p[row, i] + growth[0]
                             form[0] = (
-                                form[0] + growth[0] * (growth[0] * diagonal[i] + 2.0 * product[i])
+                                form[0] + growth[0] * (growth[0] * q[row, i, i] + 2.0 * product[i])
                             ) / ((1.0 + growth[0]) * (1.0 + growth[0]))
                             for j in range(classes):
-                                product[j] = (
-                                    product[j]
-                                    + growth[0]
-                                    * T.if_then_else(
-                                        i == j,
-                                        diagonal[i],
-                                        -wins[row, j * classes + i] * wins[row, i * classes + j],
-                                    )
-                                ) / (1.0 + growth[0])
+                                product[j] = (product[j] + growth[0] * q[row, i, j]) / (
+                                    1.0 + growth[0]
+                                )
                                 p[row, j] = p[row, j] / (1.0 + growth[0])
 
     return kernel
