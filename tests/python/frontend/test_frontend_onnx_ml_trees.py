@@ -159,9 +159,20 @@ def test_tree_ensemble() -> None:
         "float64": ensemble(every, "float64"),
         "least": ensemble(every, aggregate_function=2),
         "greatest": ensemble(every, aggregate_function=3),
-        "logistic": ensemble(every, post_transform=2),
     }
     assert_as_onnx_runtime(from_onnx, cases, rtol=1e-6, optimize=False)
+
+
+def test_transforms_of_tree_ensemble() -> None:
+    """ONNX Runtime exchanges the numbers of SOFTMAX, 1, and LOGISTIC, 2."""
+    garden = Garden(MODES, targets=(0, 1))
+    for number, swapped in ((1, 2), (2, 1)):
+        model, inputs = ensemble(garden, post_transform=number)
+        (got,) = imported_and_run(from_onnx, model, inputs["x"], optimize=False)
+        (expected,) = onnx_runtime(ensemble(garden, post_transform=swapped)[0], inputs["x"])
+        is_softmax = np.allclose(got.sum(axis=1), 1, rtol=1e-6)
+        assert is_softmax == (number == 1)
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 def test_tree_ensemble_of_float16() -> None:

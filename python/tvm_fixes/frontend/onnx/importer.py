@@ -402,8 +402,8 @@ def from_onnx(
     that slice, split, reshape, expand or select behave as in ONNX Runtime.  Unnamed dims of inputs
     become symbols, one per axis.  RNN, GRU, LSTM, Loop and Scan are supported; a loop of more than
     a few iterations becomes a recursive function.  So are quantized operators, also those of the
-    domain com.microsoft.  TVM's converters handle all other operators, and
-    those whose fixes are disabled.
+    domain com.microsoft, and trees and other classical models of the domain ai.onnx.ml.  TVM's
+    converters handle all other operators, and those whose fixes are disabled.
 
     Parameters
     ----------
