@@ -19,12 +19,11 @@ import tvm.testing
 
 from helpers.onnx_graphs import (
     Arrays,
-    assert_as_onnx_runtime,
     assert_follows_onnx_runtime,
     assert_rejected,
     normal,
 )
-from helpers.onnx_ml import LABELS, ml_model
+from helpers.onnx_ml import LABELS, assert_sample_as_onnx_runtime, ml_model
 from tvm_fixes.frontend.onnx import from_onnx
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")
@@ -74,7 +73,7 @@ def test_linear_models() -> None:
             for name in ("LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
         },
     }
-    assert_as_onnx_runtime(from_onnx, cases, rtol=1e-5, optimize=False)
+    assert_sample_as_onnx_runtime(cases, 4, rtol=1e-5)
 
 
 KERNELS = {
@@ -131,7 +130,7 @@ def test_support_vector_regressors() -> None:
         "linear": svm_regressor("LINEAR", 0),
         "one class": svm_regressor("RBF", one_class=1),
     }
-    assert_as_onnx_runtime(from_onnx, cases, rtol=2e-5, optimize=False)
+    assert_sample_as_onnx_runtime(cases, 3, rtol=2e-5)
 
 
 def test_support_vector_classifiers() -> None:
@@ -147,7 +146,7 @@ def test_support_vector_classifiers() -> None:
         "four": svm_classifier("SIGMOID", [2, 2, 3, 1], post_transform="SOFTMAX"),
         "linear": svm_classifier("LINEAR", [1, 1, 1], **linear),
     }
-    assert_as_onnx_runtime(from_onnx, cases, rtol=2e-5, optimize=False)
+    assert_sample_as_onnx_runtime(cases, 2, rtol=2e-5)
 
 
 def test_probabilities_of_support_vector_classifiers() -> None:
@@ -155,7 +154,7 @@ def test_probabilities_of_support_vector_classifiers() -> None:
         "two": svm_classifier("RBF", [3, 4], proba=True),
         "four": svm_classifier("LINEAR", [3, 1, 4, 2], proba=True, post_transform="LOGISTIC"),
     }
-    assert_as_onnx_runtime(from_onnx, cases, rtol=1e-4, optimize=False)
+    assert_sample_as_onnx_runtime(cases, 1, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,22 @@ from onnx.reference import ReferenceEvaluator
 from helpers.growth import assert_grows_linearly, largest_kernel
 from helpers.onnx_graphs import (
     Arrays,
-    assert_as_onnx_runtime,
     assert_follows_onnx_runtime,
     assert_rejected,
     imported_and_run,
     onnx_runtime,
 )
-from helpers.onnx_ml import LABELS, MODES, Garden, Split, elements, joined, listed, ml_model
+from helpers.onnx_ml import (
+    LABELS,
+    MODES,
+    Garden,
+    Split,
+    assert_sample_as_onnx_runtime,
+    elements,
+    joined,
+    listed,
+    ml_model,
+)
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.onnx.ml.forest import Forest, Leaves, Splits
 
@@ -75,7 +84,7 @@ def test_modes_of_nodes() -> None:
         "float64 of float32": regressor(Garden(LISTED_MODES), dtype="float64", seed=2),
         "one leaf": regressor(Garden(depth=0)),
     }
-    assert_as_onnx_runtime(from_onnx, cases, rtol=1e-6, optimize=False)
+    assert_sample_as_onnx_runtime(cases, 3, rtol=1e-6)
 
 
 def test_aggregations_and_base_values() -> None:
@@ -88,7 +97,7 @@ def test_aggregations_and_base_values() -> None:
         cases[f"{function} one"] = regressor(one, given | {"base_values": [0.75]})
         cases[f"{function} some"] = regressor(some, given)
     cases["AVERAGE every"] = regressor(every, {"aggregate_function": "AVERAGE"} | base)
-    assert_as_onnx_runtime(from_onnx, cases, rtol=1e-6, optimize=False)
+    assert_sample_as_onnx_runtime(cases, 4, rtol=1e-6)
 
 
 def test_base_value_of_a_target_without_a_weight() -> None:
@@ -109,7 +118,7 @@ def test_transforms() -> None:
         for transform in ("SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")
     }
     cases["PROBIT"] = regressor(shares, {"post_transform": "PROBIT"})
-    assert_as_onnx_runtime(from_onnx, cases, rtol=1e-5, optimize=False)
+    assert_sample_as_onnx_runtime(cases, 2, rtol=1e-5)
 
 
 def test_classifiers() -> None:
@@ -128,7 +137,7 @@ def test_classifiers() -> None:
         "probit": classifier(replace(three, low=0.05, high=0.3), 3, "PROBIT"),
         **{name: classifier(three, 3, name) for name in ("SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")},
     }
-    assert_as_onnx_runtime(from_onnx, cases, rtol=1e-5, optimize=False)
+    assert_sample_as_onnx_runtime(cases, 5, rtol=1e-5)
 
 
 def test_two_classes_with_weights_of_both() -> None:
@@ -160,7 +169,7 @@ def test_tree_ensemble() -> None:
         "least": ensemble(every, aggregate_function=2),
         "greatest": ensemble(every, aggregate_function=3),
     }
-    assert_as_onnx_runtime(from_onnx, cases, rtol=1e-6, optimize=False)
+    assert_sample_as_onnx_runtime(cases, 3, rtol=1e-6)
 
 
 def test_transforms_of_tree_ensemble() -> None:

@@ -20,7 +20,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from helpers.onnx_graphs import Arrays, node_model
+from helpers import grids
+from helpers.onnx_graphs import Arrays, assert_as_onnx_runtime, node_model
+from tvm_fixes.frontend.onnx import from_onnx
 
 DOMAIN = "ai.onnx.ml"
 
@@ -52,6 +54,14 @@ def ml_model(
     )
     model.opset_import[-1].version = version
     return model
+
+
+def assert_sample_as_onnx_runtime(
+    cases: Mapping[str, tuple[onnx.ModelProto, Arrays]], count: int, rtol: float
+) -> None:
+    """Assert that cases equal ONNX Runtime: all in the full tier, otherwise `count` of them."""
+    chosen = dict(grids.sample(list(cases.items()), count))
+    assert_as_onnx_runtime(from_onnx, chosen, rtol=rtol, optimize=False)
 
 
 @dataclass(frozen=True)
