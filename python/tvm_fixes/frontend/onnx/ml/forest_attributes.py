@@ -76,12 +76,17 @@ def read_listed_forest(node: Node, kind: str, count: int, dtype: str) -> Forest:
         tracks[~is_leaf] != 0 if len(tracks) else np.zeros(int((~is_leaf).sum()), bool),
     )
     _, first = np.unique(lists["treeids"], return_index=True)
+    roots = numbers[np.sort(first)]
+    inner = np.isin(roots, [splits.on_true, splits.on_false])
+    if inner.any():
+        tree = lists["treeids"][np.sort(first)[inner][0]]
+        raise node.invalid("first node of tree", tree, "expected its root, but it has a parent")
     leaves = _listed_leaves(node, kind, count, dtype, places, numbers)
-    return _checked(node, splits, numbers[np.sort(first)], leaves, count)
+    return _checked(node, splits, roots, leaves)
 
 
 def _modes(node: Node) -> np.ndarray:
-    known = {name.encode(): number for number, name in enumerate((*MODES[:6], _LEAF))}
+    known = {name.encode(): number for number, name in enumerate(MODES[:6])}
     known[_LEAF.encode()] = len(MODES)
     modes = node.attributes.get("nodes_modes", ())
     unknown = next((mode for mode in modes if mode not in known), None)
@@ -177,7 +182,7 @@ def read_forest(node: Node, count: int, dtype: str) -> Forest:
         reason = f"expected one or more nodes, 0 to {total - 1}"
         raise node.invalid("attribute tree_roots", roots.tolist(), reason)
     leaves = Leaves.of(len(targets), np.arange(len(targets)), targets, weights)
-    return _checked(node, splits, roots, leaves, count)
+    return _checked(node, splits, roots, leaves)
 
 
 def _children(node: Node, branch: str, nodes: int, leaves: int) -> np.ndarray:
@@ -209,10 +214,11 @@ def _check_targets(node: Node, name: str, targets: np.ndarray, count: int) -> No
         raise node.invalid(f"element of {name}", wrong[0], f"expected 0 to {count - 1}")
 
 
-def _checked(node: Node, splits: Splits, roots: np.ndarray, leaves: Leaves, count: int) -> Forest:
-    if len(splits.features) and splits.features.min() < 0:
-        reason = "expected columns, from 0"
-        raise node.invalid("element of nodes_featureids", splits.features.min(), reason)
+def _checked(node: Node, splits: Splits, roots: np.ndarray, leaves: Leaves) -> Forest:
+    limit = np.iinfo("int32").max
+    wrong = splits.features[(splits.features < 0) | (splits.features > limit)]
+    if len(wrong):
+        raise node.invalid("element of nodes_featureids", wrong[0], f"expected 0 to {limit}")
     cycle = splits.cycle()
     if cycle is not None:
         reason = "expected trees, but a node is its own descendant"
