@@ -28,9 +28,15 @@ import functools
 from dataclasses import dataclass, replace
 from typing import Self
 
+import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
+
+from .util import contains
+
+# The name of the function that the kernels call for an instruction on bfloat16, without the lanes.
+_FUNCTION = "tvm_fixes_bfloat16_pairs"
 
 
 @dataclass(frozen=True)
@@ -155,6 +161,17 @@ class DotProduct:
         sch.tensorize(lane, _intrinsic(dot))
 
 
+def has_instruction(kernel: tirx.PrimFunc) -> bool:
+    """Whether only CPUs with such an instruction can run a kernel."""
+
+    def is_instruction(call: tvm.ir.Call) -> bool:
+        name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
+        is_function = name == "tirx.call_pure_extern" and call.args[0].value.startswith(_FUNCTION)
+        return name == "tirx.call_llvm_pure_intrin" or is_function
+
+    return contains(kernel.body, tvm.ir.Call, is_instruction)
+
+
 @functools.cache
 def _intrinsic(dot: DotProduct) -> str:
     """Register a tensor intrinsic; return its name."""
@@ -212,7 +229,7 @@ def _of_integers(dot: DotProduct) -> tirx.PrimFunc:
 def _of_bfloat16(dot: DotProduct) -> tirx.PrimFunc:
     """Call a function that takes the bits of bfloat16: TVM would widen operands of bfloat16."""
     lanes, depth = dot.lanes, dot.depth
-    function = f"tvm_fixes_bfloat16_pairs_{lanes}"
+    function = f"{_FUNCTION}_{lanes}"
     sums, bits, pairs = f"<{lanes} x float>", f"<{lanes} x i32>", f"<{2 * lanes} x bfloat>"
     text = f"""
 declare {sums} @{dot.instruction}({sums}, {pairs}, {pairs})

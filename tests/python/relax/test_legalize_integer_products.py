@@ -24,7 +24,7 @@ from tvm import relax
 from tvm.target.codegen import target_has_features
 
 from helpers.emulated_cpu import emulated_cpu
-from helpers.relax_modules import build, call, cpu, merge, tensor
+from helpers.relax_modules import build, call, cpu, merge, run, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.target import resolve
 
@@ -178,6 +178,19 @@ def test_the_kernel_uses_the_instruction(product: Product) -> None:
     with TARGETS["avx2"]:
         lowered = pipeline()(product.module())
     assert "llvm.x86.avx2.pmadd.wd" in lowered.script()
+
+
+def test_products_of_constants() -> None:
+    """Constants are folded for any CPU, on which LLVM does not know the instruction."""
+    data, weight = Product((4, 64), (64, 48)).arrays()
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        product = relax.op.matmul(relax.const(data), relax.const(weight), out_dtype="int32")
+        return relax.op.add(x, bb.emit(product))
+
+    mod = build({"x": tensor(4, 48, dtype="int32")}, emit)
+    got = run(mod, np.ones((4, 48), "int32"), target=TARGETS["native"], pipeline=pipeline())
+    np.testing.assert_array_equal(got, data.astype("int32") @ weight.astype("int32") + 1)
 
 
 if __name__ == "__main__":

@@ -20,13 +20,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.backend.cpu_generic import pipeline as stock
 
 from ...errors import ArtifactError, summarize
 from ...support import logs
 from ...support.tensors import raw_bytes
 from ...tirx import semantics
+from ...tirx.dot_product import has_instruction
 from ..ir import is_kernel_call, leaves, map_leaves, tensor_of, variables, with_body
 from .make import empty_constant
 
@@ -109,6 +110,10 @@ def _run(
         for leaf in leaves(binding.value)
         if isinstance(leaf, tvm.ir.GlobalVar)
     }
+    for name, kernel in functions.items():
+        # LLVM would end the process.
+        if isinstance(kernel, tirx.PrimFunc) and has_instruction(kernel):
+            raise ValueError(f"{name} has an instruction that only some CPUs have")
     module = _legalized(functions)
     module["main"] = _writing_to_parameters(module["main"])
     executable = relax.build(module, _TARGET, relax_pipeline=_lowering())
