@@ -166,10 +166,19 @@ def _parameters(
     assert data is not None and scale is not None
     zero = zeros[0] if zeros and zeros[0] is not None else np.zeros(scale.shape)
     axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+    block = next((a.i for a in node.attribute if a.name == "block_size"), 0)
+    if block:
+        return _per_element(scale, data, axis, block), _per_element(zero, data, axis, block)
     shape = [1] * data.ndim
     if scale.size > 1 or (scale.ndim and data.ndim):
         shape[axis if scale.size > 1 else 0] = scale.size
     return scale.astype("float64").reshape(shape), zero.astype("float64").reshape(shape)
+
+
+def _per_element(parameter: np.ndarray, data: np.ndarray, axis: int, block: int) -> np.ndarray:
+    """The parameters of blocks for each element of the data; the last block may be shorter."""
+    repeated = np.repeat(parameter.astype("float64"), block, axis)
+    return repeated.take(np.arange(data.shape[axis]), axis)
 
 
 def _dequantized(node: onnx.NodeProto, operands: Arrays) -> np.ndarray:
