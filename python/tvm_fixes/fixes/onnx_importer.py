@@ -316,6 +316,17 @@ BOXES = declare(
     },
 )
 
+MICROSOFT = declare(
+    "onnx-microsoft",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary="imports the operators that ONNX Runtime's optimizer and model builder write",
+    symptoms={
+        Symptom.ERROR: "models that ONNX Runtime has optimized are rejected: FusedMatMul, "
+        "MultiHeadAttention, GroupQueryAttention, SkipSimplifiedLayerNormalization",
+    },
+)
+
 QUANTIZED = declare(
     "onnx-quantized",
     family="onnx-importer",

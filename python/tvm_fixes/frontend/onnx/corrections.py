@@ -12,7 +12,10 @@
 # and limitations under the License.
 """The table of corrections: the converters that wrap TVM's, in order, for each operator."""
 
+from functools import partial
+
 import onnx
+from tvm import relax
 
 from ...fixes.elements import INDEX_LEGALIZE
 from ...fixes.onnx_importer import (
@@ -24,6 +27,7 @@ from ...fixes.onnx_importer import (
     ELEMENTWISE,
     EXPAND,
     ML,
+    MICROSOFT,
     NORMS,
     PAD,
     PARAMETERS,
@@ -64,8 +68,10 @@ from .elementwise import (
 from .expand import convert_constant_of_shape, convert_expand, convert_tile
 from .indices import INDEXED, convert_indexed
 from .ml import CORRECTIONS as ML_CORRECTIONS
+from .microsoft import MICROSOFT_CONVERTERS
+from .microsoft_norms import convert_simplified_layer_norm
 from .narrow import convert_narrow_cast
-from .node import Correction
+from .node import Converter, Correction, Node
 from .norms import (
     convert_batch_norm,
     convert_group_norm,
@@ -117,7 +123,31 @@ from .topk_onehot_cumsum import (
 )
 from .variadic import convert_concat, convert_variadic
 
-__all__ = ["corrected_operators", "correcting_fixes", "enabled_corrections", "operator_of"]
+__all__ = [
+    "convert_corrected",
+    "corrected_operators",
+    "correcting_fixes",
+    "enabled_corrections",
+    "operator_of",
+]
+
+
+def convert_corrected(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a node with the corrections of its operator, then with `convert`."""
+    for correction in reversed(enabled_corrections(node.operator)):
+        convert = partial(correction, convert=convert)
+    return convert(node)
+
+
+def _with_corrections(correction: Correction) -> Correction:
+    """`correction`, whose next converter corrects the ONNX operators that it is called with."""
+
+    def corrected(node: Node, convert: Converter) -> relax.Expr:
+        switches.note(MICROSOFT)
+        return correction(node, partial(convert_corrected, convert=convert))
+
+    return corrected
+
 
 _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "ArgMax": [(REDUCTIONS, convert_arg_reduction)],
@@ -206,6 +236,8 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "com.microsoft.QLinearConv": [(QUANTIZED, convert_qlinear_conv)],
     "com.microsoft.QuantizeLinear": [(QUANTIZED, convert_quantize_linear)],
     **{operator: [(ML, correction)] for operator, correction in ML_CORRECTIONS.items()},
+    "SimplifiedLayerNormalization": [(MICROSOFT, _with_corrections(convert_simplified_layer_norm))],
+    **{name: [(MICROSOFT, _with_corrections(c))] for name, c in MICROSOFT_CONVERTERS.items()},
     **{operator: [(INDEX_LEGALIZE, convert_indexed)] for operator in INDEXED},
     **{operator: [(QUANTIZED, convert_quantized_step)] for operator in QUANTIZED_STEPS},
     **{operator: [(REDUCTIONS, convert_reduction)] for operator in REDUCED},

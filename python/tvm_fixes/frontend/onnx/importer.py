@@ -15,7 +15,6 @@
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import onnx
@@ -38,7 +37,7 @@ from .functions import expand_functions
 from .inputs import Dim, input_shapes
 from .loops import convert_loop, convert_scan, has_branches
 from .narrow import carried, check_output, narrow_dtype, narrow_result
-from .node import Converter, Node, float_defaults
+from .node import Node, float_defaults
 from .node_errors import name_of, naming, unsupported
 from .values import KnownValues, Value
 
@@ -370,10 +369,7 @@ class ONNXGraphImporter(TVMGraphImporter):
 
     def _convert(self, node: Node) -> relax.Expr:
         """Convert a node with the corrections of its operator, then with TVM's converter."""
-        convert: Converter = self._convert_as_tvm
-        for correction in reversed(corrections.enabled_corrections(node.operator)):
-            convert = partial(correction, convert=convert)
-        result = convert(node)
+        result = corrections.convert_corrected(node, self._convert_as_tvm)
         return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
 
     def _convert_as_tvm(self, node: Node) -> relax.Expr:

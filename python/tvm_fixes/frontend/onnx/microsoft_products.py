@@ -1,0 +1,244 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Matrix products and convolutions of the domain com.microsoft.
+
+Upstream
+    No thread found.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A FusedMatMul, TransposeMatMul, FusedGemm, GemmFastGelu, FusedConv, NhwcConv, NhwcFusedConv or
+    NhwcMaxPool.
+Symptom
+    ``OpNotImplemented``.
+Mechanism
+    TVM has no converter for them.
+How to remove
+    Together with the fix ``onnx-microsoft``.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import relax
+
+from ..dtypes import dtype_of
+from .microsoft_operands import as_onnx, check_rank, named_shape, round_to, widen
+from .node import Converter, Node
+from .quantization import check_dtype, named_operands
+
+__all__ = [
+    "convert_fused_conv",
+    "convert_fused_gemm",
+    "convert_fused_matmul",
+    "convert_gemm_fast_gelu",
+    "convert_nhwc_conv",
+    "convert_nhwc_max_pool",
+]
+
+_CONVOLUTION_ATTRIBUTES = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+
+_CONVOLUTION_ACTIVATIONS: dict[str, Sequence[str]] = {
+    "Clip": ("min", "max"),
+    "HardSigmoid": ("alpha", "beta"),
+    "LeakyRelu": ("alpha",),
+    "Relu": (),
+    "Sigmoid": (),
+    "Tanh": (),
+}
+"""The activations of a FusedConv, with the names of their parameters."""
+
+_GEMM_ACTIVATIONS: dict[str, Sequence[str]] = {
+    "Elu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "LeakyRelu": ("alpha",),
+    "Relu": (),
+    "Selu": ("alpha", "gamma"),
+    "Sigmoid": (),
+    "Softplus": (),
+    "Softsign": (),
+    "Tanh": (),
+    "ThresholdedRelu": ("alpha",),
+}
+
+
+# Matrix products
+
+
+def convert_fused_matmul(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a FusedMatMul or TransposeMatMul: the product of transposed operands, and a factor.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the rank of an operand is 0 or unknown.
+    """
+    given = named_operands(node, "A B", ("A", "B"))
+    dtype = dtype_of(given["A"])
+    operands = [_transposed(node, name, given[name]) for name in ("A", "B")]
+    out = as_onnx(node, convert, "MatMul", *operands)
+    factor = float(np.float32(node.attributes.get("alpha", 1.0)))
+    if factor == 1:
+        return round_to(node, out, dtype)
+    scaled = relax.op.multiply(out, relax.const(factor, dtype_of(out)))
+    return round_to(node, scaled, dtype)
+
+
+def _transposed(node: Node, name: str, operand: relax.Expr) -> relax.Expr:
+    """An operand in the accumulation dtype, transposed as the attributes say."""
+    rank = len(named_shape(node, name, operand))
+    if rank == 0:
+        raise node.invalid(f"rank of {name}", 0, "expected at least 1")
+    order = list(range(rank))
+    # A vector has nothing to transpose.
+    if node.attributes.get(f"transBatch{name}", 0) and rank > 2:
+        order = [*order[1:-1], 0, order[-1]]
+    if node.attributes.get(f"trans{name}", 0) and rank > 1:
+        order = [*order[:-2], order[-1], order[-2]]
+    wide = widen(node, operand)
+    return wide if order == sorted(order) else node.emit(relax.op.permute_dims(wide, order))
+
+
+def convert_fused_gemm(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a FusedGemm: a Gemm and an activation.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the activation is not supported.
+    """
+    given = named_operands(node, "A B C", ("A", "B"))
+    names = ("alpha", "beta", "transA", "transB")
+    operands = [widen(node, given[name]) for name in ("A", "B")]
+    if given["C"] is not None:
+        operands.append(widen(node, given["C"]))
+    attributes = {name: node.attributes[name] for name in names if name in node.attributes}
+    out = as_onnx(node, convert, "Gemm", *operands, **attributes)
+    activation = node.text("activation", "")
+    prefix = "activation_"
+    parameters = {
+        name: node.attributes[prefix + name]
+        for name in _GEMM_ACTIVATIONS.get(activation, ())
+        if prefix + name in node.attributes
+    }
+    if activation:
+        _check_activation(node, activation, _GEMM_ACTIVATIONS)
+        out = as_onnx(node, convert, activation, out, **parameters)
+    return round_to(node, out, dtype_of(given["A"]))
+
+
+def convert_gemm_fast_gelu(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a GemmFastGelu: a product, an optional bias, and Gelu with the tangent."""
+    given = named_operands(node, "X W bias", ("X", "W"))
+    out = as_onnx(node, convert, "MatMul", *(widen(node, given[name]) for name in ("X", "W")))
+    if given["bias"] is not None:
+        out = node.emit(relax.op.add(out, widen(node, given["bias"])))
+    return round_to(node, relax.op.nn.gelu_tanh(out), dtype_of(given["X"]))
+
+
+# Convolutions
+
+
+def convert_fused_conv(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a FusedConv: a convolution, an optional addend, and an activation.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the activation is not supported.
+    """
+    given = named_operands(node, "X W B Z", ("X", "W"))
+    wide = {name: None if x is None else widen(node, x) for name, x in given.items()}
+    out = _convolution(node, convert, wide["X"], wide["W"], wide["B"])
+    out = _activated(node, convert, out, wide["Z"])
+    return round_to(node, out, dtype_of(given["X"]))
+
+
+def convert_nhwc_conv(node: Node, convert: Converter) -> relax.Expr:
+    """Convert an NhwcConv or NhwcFusedConv, whose data has its channels last.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the activation is not supported.
+    """
+    given = named_operands(node, "X W B Z", ("X", "W"))
+    wide = {name: None if x is None else widen(node, x) for name, x in given.items()}
+    data = _channels_first(node, wide["X"])
+    out = _channels_last(node, _convolution(node, convert, data, wide["W"], wide["B"]))
+    out = _activated(node, convert, out, wide["Z"])
+    return round_to(node, out, dtype_of(given["X"]))
+
+
+def convert_nhwc_max_pool(node: Node, convert: Converter) -> relax.Expr:
+    """Convert an NhwcMaxPool of 8-bit integers."""
+    given = named_operands(node, "x", ("x",))
+    check_dtype(node, "x", given["x"], "int8", "uint8")
+    names = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
+    attributes = {name: node.attributes[name] for name in names if name in node.attributes}
+    data = _channels_first(node, given["x"])
+    return _channels_last(node, as_onnx(node, convert, "MaxPool", data, opset=12, **attributes))
+
+
+def _convolution(
+    node: Node, convert: Converter, data: relax.Expr, weight: relax.Expr, bias: relax.Expr | None
+) -> relax.Expr:
+    attributes = {
+        name: node.attributes[name] for name in _CONVOLUTION_ATTRIBUTES if name in node.attributes
+    }
+    return as_onnx(node, convert, "Conv", data, weight, bias, **attributes)
+
+
+def _activated(
+    node: Node, convert: Converter, value: relax.Expr, addend: relax.Expr | None
+) -> relax.Expr:
+    """The activation of the sum of `value` and `addend`."""
+    if addend is not None:
+        shapes = [named_shape(node, *pair) for pair in (("Y", value), ("Z", addend))]
+        if len(shapes[0]) != len(shapes[1]) or any(
+            node.known.equal(*pair) is False for pair in zip(*shapes, strict=True)
+        ):
+            raise node.invalid("shape of Z", shapes[1], f"expected {shapes[0]}")
+        value = node.emit(relax.op.add(value, addend))
+    activation = node.text("activation", "")
+    if not activation:
+        return value
+    names = _check_activation(node, activation, _CONVOLUTION_ACTIVATIONS)
+    values = list(node.attributes.get("activation_params", ()))
+    if len(values) != len(names):
+        reason = f"expected {len(names)} of {activation}"
+        raise node.invalid("attribute activation_params", values, reason)
+    if activation == "Clip":
+        # Before opset 11, the limits are attributes.
+        limits = dict(zip(names, values, strict=True))
+        return as_onnx(node, convert, "Clip", value, opset=6, **limits)
+    return as_onnx(node, convert, activation, value, **dict(zip(names, values, strict=True)))
+
+
+def _check_activation(
+    node: Node, activation: str, known: dict[str, Sequence[str]]
+) -> Sequence[str]:
+    if activation not in known:
+        reason = f"expected {', '.join(known)}"
+        raise node.invalid("attribute activation", activation, reason)
+    return known[activation]
+
+
+def _channels_first(node: Node, data: relax.Expr) -> relax.Expr:
+    rank = len(check_rank(node, "X", data, 3, 4, 5))
+    return node.emit(relax.op.permute_dims(data, [0, rank - 1, *range(1, rank - 1)]))
+
+
+def _channels_last(node: Node, data: relax.Expr) -> relax.Expr:
+    rank = data.ty.ndim
+    return node.emit(relax.op.permute_dims(data, [0, *range(2, rank), 1]))
