@@ -31,6 +31,7 @@ from ..fixes.onnx_importer import (
     IF,
     LOOPS,
     ML,
+    MICROSOFT,
     NORMS,
     PAD,
     PARAMETERS,
@@ -369,6 +370,17 @@ def _tree_of_one_split(from_onnx: _FromOnnx) -> None:
     x = np.array([[9, 2], [9, 3]], "float32")
     got = _import_and_run(from_onnx, [("TreeEnsembleRegressor", ["x"], "y", attributes)], x)
     np.testing.assert_array_equal(got, [[10], [20]])
+def _product_of_a_transposed_matrix(from_onnx: _FromOnnx) -> None:
+    from onnx import parser
+
+    model = parser.parse_model("""
+        <ir_version: 9, opset_import: ["": 17, "com.microsoft": 1]>
+        graph (float[2, 3] x) => (float[2, 2] y) {
+            y = com.microsoft.FusedMatMul <transB = 1, alpha = 0.5> (x, x)
+        }
+    """)
+    x = np.array([[1, 2, 3], [4, 0, 2]], "float32")
+    np.testing.assert_array_equal(run(from_onnx(model), x), [[7, 5], [5, 10]])
 
 
 _register(
@@ -438,3 +450,4 @@ _register(BOXES, _regions_of_scaled_half_pixels, r"AssertionError: .*Not equal t
 _register(QUANTIZED, _product_of_integers, r"OpNotImplemented: .*QLinearMatMul")
 
 _register(ML, _tree_of_one_split, r"OpNotImplemented: .*TreeEnsembleRegressor")
+_register(MICROSOFT, _product_of_a_transposed_matrix, r"OpNotImplemented: .*FusedMatMul")

@@ -21,7 +21,7 @@ from tvm import relax
 
 from ..dtypes import dtype_of
 from .extents import equal
-from .microsoft_operands import named_shape
+from .microsoft_operands import check_rank, named_shape, widen
 from .node import Extent, Node
 from .shape_operands import require
 
@@ -33,6 +33,7 @@ __all__ = [
     "scaled_product",
     "split_heads",
     "weighted_sum",
+    "with_bias",
 ]
 
 
@@ -88,6 +89,26 @@ def scaled_product(
     return node.emit(relax.op.multiply(scores, relax.const(factor, dtype_of(scores))))
 
 
+def with_bias(node: Node, scores: relax.Expr, bias: relax.Expr) -> relax.Expr:
+    """The scores plus a bias, which broadcasts over batch and heads.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the shape of the bias does not agree with the scores.
+    """
+    extents = named_shape(node, "scores", scores)
+    shape = check_rank(node, "attention_bias", bias, 4)
+    target = list(extents)
+    for axis in range(4):
+        if axis < 2 and node.known.equal(shape[axis], 1):
+            target[axis] = 1
+        holds = equal(node.known, shape[axis], target[axis])
+        require(node, holds, "shape of attention_bias", shape, f"expected {extents}")
+    bias = node.emit(relax.op.reshape(widen(node, bias), relax.ShapeExpr(target)))
+    return node.emit(relax.op.add(scores, bias))
+
+
 def masked(
     node: Node, name: str, mask: relax.Expr, scores: relax.Expr, filler: float, past: Extent
 ) -> relax.Expr:
@@ -136,7 +157,8 @@ def _visible(
         for pair in zip(shape, wanted, strict=True):
             holds = equal(node.known, *pair)
             require(node, holds, f"shape of {name}", shape, f"expected {wanted}")
-        mask = node.emit(relax.op.expand_dims(mask, [1, 2] if len(shape) == 2 else [1]))
+        wanted = [batch, 1, *([1] if len(shape) == 2 else []), *wanted[1:]]
+        mask = node.emit(relax.op.reshape(mask, relax.ShapeExpr(wanted)))
     return node.emit(relax.op.greater(mask, relax.const(0, dtype_of(mask))))
 
 

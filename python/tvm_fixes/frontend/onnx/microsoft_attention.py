@@ -39,8 +39,8 @@ from .attention import (
     scaled_product,
     split_heads,
     weighted_sum,
+    with_bias,
 )
-from .extents import equal
 from .microsoft_operands import (
     as_onnx,
     check_rank,
@@ -52,7 +52,6 @@ from .microsoft_operands import (
 )
 from .node import Converter, Node
 from .quantization import named_operands
-from .shape_operands import require
 
 __all__ = ["convert_attention", "convert_multi_head_attention"]
 
@@ -159,7 +158,7 @@ def _heads(node: Node, given: dict[str, Any]) -> list[relax.Expr]:
         _check_absent(node, given, "key has rank 4", "bias", "past_key")
         return [split_heads(node, "query", parts[0], heads), *parts[1:]]
     if given["bias"] is not None:
-        parts = _with_bias(node, given["bias"], parts)
+        parts = _biased_parts(node, given["bias"], parts)
     named = zip(("query", "key", "value"), parts, strict=True)
     return [split_heads(node, name, part, heads) for name, part in named]
 
@@ -185,7 +184,7 @@ def _unpacked(
     ]
 
 
-def _with_bias(node: Node, bias: relax.Expr, parts: list[relax.Expr]) -> list[relax.Expr]:
+def _biased_parts(node: Node, bias: relax.Expr, parts: list[relax.Expr]) -> list[relax.Expr]:
     """Query, key and value plus their parts of the bias."""
     widths = [named_shape(node, "value", part)[-1] for part in parts]
     if not all(isinstance(width, int) for width in widths):
@@ -210,13 +209,7 @@ def _scores(
     scores = scaled_product(node, query, key, node.attributes.get("scale", 0.0))
     extents = named_shape(node, "scores", scores)
     if bias is not None:
-        shape = check_rank(node, "attention_bias", bias, 4)
-        for axis in range(4):
-            if axis < 2 and node.known.equal(shape[axis], 1):
-                continue
-            holds = equal(node.known, shape[axis], extents[axis])
-            require(node, holds, "shape of attention_bias", shape, f"expected {extents}")
-        scores = node.emit(relax.op.add(scores, widen(node, bias)))
+        scores = with_bias(node, scores, bias)
     if mask is not None:
         filler = node.attributes.get("mask_filter_value", -10000.0)
         past = extents[3] - extents[2]

@@ -33,7 +33,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ..dtypes import dtype_of
-from .attention import join_heads, scaled_product, split_heads
+from .attention import join_heads, scaled_product, split_heads, with_bias
 from .extents import equal, expression, maximum
 from .microsoft_operands import check_rank, check_vector, named_shape, reject, round_to, widen
 from .microsoft_rotary import rotate
@@ -95,7 +95,7 @@ def convert_group_query_attention(node: Node, convert: Converter) -> relax.Expr:
         scores = relax.op.multiply(relax.op.tanh(relax.op.divide(scores, factor)), factor)
         scores = node.emit(scores)
     if given["attention_bias"] is not None:
-        scores = _with_bias(node, scores, given["attention_bias"])
+        scores = with_bias(node, scores, given["attention_bias"])
     weights = _softmax(node, _hidden(node, scores, lengths, window), given["head_sink"])
     out = node.emit(relax.op.matmul(weights, repeated[1]))
     fields = [round_to(node, x, dtype) for x in (join_heads(node, out), key, value)]
@@ -225,17 +225,6 @@ def _joined(past: te.Tensor, new: te.Tensor, counts: te.Tensor, present: tirx.Ex
 def _repeated(node: Node, value: relax.Expr, groups: int) -> relax.Expr:
     """Each head of keys or values, repeated for the heads of queries that share it."""
     return value if groups == 1 else node.emit(relax.op.repeat(value, groups, 1))
-
-
-def _with_bias(node: Node, scores: relax.Expr, bias: relax.Expr) -> relax.Expr:
-    extents = named_shape(node, "scores", scores)
-    shape = check_rank(node, "attention_bias", bias, 4)
-    for axis in range(4):
-        if axis < 2 and node.known.equal(shape[axis], 1):
-            continue
-        holds = equal(node.known, shape[axis], extents[axis])
-        require(node, holds, "shape of attention_bias", shape, f"expected {extents}")
-    return node.emit(relax.op.add(scores, widen(node, bias)))
 
 
 def _hidden(node: Node, scores: relax.Expr, lengths: _Lengths, window: int) -> relax.Expr:

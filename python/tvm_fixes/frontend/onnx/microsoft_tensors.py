@@ -30,7 +30,6 @@ How to remove
 """
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -176,9 +175,12 @@ def convert_crop_and_resize(node: Node, convert: Converter) -> relax.Expr:
     )
     require_all(node, inside)
     outside = float(np.float32(node.attributes.get("extrapolation_value", 0.0)))
-    compute = partial(_crop, outside=outside, nearest=mode == "nearest")
+
+    def crop(*operands: te.Tensor | tirx.Expr) -> te.Tensor:
+        return _crop(*operands, outside=outside, nearest=mode == "nearest")
+
     operands = (widen(node, given["X"]), widen(node, given["rois"]), images)
-    out = node.builder.emit_te(compute, *operands, *map(expression, size))
+    out = node.builder.emit_te(crop, *operands, *map(expression, size))
     return round_to(node, out, dtype_of(given["X"]))
 
 
