@@ -118,9 +118,7 @@ def norms(dtype: str) -> dict[str, Case]:
         "one row": case("SkipLayerNormalization", given | {"skip": skip[:1]}),
         "rows": case("SkipLayerNormalization", given | {"skip": skip[0]}),
         "flat": case("SkipLayerNormalization", flat),
-        "simple": case(
-            "SkipSimplifiedLayerNormalization", simple, None, {n: four[n] for n in ("y",)}
-        ),
+        "simple": case("SkipSimplifiedLayerNormalization", simple, None, four),
         "simple flat": case("SkipSimplifiedLayerNormalization", flat),
         "root": case("SimplifiedLayerNormalization", {"x": x, "s": gamma}, None, root, domain=""),
         "axes": case("SimplifiedLayerNormalization", plane, both, domain=""),

@@ -24,6 +24,7 @@ from helpers.onnx_graphs import (
     imported_and_run,
     normal,
     onnx_runtime,
+    side_by_side,
 )
 from tvm_fixes.frontend.onnx import from_onnx
 
@@ -43,13 +44,12 @@ def attention(dtype: str) -> dict[str, Case]:
     two = {"y": (dtype, 3), "present": (dtype, 5)}
     raw = np.array([[1, 1, 0], [0, 2, 1]], "int32")
     ends, starts = np.array([2, 3], "int32"), np.array([0, 1], "int32")
+    bounds = np.array([2, 1, 0, 2, 3, 0, 2, 3], "int32")
     rows = np.array([[[1, 0, 1], [1, 1, 1], [0, 1, 0]]] * 2, "int32")
-    bias = normal(1, HEADS, LENGTH, LENGTH + 2, seed=5, dtype=dtype)
+    bias = normal(1, HEADS, LENGTH, LENGTH, seed=5, dtype=dtype)
     longer = np.concatenate([np.ones((BATCH, 2), "int32"), raw], 1)
-    narrow = given | {
-        "w": normal(5, 2 * WIDTH + 6, seed=1, dtype=dtype),
-        "b": normal(2 * WIDTH + 6, dtype=dtype),
-    }
+    parts = 2 * WIDTH + 6
+    narrow = given | {"w": normal(5, parts, seed=1, dtype=dtype), "b": normal(parts, dtype=dtype)}
     sizes = {"num_heads": HEADS, "qkv_hidden_sizes": [WIDTH, WIDTH, 6]}
     heads = {"num_heads": HEADS}
     causal = heads | {"unidirectional": 1}
@@ -59,11 +59,12 @@ def attention(dtype: str) -> dict[str, Case]:
         "raw": case("Attention", given | {"m": raw}, heads),
         "rows": case("Attention", given | {"m": rows}, heads | {"mask_filter_value": -3.0}),
         "ends": case("Attention", given | {"m": ends}, heads),
+        "padded": case("Attention", given | {"m": bounds}, heads),
         "ends and starts": case("Attention", given | {"m": np.concatenate([ends, starts])}, heads),
         "causal": case("Attention", given | {"m": raw}, causal),
         "present": case("Attention", given | {"m": None, "p": past[:, :, :, :0]}, causal, two),
         "past": case("Attention", given | {"m": longer, "p": past}, causal, two),
-        "bias": case("Attention", given | {"m": None, "p": past, "q": bias}, heads, two),
+        "bias": case("Attention", given | {"m": raw, "p": None, "q": bias}, heads),
     }
 
 
@@ -131,6 +132,8 @@ def group_query(dtype: str) -> dict[str, Case]:
             rotary | {"rotary_interleaved": 1, "scale": 0.2}, none, [3, 3], 3, form="p", **caches
         ),
         "step": call(rotary, old, [6, 4], 6, rows=1, **caches),
+        "both ways": call({"causal": 0}, old, [6, 4], 6, rows=1),
+        "ids": call(rotary, none, [3, 3], 3, **caches, ids=np.array([[0, 3, 1], [2, 2, 5]])),
         "shared": call(rotary, old, [5, 3], 5, rows=1, form="p", **caches),
         "window": call({"local_window_size": 2}, none, [3, 3], 3),
         "window step": call({"local_window_size": 2}, old, [6, 4], 6, rows=1),
@@ -146,6 +149,7 @@ def rotary(dtype: str) -> dict[str, Case]:
     cos, sin = (normal(7, 2, seed=seed, dtype=dtype) for seed in (1, 2))
     first, ids = np.array([2], "int64"), np.array([[0, 6, 3], [1, 2, 2]], "int64")
     caches = {"c": cos, "s": sin}
+    wider = {name: np.concatenate([part, part[:, :1]], 1) for name, part in caches.items()}
     part = {"num_heads": HEADS, "rotary_embedding_dim": 4}
     wide = np.concatenate([x, x], -1)
     return {
@@ -153,13 +157,8 @@ def rotary(dtype: str) -> dict[str, Case]:
         "ids": case("RotaryEmbedding", {"x": x, "p": ids} | caches),
         "interleaved": case("RotaryEmbedding", {"x": x, "p": ids} | caches, {"interleaved": 1}),
         "part": case("RotaryEmbedding", {"x": wide, "p": ids} | caches, part),
-        "scale": case("RotaryEmbedding", {"x": x, "p": ids} | caches, {"scale": 2.0}),
         "packed": case("RotaryEmbedding", {"x": x, "p": ids} | caches, {"is_packed_batching": 1}),
-        "heads": case(
-            "RotaryEmbedding",
-            {"x": heads, "p": ids}
-            | {n: np.concatenate([c, c[:, :1]], 1) for n, c in caches.items()},
-        ),
+        "heads": case("RotaryEmbedding", {"x": heads, "p": ids} | wider),
     }
 
 
@@ -257,6 +256,11 @@ def test_rejects_what_is_not_supported() -> None:
         ),
         "GroupQueryAttention 'node': attribute sliding_window_cache is 1; expected 0": case(
             "GroupQueryAttention", packed, groups | {"sliding_window_cache": 1}
+        ),
+        "RotaryEmbedding 'node': attribute scale is 2.0; expected 1": case(
+            "RotaryEmbedding",
+            {"x": x, "p": np.array([0]), "c": normal(4, 2), "s": normal(4, 2)},
+            {"scale": 2.0},
         ),
         "GroupQueryAttention 'node': operand cos_cache is missing": case(
             "GroupQueryAttention", packed, groups | {"do_rotary": 1}

@@ -16,6 +16,8 @@ Query, key and value have the shape (batch, heads, length, size of a head), and 
 the steps compute.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from tvm import relax
 
@@ -23,7 +25,7 @@ from ..dtypes import dtype_of
 from .extents import equal
 from .microsoft_operands import check_rank, named_shape, widen
 from .node import Extent, Node
-from .shape_operands import require
+from .shape_operands import named, require
 
 __all__ = [
     "after_past",
@@ -60,22 +62,39 @@ def join_heads(node: Node, value: relax.Expr) -> relax.Expr:
     return node.emit(relax.op.reshape(moved, relax.ShapeExpr([batch, length, heads * size])))
 
 
-def after_past(node: Node, name: str, past: relax.Expr, new: relax.Expr) -> relax.Expr:
-    """Keys or values after those of earlier positions.
+def after_past(
+    node: Node, names: tuple[str, str], past: Sequence[relax.Expr], new: Sequence[relax.Expr]
+) -> list[relax.Expr]:
+    """Keys and values after those of earlier positions.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
         If a shape differs on another axis than that of the positions.
     """
-    shapes = [named_shape(node, name, past), named_shape(node, name, new)]
-    if len(shapes[0]) != 4:
-        raise node.invalid(f"rank of {name}", len(shapes[0]), "expected 4")
-    for axis in (0, 1, 3):
-        expected = [*shapes[1][:2], "positions", shapes[1][3]]
-        holds = equal(node.known, shapes[0][axis], shapes[1][axis])
-        require(node, holds, f"shape of {name}", shapes[0], f"expected {expected}")
-    return node.emit(relax.op.concat([past, new], axis=2))
+    joined, total = [], None
+    for name, old, part in zip(names, past, new, strict=True):
+        shape, own = check_rank(node, name, old, 4), named_shape(node, name, part)
+        for axis in (0, 1, 3):
+            expected = [*own[:2], "positions", own[3]]
+            holds = equal(node.known, shape[axis], own[axis])
+            require(node, holds, f"shape of {name}", shape, f"expected {expected}")
+        if total is None:
+            # One symbol: TVM cannot lower transposed matrices whose extent is a sum.
+            total = named(node, node.known.simplify(shape[2] + own[2]), "total")
+        both = node.emit(relax.op.concat([old, part], axis=2))
+        joined.append(_with_length(node, both, [*own[:2], total, own[3]]))
+    return joined
+
+
+def _with_length(node: Node, value: relax.Expr, shape: list[Extent]) -> relax.Expr:
+    """`value` with this shape, which the model checks at run time where it is not known."""
+    found = node.known.extents(value)
+    if found is not None and all(
+        node.known.equal(*pair) for pair in zip(found, shape, strict=True)
+    ):
+        return value
+    return node.builder.match_cast(value, relax.TensorType(shape, dtype_of(value)))
 
 
 def scaled_product(
@@ -110,17 +129,13 @@ def with_bias(node: Node, scores: relax.Expr, bias: relax.Expr) -> relax.Expr:
 
 
 def masked(
-    node: Node, name: str, mask: relax.Expr, scores: relax.Expr, filler: float, past: Extent
+    node: Node, name: str, mask: relax.Expr, scores: relax.Expr, filler: float
 ) -> relax.Expr:
     """The scores, plus `filler` where the mask of integers hides a key.
 
     A mask of rank 1 has the number of keys of each element of the batch, perhaps followed by the
-    first key of each; others are positive where a key is visible.
-
-    Parameters
-    ----------
-    past : int or PrimExpr
-        The number of earlier positions, which are rows of a square mask of rank 4.
+    first key of each, or by bounds that ONNX Runtime ignores.  Others are positive where a key is
+    visible.
 
     Raises
     ------
@@ -128,37 +143,26 @@ def masked(
         If the shape of the mask does not agree with the scores.
     """
     dtype = dtype_of(scores)
-    visible = _visible(node, name, mask, named_shape(node, "scores", scores), past)
+    visible = _visible(node, name, mask, named_shape(node, "scores", scores))
     zero, hidden = relax.const(0, dtype), relax.const(filler, dtype)
     return node.emit(relax.op.add(scores, node.emit(relax.op.where(visible, zero, hidden))))
 
 
-def _visible(
-    node: Node, name: str, mask: relax.Expr, extents: list[Extent], past: Extent
-) -> relax.Expr:
+def _visible(node: Node, name: str, mask: relax.Expr, extents: list[Extent]) -> relax.Expr:
     """Which keys each query sees, as a tensor that broadcasts to the scores."""
     batch, _, length, total = extents
     shape = named_shape(node, name, mask)
     if len(shape) == 1:
         return _in_range(node, name, mask, batch, total)
     expected: dict[int, list[Extent]] = {2: [batch, total], 3: [batch, length, total]}
-    if len(shape) == 4:
-        rows = node.emit(relax.op.arange(past, past + length, 1, "int64"))
-        columns = node.emit(relax.op.arange(0, total, 1, "int64"))
-        require(node, equal(node.known, shape[1], 1), f"shape of {name}", shape, "expected one")
-        for axis in (2, 3):
-            reason = f"expected at least {total} rows and columns"
-            require(node, shape[axis] >= total, f"shape of {name}", shape, reason)
-        mask = node.emit(relax.op.take(node.emit(relax.op.take(mask, rows, 2)), columns, 3))
-    elif len(shape) not in expected:
-        raise node.invalid(f"rank of {name}", len(shape), "expected 1 to 4")
-    else:
-        wanted = expected[len(shape)]
-        for pair in zip(shape, wanted, strict=True):
-            holds = equal(node.known, *pair)
-            require(node, holds, f"shape of {name}", shape, f"expected {wanted}")
-        wanted = [batch, 1, *([1] if len(shape) == 2 else []), *wanted[1:]]
-        mask = node.emit(relax.op.reshape(mask, relax.ShapeExpr(wanted)))
+    if len(shape) not in expected:
+        raise node.invalid(f"rank of {name}", len(shape), "expected 1 to 3")
+    wanted = expected[len(shape)]
+    for pair in zip(shape, wanted, strict=True):
+        holds = equal(node.known, *pair)
+        require(node, holds, f"shape of {name}", shape, f"expected {wanted}")
+    rows = [1] if len(shape) == 2 else []
+    mask = node.emit(relax.op.reshape(mask, relax.ShapeExpr([batch, 1, *rows, *wanted[1:]])))
     return node.emit(relax.op.greater(mask, relax.const(0, dtype_of(mask))))
 
 
@@ -166,21 +170,23 @@ def _in_range(
     node: Node, name: str, bounds: relax.Expr, batch: Extent, total: Extent
 ) -> relax.Expr:
     """Which keys are before the end of each element of the batch, and not before its start."""
-    shape = named_shape(node, name, bounds)
-    has_start = node.known.equal(shape[0], batch) is not True
-    if has_start and node.known.equal(shape[0], 2 * batch) is not True:
-        raise node.invalid(f"shape of {name}", shape, f"expected [{batch}], the batch")
+    (count,) = named_shape(node, name, bounds)
+    matches = [node.known.equal(count, n) is True for n in (batch, 2 * batch, 3 * batch + 2)]
+    if not any(matches):
+        reason = f"expected [{batch}], the batch, or two or three bounds of each element"
+        raise node.invalid(f"shape of {name}", [count], reason)
     positions = node.emit(relax.op.arange(0, total, 1, "int64"))
     wide = node.emit(relax.op.astype(bounds, "int64"))
-    if not has_start:
-        end = node.emit(relax.op.expand_dims(wide, [1, 2, 3]))
-        return node.emit(relax.op.less(positions, end))
-    pair = node.emit(relax.op.reshape(wide, relax.ShapeExpr([2, batch, 1, 1, 1])))
-    end, start = (
-        node.emit(relax.op.take(pair, relax.const(index, "int64"), axis=0)) for index in range(2)
-    )
-    before = relax.op.less(positions, end)
-    return node.emit(relax.op.logical_and(before, relax.op.greater_equal(positions, start)))
+
+    def bound(first: Extent) -> relax.Expr:
+        part = node.emit(relax.op.strided_slice(wide, [0], [first], [first + batch]))
+        return node.emit(relax.op.reshape(part, relax.ShapeExpr([batch, 1, 1, 1])))
+
+    before = node.emit(relax.op.less(positions, bound(0)))
+    if not matches[1]:
+        return before
+    after = node.emit(relax.op.greater_equal(positions, bound(batch)))
+    return node.emit(relax.op.logical_and(before, after))
 
 
 def hide_later(node: Node, scores: relax.Expr) -> relax.Expr:

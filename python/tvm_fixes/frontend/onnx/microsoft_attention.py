@@ -75,12 +75,11 @@ def convert_attention(node: Node, convert: Converter) -> relax.Expr:
     if given["past"] is not None:
         check_rank(node, "past", given["past"], 5)
         past = widen(node, given["past"])
-        old_key, old_value = (
+        old = [
             node.emit(relax.op.take(past, relax.const(index, "int64"), axis=0))
             for index in range(2)
-        )
-        key = after_past(node, "past", old_key, key)
-        value = after_past(node, "past", old_value, value)
+        ]
+        key, value = after_past(node, ("past", "past"), old, (key, value))
     scores = _scores(node, query, key, given["mask_index"], given["attention_bias"], "mask_index")
     fields = [round_to(node, join_heads(node, weighted_sum(node, scores, value)), dtype)]
     if count > 1:
@@ -126,8 +125,9 @@ def convert_multi_head_attention(node: Node, convert: Converter) -> relax.Expr:
     dtype = dtype_of(given["query"])
     query, key, value = _heads(node, given)
     if given["past_key"] is not None:
-        key = after_past(node, "past_key", widen(node, given["past_key"]), key)
-        value = after_past(node, "past_value", widen(node, given["past_value"]), value)
+        names_of_past = ("past_key", "past_value")
+        old = [widen(node, given[name]) for name in names_of_past]
+        key, value = after_past(node, names_of_past, old, (key, value))
     mask, bias = given["key_padding_mask"], given["attention_bias"]
     scores = _scores(node, query, key, mask, bias, "key_padding_mask")
     out = join_heads(node, weighted_sum(node, scores, value))
@@ -207,11 +207,9 @@ def _scores(
 ) -> relax.Expr:
     """The scaled products of query and key, with bias and masks."""
     scores = scaled_product(node, query, key, node.attributes.get("scale", 0.0))
-    extents = named_shape(node, "scores", scores)
     if bias is not None:
         scores = with_bias(node, scores, bias)
     if mask is not None:
         filler = node.attributes.get("mask_filter_value", -10000.0)
-        past = extents[3] - extents[2]
-        scores = masked(node, mask_name, mask, scores, filler, past)
+        scores = masked(node, mask_name, mask, scores, filler)
     return hide_later(node, scores) if node.attributes.get("unidirectional", 0) else scores

@@ -31,7 +31,7 @@ from tvm import relax
 from ..dtypes import dtype_of
 from .attention import join_heads, split_heads
 from .extents import equal
-from .microsoft_operands import as_onnx, check_rank, named_shape, reject, round_to, widen
+from .microsoft_operands import as_onnx, check_rank, named_shape, round_to, widen
 from .node import Converter, Node
 from .quantization import named_operands
 from .shape_operands import require
@@ -52,7 +52,6 @@ def convert_rotary_embedding(node: Node, convert: Converter) -> relax.Expr:
     scale = node.attributes.get("scale", 1.0)
     if scale != 1:
         raise node.invalid("attribute scale", scale, "expected 1")
-    reject(node, given, "is_packed_batching")
     data, dtype = widen(node, given["input"]), dtype_of(given["input"])
     shape = check_rank(node, "input", data, 3, 4)
     if len(shape) == 3:
