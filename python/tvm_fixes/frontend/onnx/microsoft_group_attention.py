@@ -39,7 +39,7 @@ from .microsoft_operands import check_rank, check_vector, named_shape, reject, r
 from .microsoft_rotary import rotate
 from .node import Converter, Extent, Node
 from .quantization import named_operands
-from .shape_operands import extents_or_symbols, require
+from .shape_operands import extents_or_symbols, named, require
 
 __all__ = ["convert_group_query_attention"]
 
@@ -160,7 +160,7 @@ def _lengths(node: Node, given: dict[str, Any], query: relax.Expr) -> _Lengths:
     present = total
     if given["past_key"] is not None:
         shape = check_rank(node, "past_key", given["past_key"], 4)
-        present = maximum(node.known, total, shape[2])
+        present = named(node, maximum(node.known, total, shape[2]), "present")
     return _Lengths(new, present, past, end)
 
 
