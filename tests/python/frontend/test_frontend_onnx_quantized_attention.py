@@ -86,6 +86,7 @@ def test_attention() -> None:
         "unsigned": attention(weight="uint8"),
         "scale": attention({"scale": 0.3}),
         "lengths": attention(mask=lengths),
+        "lengths and starts": attention(mask=np.array([5, 4, 1, 0], "int32")),
         "mask per query": attention(mask=per_query),
         "filter": attention({"mask_filter_value": -3.0}, mask=raw),
         "causal past": attention({"unidirectional": 1}, past=4),
@@ -107,9 +108,9 @@ def test_rejects_what_is_not_supported() -> None:
     }
     for message, attributes in cases.items():
         assert_rejected(from_onnx, attention(attributes)[0], named + message)
-    starts = np.array([5, 2, 0, 0], "int32")
-    message = "shape of mask_index is [4]; expected [2], the batch"
-    assert_rejected(from_onnx, attention(mask=starts)[0], named + message)
+    bounds = np.array([5, 2, 0, 0, 1], "int32")
+    message = "shape of mask_index is [5]; expected [2], the batch"
+    assert_rejected(from_onnx, attention(mask=bounds)[0], named + message)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,14 @@ from tvm import relax
 
 from ..dtypes import dtype_of
 from .extents import equal
-from .microsoft_operands import check_rank, named_shape, widen
+from .microsoft_operands import check_rank, named_shape, round_to, widen
 from .node import Extent, Node
 from .shape_operands import named, require
 
 __all__ = [
+    "after_pair",
     "after_past",
+    "as_pair",
     "hide_later",
     "join_heads",
     "masked",
@@ -85,6 +87,20 @@ def after_past(
         both = node.emit(relax.op.concat([old, part], axis=2))
         joined.append(_with_length(node, both, [*own[:2], total, own[3]]))
     return joined
+
+
+def after_pair(node: Node, past: relax.Expr, new: Sequence[relax.Expr]) -> list[relax.Expr]:
+    """Keys and values after those of `past`, of shape (2, batch, heads, length, size)."""
+    check_rank(node, "past", past, 5)
+    wide = widen(node, past)
+    old = [node.emit(relax.op.take(wide, relax.const(index, "int64"), axis=0)) for index in (0, 1)]
+    return after_past(node, ("past", "past"), old, new)
+
+
+def as_pair(node: Node, parts: Sequence[relax.Expr], dtype: str) -> relax.Expr:
+    """Keys and values as one tensor of shape (2, batch, heads, length, size)."""
+    pair = [node.emit(relax.op.expand_dims(part, 0)) for part in parts]
+    return round_to(node, relax.op.concat(pair), dtype)
 
 
 def _with_length(node: Node, value: relax.Expr, shape: list[Extent]) -> relax.Expr:

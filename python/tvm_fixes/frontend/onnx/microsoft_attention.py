@@ -32,7 +32,9 @@ from tvm import relax
 
 from ..dtypes import dtype_of
 from .attention import (
+    after_pair,
     after_past,
+    as_pair,
     hide_later,
     join_heads,
     masked,
@@ -73,18 +75,11 @@ def convert_attention(node: Node, convert: Converter) -> relax.Expr:
     query, key, value = (split_heads(node, "weights", part, heads) for part in parts)
     count = node.attributes["tvm_custom"]["num_outputs"]
     if given["past"] is not None:
-        check_rank(node, "past", given["past"], 5)
-        past = widen(node, given["past"])
-        old = [
-            node.emit(relax.op.take(past, relax.const(index, "int64"), axis=0))
-            for index in range(2)
-        ]
-        key, value = after_past(node, ("past", "past"), old, (key, value))
+        key, value = after_pair(node, given["past"], (key, value))
     scores = _scores(node, query, key, given["mask_index"], given["attention_bias"], "mask_index")
     fields = [round_to(node, join_heads(node, weighted_sum(node, scores, value)), dtype)]
     if count > 1:
-        pair = [node.emit(relax.op.expand_dims(part, 0)) for part in (key, value)]
-        fields.append(round_to(node, relax.op.concat(pair), dtype))
+        fields.append(as_pair(node, (key, value), dtype))
     return fields[0] if len(fields) == 1 else relax.Tuple(fields)
 
 

@@ -32,7 +32,7 @@ from ..dtypes import dtype_of
 from .attention import join_heads, split_heads
 from .extents import equal
 from .microsoft_operands import as_onnx, check_rank, named_shape, round_to, widen
-from .node import Converter, Node
+from .node import Converter, Extent, Node
 from .quantization import named_operands
 from .shape_operands import require
 
@@ -75,7 +75,7 @@ def convert_rotary_embedding(node: Node, convert: Converter) -> relax.Expr:
     return round_to(node, out, dtype)
 
 
-def _heads(node: Node, given: dict[str, relax.Expr], shape: list) -> int:
+def _heads(node: Node, given: dict[str, relax.Expr], shape: list[Extent]) -> int:
     """The number of heads of data of rank 3: the attribute, or as the caches tell."""
     heads = node.attributes.get("num_heads", 0)
     if node.attributes.get("rotary_embedding_dim", 0) or heads:
