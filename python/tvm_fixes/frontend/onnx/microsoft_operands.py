@@ -49,7 +49,7 @@ def as_onnx(
     opset: int | None = None,
     **attributes: Any,
 ) -> relax.Expr:
-    """The result of ONNX's `operator`; by default with the version of the model's opset."""
+    """The first result of ONNX's `operator`; by default with the version of the model's opset."""
     kept = {"tvm_custom": node.attributes["tvm_custom"] | {"num_outputs": 1}}
     called = replace(
         node,
@@ -59,7 +59,12 @@ def as_onnx(
         opset=node.opset if opset is None else opset,
         narrow=(),
     )
-    return node.emit(convert(called))
+    result = convert(called)
+    if isinstance(result, relax.Tuple):
+        result = result.fields[0]
+    result = node.emit(result)
+    is_tuple = isinstance(result.ty, relax.TupleType)
+    return node.emit(relax.TupleGetItem(result, 0)) if is_tuple else result
 
 
 # Checks
