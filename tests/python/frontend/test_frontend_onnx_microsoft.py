@@ -253,7 +253,7 @@ def test_rejects_what_is_not_supported() -> None:
         "FusedConv 'node': attribute activation is Erf; expected Clip,": case(
             "FusedConv", convolution, {"activation": "Erf"}
         ),
-        "FusedConv 'node': attribute activation_params are [1.0]; expected 2 of Clip": case(
+        "FusedConv 'node': attribute activation_params is [1.0]; expected 2 of Clip": case(
             "FusedConv", convolution, {"activation": "Clip", "activation_params": [1.0]}
         ),
         "BiasGelu 'node': shape of B is [4]; expected [3]": case(

@@ -40,6 +40,7 @@ from .microsoft_rotary import convert_rotary_embedding
 from .microsoft_tensors import (
     convert_crop_and_resize,
     convert_expand_dims,
+    convert_grid_sample,
     convert_microsoft_pad,
     convert_microsoft_range,
     convert_unique,
@@ -64,7 +65,7 @@ _BY_NAME: dict[str, Correction] = {
     "GatherND": renamed(11, "data indices", 2),
     "Gelu": convert_gelu,
     "GemmFastGelu": convert_gemm_fast_gelu,
-    "GridSample": renamed(16, "X Grid", 2, "align_corners mode padding_mode"),
+    "GridSample": convert_grid_sample,
     "GroupNorm": convert_group_norm,
     "GroupQueryAttention": convert_group_query_attention,
     "MultiHeadAttention": convert_multi_head_attention,

@@ -22,7 +22,7 @@ from tvm import relax
 
 from ..dtypes import accumulation_dtype, dtype_of
 from .extents import equal
-from .node import Converter, Extent, Node
+from .node import Converter, Extent, Node, float_defaults
 from .shape_operands import require
 
 __all__ = ["as_onnx", "check_rank", "check_vector", "named_shape", "reject", "round_to", "widen"]
@@ -50,13 +50,14 @@ def as_onnx(
     **attributes: Any,
 ) -> relax.Expr:
     """The first result of ONNX's `operator`; by default with the version of the model's opset."""
+    opset = node.opset if opset is None else opset
     kept = {"tvm_custom": node.attributes["tvm_custom"] | {"num_outputs": 1}}
     called = replace(
         node,
         operator=operator,
         operands=operands,
-        attributes=kept | attributes,
-        opset=node.opset if opset is None else opset,
+        attributes=float_defaults(operator, opset) | kept | attributes,
+        opset=opset,
         narrow=(),
     )
     result = convert(called)

@@ -44,6 +44,7 @@ from .shape_operands import extents_or_symbols, integers, require_all, to_shape_
 __all__ = [
     "convert_crop_and_resize",
     "convert_expand_dims",
+    "convert_grid_sample",
     "convert_microsoft_pad",
     "convert_microsoft_range",
     "convert_unique",
@@ -89,6 +90,17 @@ def convert_expand_dims(node: Node, convert: Converter) -> relax.Expr:
     if len(axes) != 1 or not -rank - 1 <= axes[0] <= rank:
         raise node.invalid("operand axis", axes, f"expected one from {-rank - 1} to {rank}")
     return relax.op.expand_dims(given["X"], axes)
+
+
+def convert_grid_sample(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a GridSample."""
+    given = named_operands(node, "X Grid", ("X", "Grid"))
+    names = ("align_corners", "mode", "padding_mode")
+    attributes = {name: node.attributes[name] for name in names if name in node.attributes}
+    check_rank(node, "X", given["X"], 4)
+    operands = (widen(node, given[name]) for name in ("X", "Grid"))
+    out = as_onnx(node, convert, "GridSample", *operands, opset=16, **attributes)
+    return round_to(node, out, dtype_of(given["X"]))
 
 
 def convert_microsoft_pad(node: Node, convert: Converter) -> relax.Expr:
