@@ -57,6 +57,8 @@ class _Lengths:
     ----------
     new : int or PrimExpr
         The number of new positions.
+    total : int or PrimExpr
+        The maximum of all positions of an element of the batch.
     present : int or PrimExpr
         The number of positions of the cache after the call.
     past, end : Expr
@@ -64,6 +66,7 @@ class _Lengths:
     """
 
     new: Extent
+    total: Extent
     present: Extent
     past: relax.Expr
     end: relax.Expr
@@ -161,7 +164,7 @@ def _lengths(node: Node, given: dict[str, Any], query: relax.Expr) -> _Lengths:
     if given["past_key"] is not None:
         shape = check_rank(node, "past_key", given["past_key"], 4)
         present = named(node, maximum(node.known, total, shape[2]), "present")
-    return _Lengths(new, present, past, end)
+    return _Lengths(new, total, present, past, end)
 
 
 def _earlier(end: te.Tensor, total: tirx.Expr, new: tirx.Expr) -> te.Tensor:
@@ -187,12 +190,28 @@ def _rotated(
         steps = node.emit(relax.op.arange(0, lengths.new, 1, "int64"))
         positions = relax.op.add(node.emit(relax.op.expand_dims(lengths.past, 1)), steps)
         positions = node.emit(positions)
-        # ONNX Runtime rotates padding at position 1.
-        is_real = relax.op.less(positions, node.emit(relax.op.expand_dims(lengths.end, 1)))
-        positions = node.emit(relax.op.where(is_real, positions, relax.const(1, "int64")))
+    else:
+        batch, _, new, _ = named_shape(node, "query", parts[0])
+        shape = check_rank(node, "position_ids", positions, 2)
+        for pair in zip(shape, (batch, new), strict=True):
+            reason = f"expected [{batch}, {new}]"
+            require(node, equal(node.known, *pair), "shape of position_ids", shape, reason)
+        extents = map(expression, (lengths.total, new))
+        positions = node.builder.emit_te(_given_positions, positions, *extents)
     interleaved = bool(node.attributes.get("rotary_interleaved", 0))
-    caches = given["cos_cache"], given["sin_cache"]
-    return [rotate(node, convert, part, positions, caches, interleaved) for part in parts]
+    caches, dtype = (given["cos_cache"], given["sin_cache"]), dtype_of(given["query"])
+    turned = [rotate(node, convert, part, positions, caches, interleaved) for part in parts]
+    # The cache keeps rotated keys in the dtype of the operands.
+    return [widen(node, round_to(node, part, dtype)) for part in turned]
+
+
+def _given_positions(ids: te.Tensor, total: tirx.Expr, new: tirx.Expr) -> te.Tensor:
+    """The positions; in the first call, ONNX Runtime counts from the first element of `ids`."""
+    return te.compute(
+        ids.shape,
+        lambda b, s: tirx.Select(total == new, ids[0, 0] + s.astype(ids.dtype), ids[b, s]),
+        name="positions",
+    )
 
 
 def _cached(node: Node, past: relax.Expr | None, new: relax.Expr, lengths: _Lengths) -> relax.Expr:
