@@ -59,6 +59,7 @@ def attention(dtype: str) -> dict[str, Case]:
         "sizes": case("Attention", narrow, sizes),
         "raw": case("Attention", given | {"m": raw}, heads),
         "rows": case("Attention", given | {"m": rows}, heads | {"mask_filter_value": -3.0}),
+        "no key": case("Attention", given | {"m": 0 * raw}, heads | {"mask_filter_value": -50.0}),
         "ends": case("Attention", given | {"m": ends}, heads),
         "padded": case("Attention", given | {"m": bounds}, heads),
         "ends and starts": case("Attention", given | {"m": np.concatenate([ends, starts])}, heads),
