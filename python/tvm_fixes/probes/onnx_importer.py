@@ -30,8 +30,8 @@ from ..fixes.onnx_importer import (
     FUNCTIONS,
     IF,
     LOOPS,
-    ML,
     MICROSOFT,
+    ML,
     NORMS,
     PAD,
     PARAMETERS,
@@ -370,6 +370,8 @@ def _tree_of_one_split(from_onnx: _FromOnnx) -> None:
     x = np.array([[9, 2], [9, 3]], "float32")
     got = _import_and_run(from_onnx, [("TreeEnsembleRegressor", ["x"], "y", attributes)], x)
     np.testing.assert_array_equal(got, [[10], [20]])
+
+
 def _product_of_a_transposed_matrix(from_onnx: _FromOnnx) -> None:
     from onnx import parser
 

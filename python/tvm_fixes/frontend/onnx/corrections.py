@@ -26,8 +26,8 @@ from ...fixes.onnx_importer import (
     DTYPE,
     ELEMENTWISE,
     EXPAND,
-    ML,
     MICROSOFT,
+    ML,
     NORMS,
     PAD,
     PARAMETERS,
@@ -67,9 +67,9 @@ from .elementwise import (
 )
 from .expand import convert_constant_of_shape, convert_expand, convert_tile
 from .indices import INDEXED, convert_indexed
-from .ml import CORRECTIONS as ML_CORRECTIONS
 from .microsoft import MICROSOFT_CONVERTERS
 from .microsoft_norms import convert_simplified_layer_norm
+from .ml import CORRECTIONS as ML_CORRECTIONS
 from .narrow import convert_narrow_cast
 from .node import Converter, Correction, Node
 from .norms import (
