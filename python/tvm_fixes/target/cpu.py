@@ -12,6 +12,7 @@
 # and limitations under the License.
 """The CPU of a target for schedules: its vectors, registers, caches and dot products."""
 
+import functools
 from dataclasses import dataclass
 from typing import Self
 
@@ -24,6 +25,13 @@ from .resolution import architecture
 def is_cpu(target: tvm.target.Target | None) -> bool:
     """Whether a target is known and is a CPU."""
     return target is not None and "cpu" in target.keys
+
+
+@functools.lru_cache(maxsize=256)
+def has_feature(feature: str, target: tvm.target.Target) -> bool:
+    """Whether the CPU of `target` has the instructions that LLVM calls `feature`."""
+    # Kept, because TVM makes a target machine of LLVM for each question.
+    return bool(target_has_features(feature, target))
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,7 @@ class Cpu:
         """The CPU that `target` names."""
 
         def has(*features: str) -> bool:
-            return any(target_has_features(feature, target) for feature in features)
+            return any(has_feature(feature, target) for feature in features)
 
         vector_bytes = 64 if has("avx512f") else 32 if has("avx") else 16
         is_aarch64 = architecture(str(target.attrs.get("mtriple", ""))) == "aarch64"

@@ -22,11 +22,10 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.analysis import get_sblock_access_region
 from tvm.sym import Analyzer
-from tvm.target.codegen import target_has_features
 from tvm.tirx.buffer import BufferType
 from tvm_ffi import structural_mutate, structural_walk
 
-from ..target.cpu import Cpu
+from ..target.cpu import Cpu, has_feature
 from .loop_nest import analyzer_of, offset_of, sequence, sources, steps_of, substitute, uses
 from .transform.lower_elementary_functions import is_elementary_function
 from .util import contains, count_of, is_zero
@@ -94,7 +93,7 @@ def use_non_temporal_stores(
     if not large or target.kind.name != "llvm":
         return stmt
     results: list[tirx.Var] = []
-    if target_has_features("sse2", target):
+    if has_feature("sse2", target):
         read = sources(function.body)
         line = cpu.cache_line_bytes
         results = [one for one in large if _is_aligned_number(one, line) and one not in read]
