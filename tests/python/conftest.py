@@ -15,6 +15,7 @@
 import gc
 import inspect
 import linecache
+import os
 import signal
 import sys
 import traceback
@@ -28,7 +29,20 @@ from helpers.coverage_tables import CoverageTables
 
 _TABLES = pytest.StashKey[CoverageTables]()
 
-_LONGEST = ("test_probes.py", "test_pull_requests.py")
+# The files with the longest tests, of 10 s and more.
+_LONGEST = (
+    "test_probes.py",
+    "test_pull_requests.py",
+    "test_frontend_onnx_nodes.py",
+    "test_frontend_growth.py",
+    "test_frontend_transformers_models.py",
+    "test_examples.py",
+    "test_docs.py",
+    "test_convert_models.py",
+    "test_readme.py",
+    "test_cli.py",
+    "test_weights.py",
+)
 
 # Deterministic examples, like every other random choice of the suite.
 _PROFILE = hypothesis.settings(
@@ -79,6 +93,8 @@ def pytest_configure(config: pytest.Config) -> None:
     inspect.stack = _stack
     # Background jobs of a script ignore SIGINT, which some tests send.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # TVM's idle threads spin before they sleep, which takes time from the other processes.
+    os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
     tier = config.getoption("tier")
     grids.use_tier(tier)
     hypothesis.settings.load_profile(tier)
@@ -91,6 +107,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
+    if not grids.is_full():
+        # Imports TVM, which a process that only distributes the tests does not need.
+        from helpers import linking
+
+        linking.use_linker()
     # Loaded modules stay alive, so exclude them from garbage collection.
     gc.collect()
     gc.freeze()
