@@ -437,6 +437,7 @@ def _compile(arguments: argparse.Namespace) -> _Result:
     shapes = _shapes(arguments)
     with terminal.stdout_to_stderr(), terminal.without_warnings():
         with terminal.loading():
+            _import_package(with_torch=not arguments.source.endswith(".onnx"))
             from tvm_fixes.compiler import compile as compile_model
             from tvm_fixes.console import StepPrinter, render
             from tvm_fixes.errors import CompileError, UsageError, VerifyError
@@ -509,6 +510,7 @@ def _verify(arguments: argparse.Namespace) -> _Result:
     shapes = _shapes(arguments)
     with terminal.stdout_to_stderr(), terminal.without_warnings():
         with terminal.loading():
+            _import_package(with_torch=not arguments.source.endswith(".onnx"))
             from tvm_fixes import verify
             from tvm_fixes.console import render_diagnostics
             from tvm_fixes.errors import CompileError, UsageError, VerifyError
@@ -536,6 +538,7 @@ def _verify(arguments: argparse.Namespace) -> _Result:
 def _inspect(arguments: argparse.Namespace) -> _Result:
     with terminal.stdout_to_stderr():
         with terminal.loading():
+            _import_package(with_torch=False)
             from tvm_fixes.console import render_inspection, render_program
             from tvm_fixes.errors import ArtifactError, CompileError, UsageError
             from tvm_fixes.runtime.inspection import inspect
@@ -581,6 +584,18 @@ def _doctor(arguments: argparse.Namespace) -> _Result:
             doctor.render(report, terminal.console())
 
     return EQUAL if report.ok else FAILED, write
+
+
+def _import_package(with_torch: bool) -> None:
+    # TVM imports PyTorch if it can, which takes longer than all else.
+    is_hidden = not with_torch and "torch" not in sys.modules
+    if is_hidden:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        import tvm_fixes  # noqa: F401
+    finally:
+        if is_hidden:
+            del sys.modules["torch"]
 
 
 def _import_doctor() -> ModuleType:

@@ -316,6 +316,22 @@ class TestCompile:
             assert set(out + err).isdisjoint(evil[:1] + "\a\x9b\u202e")
             assert "\nlu" not in err
 
+    def test_a_model_of_onnx_does_not_load_pytorch(self, onnx_file):
+        program = (
+            "import importlib.util, sys, tvm_fixes_cli\n"
+            f"assert tvm_fixes_cli.main(['compile', {str(onnx_file)!r}, '--quiet']) == 0\n"
+            "assert 'torch' not in sys.modules\n"
+            "assert importlib.util.find_spec('torch')\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+
     def test_interrupted(self, tmp_path, capfd, monkeypatch):
         def interrupted():
             signal.raise_signal(signal.SIGINT)
