@@ -347,5 +347,15 @@ ML = declare(
     summary="imports the operators of ai.onnx.ml: trees, linear models, SVMs, scalers, encoders",
     symptoms={
         Symptom.ERROR: "models of scikit-learn, XGBoost and LightGBM are rejected",
+OPERATORS = declare(
+    "onnx-operators",
+    family="onnx-importer",
+    kind=Kind.IMPORTER,
+    summary=(
+        "imports Det, Col2Im, CumProd, BitCast, TensorScatter, DFT, STFT, MelWeightMatrix, "
+        "DeformConv, random numbers, 8-bit floats, sequences and optionals"
+    ),
+    symptoms={
+        Symptom.ERROR: "the operators are rejected, or need constant operands",
     },
 )

@@ -29,6 +29,7 @@ from ...fixes.onnx_importer import (
     MICROSOFT,
     ML,
     NORMS,
+    OPERATORS,
     PAD,
     PARAMETERS,
     POOLING,
@@ -54,6 +55,12 @@ from .boxes import convert_nms, convert_roi_align
 from .broadcast import BROADCASTING, broadcast_batches, convert_broadcasting
 from .contractions import check_einsum, check_gemm, check_matmul
 from .convolution import pad_conv, pad_conv_transpose
+from .elements import (
+    convert_affine_grid,
+    convert_bit_cast,
+    convert_det,
+    convert_tensor_scatter,
+)
 from .elementwise import (
     convert_bit_shift,
     convert_cast,
@@ -103,6 +110,7 @@ from .quantized_attention import convert_qattention
 from .quantized_recurrent import convert_dynamic_quantize_lstm
 from .quantized_steps import QUANTIZED_STEPS, convert_qlinear_concat, convert_quantized_step
 from .quantized_weights import convert_gather_block_quantized, convert_matmul_nbits
+from .random_numbers import convert_bernoulli, convert_multinomial, convert_random
 from .range_eye_like import convert_eye_like, convert_range
 from .recurrent import convert_recurrent
 from .reductions import REDUCED, convert_arg_reduction, convert_reduction
@@ -115,13 +123,16 @@ from .reshape import (
 )
 from .resize import convert_resize
 from .slice import convert_slice, convert_split
+from .small_floats import convert_small_cast
+from .spectrum import convert_dft, convert_mel_weight_matrix, convert_stft
 from .topk_onehot_cumsum import (
-    convert_cum_sum,
+    convert_cumulative,
     convert_one_hot,
     convert_reverse_sequence,
     convert_top_k,
 )
 from .variadic import convert_concat, convert_variadic
+from .windows import convert_col2im, convert_deform_conv
 
 __all__ = [
     "convert_corrected",
@@ -155,8 +166,16 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "AveragePool": [(POOLING, convert_pool)],
     "BatchNormalization": [(NORMS, convert_batch_norm)],
     "BitShift": [(ELEMENTWISE, convert_bit_shift)],
-    "Cast": [(QUANTIZED, convert_narrow_cast), (ELEMENTWISE, convert_cast)],
-    "CastLike": [(QUANTIZED, convert_narrow_cast), (ELEMENTWISE, convert_cast)],
+    "Cast": [
+        (QUANTIZED, convert_narrow_cast),
+        (OPERATORS, convert_small_cast),
+        (ELEMENTWISE, convert_cast),
+    ],
+    "CastLike": [
+        (QUANTIZED, convert_narrow_cast),
+        (OPERATORS, convert_small_cast),
+        (ELEMENTWISE, convert_cast),
+    ],
     "Celu": [(ACTIVATIONS, convert_elu)],
     "Clip": [(ACTIVATIONS, convert_clip)],
     "Concat": [(ELEMENTWISE, convert_concat)],
@@ -164,7 +183,8 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "Conv": [(CONV_AUTO_PAD, pad_conv), (DTYPE, sum_convolution)],
     "ConvInteger": [(QUANTIZED, convert_conv_integer)],
     "ConvTranspose": [(CONV_TRANSPOSE_OUTPUT_SHAPE, pad_conv_transpose), (DTYPE, sum_convolution)],
-    "CumSum": [(PARAMETERS, convert_cum_sum)],
+    "CumProd": [(OPERATORS, convert_cumulative)],
+    "CumSum": [(PARAMETERS, convert_cumulative)],
     "DequantizeLinear": [(QUANTIZED, convert_dequantize_linear)],
     "Dropout": [(ELEMENTWISE, convert_dropout)],
     "DynamicQuantizeLinear": [(QUANTIZED, convert_dynamic_quantize_linear)],
@@ -224,6 +244,21 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "TopK": [(PARAMETERS, convert_top_k)],
     "Unsqueeze": [(RESHAPE, convert_unsqueeze)],
     "Upsample": [(RESIZE, convert_resize)],
+    "AffineGrid": [(OPERATORS, convert_affine_grid)],
+    "BitCast": [(OPERATORS, convert_bit_cast)],
+    "Col2Im": [(OPERATORS, convert_col2im)],
+    "DFT": [(OPERATORS, convert_dft)],
+    "DeformConv": [(OPERATORS, convert_deform_conv)],
+    "Det": [(OPERATORS, convert_det)],
+    "MelWeightMatrix": [(OPERATORS, convert_mel_weight_matrix)],
+    "STFT": [(OPERATORS, convert_stft)],
+    "TensorScatter": [(OPERATORS, convert_tensor_scatter)],
+    "Bernoulli": [(OPERATORS, convert_bernoulli)],
+    "Multinomial": [(OPERATORS, convert_multinomial)],
+    "RandomNormal": [(OPERATORS, convert_random)],
+    "RandomNormalLike": [(OPERATORS, convert_random)],
+    "RandomUniform": [(OPERATORS, convert_random)],
+    "RandomUniformLike": [(OPERATORS, convert_random)],
     "com.microsoft.DequantizeLinear": [(QUANTIZED, convert_dequantize_linear)],
     "com.microsoft.DynamicQuantizeLSTM": [(QUANTIZED, convert_dynamic_quantize_lstm)],
     "com.microsoft.DynamicQuantizeMatMul": [(QUANTIZED, convert_dynamic_quantize_matmul)],

@@ -94,10 +94,16 @@ def expand_functions(model: onnx.ModelProto, convertible: Collection[str]) -> on
             for function, schema in schemas.items()
         }
         _add_default_attributes(expanded.graph.node, defaults)
+        # The inliner looks up the type of each operand, also of an omitted one, whose name is "".
+        omitted = helper.make_tensor_value_info("", onnx.TensorProto.FLOAT, [])
+        expanded.graph.value_info.append(omitted)
         with _report_inlining_errors(names):
             expanded = inliner.inline_selected_functions(
                 expanded, [("", name) for name in names], inline_schema_functions=True
             )
+        typed = [value for value in expanded.graph.value_info if value.name]
+        del expanded.graph.value_info[:]
+        expanded.graph.value_info.extend(typed)
     del expanded.graph.initializer[:]
     expanded.graph.initializer.extend(model.graph.initializer)
     return expanded

@@ -56,6 +56,7 @@ from .quantization import (
     subtract_zero_point,
 )
 from .shape_operands import require
+from .small_floats import from_small, is_small_float, to_small
 
 __all__ = [
     "convert_dequantize_linear",
@@ -77,7 +78,8 @@ def convert_quantize_linear(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the result has no integers of up to 16 bits, or the operands do not agree.
+        If the result has no integers of up to 16 bits or floats of 8 bits, or the operands do not
+        agree.
     """
     switches.note(QUANTIZED)
     given = named_operands(node, "x y_scale y_zero_point", ("x", "y_scale"))
@@ -88,6 +90,8 @@ def convert_quantize_linear(node: Node, convert: Converter) -> relax.Expr:
     grid = _Grid.of(node, "y")
     carrier = carrier_of(dtype)
     data, scale, zero = grid.aligned(node, data, scale, zero)
+    if is_small_float(dtype):
+        return _quantize_to_floats(node, grid, data, scale, zero, dtype)
     if grid.block:
         spread = partial(grid.spread, node)
         scaled = node.emit(relax.op.divide(as_float32(node, data), spread(as_float32(node, scale))))
@@ -97,13 +101,32 @@ def convert_quantize_linear(node: Node, convert: Converter) -> relax.Expr:
     return out if carrier == dtype else relax.op.clip(node.emit(out), *limits_of(dtype))
 
 
+def _quantize_to_floats(
+    node: Node,
+    grid: "_Grid",
+    data: relax.Expr,
+    scale: relax.Expr,
+    zero: relax.Expr | None,
+    dtype: str,
+) -> relax.Expr:
+    """The quotient of data and scale, moved by the zero point, as floats of 8 bits."""
+    op = relax.op
+    scaled = node.emit(
+        op.divide(as_float32(node, data), grid.spread(node, as_float32(node, scale)))
+    )
+    if zero is not None:
+        scaled = node.emit(op.add(scaled, grid.spread(node, from_small(node, zero))))
+    return to_small(node, scaled, dtype, bool(node.attributes.get("saturate", 1)))
+
+
 def _quantized_dtype(node: Node, zero: relax.Expr | None) -> str:
     """The dtype of the result: that of the zero point, ``output_dtype``, or uint8."""
     number = node.attributes.get("output_dtype", 0)
     wanted = str(helper.tensor_dtype_to_np_dtype(number)) if number else None
     dtype = wanted or "uint8" if zero is None else node.dtype(2)
-    if not _INTEGER.match(dtype) or dtype.endswith("32"):
-        raise node.invalid("dtype of y", dtype, "expected integers of 2 to 16 bits")
+    if not (_INTEGER.match(dtype) or is_small_float(dtype)) or dtype.endswith("32"):
+        reason = "expected integers of 2 to 16 bits, or floats of 8"
+        raise node.invalid("dtype of y", dtype, reason)
     if wanted not in (None, dtype):
         reason = f"expected {dtype}, the dtype of y_zero_point"
         raise node.invalid("attribute output_dtype", wanted, reason)
@@ -116,13 +139,14 @@ def convert_dequantize_linear(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the data are not integers, or the operands do not agree.
+        If the data are neither integers nor floats of 8 bits, or the operands do not agree.
     """
     switches.note(QUANTIZED)
     given = named_operands(node, "x x_scale x_zero_point", ("x", "x_scale"))
     data, scale, zero = given.values()
-    if not _INTEGER.match(node.dtype(0)):
-        raise node.invalid("dtype of x", node.dtype(0), "expected integers of 2 to 32 bits")
+    if not (_INTEGER.match(node.dtype(0)) or is_small_float(node.dtype(0))):
+        reason = "expected integers of 2 to 32 bits, or floats of 8"
+        raise node.invalid("dtype of x", node.dtype(0), reason)
     check_dtype(node, "x_scale", scale, *_FLOATS)
     if zero is not None and node.dtype(2) != node.dtype(0):
         reason = f"expected {node.dtype(0)}, the dtype of x"
@@ -133,7 +157,14 @@ def convert_dequantize_linear(node: Node, convert: Converter) -> relax.Expr:
         raise node.invalid("attribute output_dtype", dtype, f"expected one of {_FLOATS}")
     grid = _Grid.of(node, "x")
     data, scale, zero = grid.aligned(node, data, scale, zero)
-    if grid.block:
+    if is_small_float(node.dtype(0)):
+        moved = from_small(node, data)
+        if zero is not None:
+            origin = grid.spread(node, from_small(node, zero))
+            moved = node.emit(relax.op.subtract(moved, origin))
+        spread_scale = grid.spread(node, as_float32(node, scale))
+        out = node.emit(relax.op.multiply(moved, spread_scale))
+    elif grid.block:
         scale = grid.spread(node, as_float32(node, scale))
         zero = None if zero is None else grid.spread(node, zero)
         moved = as_float32(node, subtract_zero_point(node, data, zero))
@@ -234,8 +265,15 @@ class _Grid:
         )
 
     def spread(self, node: Node, parameter: relax.Expr) -> relax.Expr:
-        """A parameter per block, repeated for each element of the block."""
-        assert self.extent is not None
+        """A parameter in a shape that broadcasts to that of the data.
+
+        A parameter per block is repeated for each element of the block.
+        """
+        if self.extent is None:
+            return parameter
+        if not self.block:
+            others = [axis for axis in range(node.operands[0].ty.ndim) if axis != self.axis]
+            return node.emit(relax.op.expand_dims(parameter, others))
         return per_block(node, parameter, self.axis, self.block, self.extent)
 
 

@@ -34,8 +34,9 @@ from tvm import relax
 from ...fixes.onnx_importer import REDUCTIONS
 from ...support import switches
 from ..dtypes import dtype_of
+from .computed_axes import kept_extents, split_axes
 from .node import Converter, Node, extents_of
-from .shape_operands import axes_of, shaped
+from .shape_operands import axes_of, length_of, shaped, vector
 
 __all__ = ["REDUCED", "convert_arg_reduction", "convert_reduction"]
 
@@ -62,16 +63,16 @@ def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the axes are not constant or out of range, or for a ReduceMean of integers over no
-        elements.
+        If axes are out of range or their number is unknown, or for a ReduceMean of integers over
+        no elements.  The model checks at run time that computed axes are distinct and in range.
     """
     data = node.operands[0]
     axes = node.attributes.get("axes")
     if node.operand(1) is not None:
         constant = node.constant(1)
-        if constant is None:
-            raise node.invalid("operand axes", node.operand(1), "expected a constant")
-        axes = constant.ravel().tolist()
+        if constant is None and length_of(vector(node, 1, "axes")):
+            return _reduce_computed_axes(node, convert)
+        axes = [] if constant is None else constant.ravel().tolist()
     extents, dtype = extents_of(data), dtype_of(data)
     if node.operator in _COMPUTED_IN_FLOATS and "int" in dtype:
         # The result is truncated, as in ONNX Runtime.
@@ -96,6 +97,26 @@ def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
         switches.note(REDUCTIONS)
         return _log_sum_exp(node, data, axes or None, bool(node.attributes.get("keepdims", 1)))
     return convert(node)
+
+
+def _reduce_computed_axes(node: Node, convert: Converter) -> relax.Expr:
+    """Reduce axes that are known only at run time."""
+    switches.note(REDUCTIONS)
+    data, extents = shaped(node, 0, "data")
+    rank, count = len(extents), length_of(vector(node, 1, "axes"))
+    if count > rank:
+        reason = f"expected at most {rank}, the rank of data"
+        raise node.invalid("number of axes", count, reason)
+    pairs, is_listed = split_axes(node, data, extents, 1)
+    listed = relax.const([2 * axis + 1 for axis in range(rank)], "int64")
+    attributes = {"keepdims": 0, "noop_with_empty_axes": 0}
+    reduced = convert_reduction(
+        node.with_operands(pairs, listed).with_attributes(**attributes), convert
+    )
+    if node.attributes.get("keepdims", 1):
+        return reduced
+    kept = kept_extents(node, extents, is_listed, rank - count)
+    return relax.op.reshape(node.emit(reduced), relax.ShapeExpr(kept))
 
 
 def _reduce_without_axes(operator: str, data: relax.Expr) -> relax.Expr:

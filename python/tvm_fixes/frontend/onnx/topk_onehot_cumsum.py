@@ -19,38 +19,42 @@ Versions
 Trigger
     A TopK of opset 10, or whose K is 0, computed, or possibly greater than the extent; a OneHot
     whose depth is not an integer scalar, or whose values are not constants; a CumSum with
-    ``reverse``; a ReverseSequence.
+    ``reverse`` or a computed axis; a CumProd; a ReverseSequence.
 Symptom
     Only the greatest element, all elements, or elements read out of bounds, silently;
     ``TypeError`` and ``AssertionError``; ``Inconsistent buffers``; an unsupported operator.
 Mechanism
     The converter of TopK reads an attribute that opset 10 does not have. The converter of OneHot
     converts operands to Python numbers of a different type. The converter of CumSum emits kernels
-    that fusion cannot handle. ReverseSequence has no converter.
+    that fusion cannot handle. CumProd and ReverseSequence have no converter.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and, with ``range_eye_like.py``, the fix id ``onnx-parameters``.
 """
 
+import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ...fixes.onnx_importer import PARAMETERS
+from ...fixes.onnx_importer import OPERATORS, PARAMETERS
 from ...support import switches
 from ..dtypes import dtype_of
+from .computed_axes import axis_parts
 from .extents import expression
 from .node import Converter, Extent, Node
 from .shape_operands import (
     axes_of,
     extents_or_symbols,
+    length_of,
     require,
     require_all,
     shaped,
     to_shape_tensor,
+    vector,
 )
 from .slice import take_ranges
 
-__all__ = ["convert_cum_sum", "convert_one_hot", "convert_reverse_sequence", "convert_top_k"]
+__all__ = ["convert_cumulative", "convert_one_hot", "convert_reverse_sequence", "convert_top_k"]
 
 
 def convert_top_k(node: Node, convert: Converter) -> relax.Expr:
@@ -115,29 +119,47 @@ def convert_one_hot(node: Node, convert: Converter) -> relax.Expr:
     return node.builder.emit_te(one_hot, indices, node.operands[2], *shape)
 
 
-def convert_cum_sum(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a CumSum.
+def convert_cumulative(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a CumSum or CumProd.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the axis is unknown or out of range.
+        If the axis is not a single number, or is out of range.  The model checks an axis that is
+        known only at run time.
     """
     data, extents = shaped(node, 0, "x")
     axis = node.constant(1)
-    if axis is None and len(extents) != 1:
-        raise node.invalid("operand axis", node.operand(1), "expected a constant")
     if axis is not None and axis.size != 1:
         raise node.invalid("operand axis", axis, "expected one element")
-    (found,) = axes_of(node, [0 if axis is None else axis.item()], len(extents))
-    if axis is None:
+    if axis is None and len(extents) == 1:
+        axis = np.array(0)
         switches.note(PARAMETERS)
-    if not node.attributes.get("reverse", 0):
-        return convert(node.with_operands(data, relax.const(found, "int64")))
+    if axis is not None:
+        (found,) = axes_of(node, [axis.item()], len(extents))
+        return _accumulated(node, data, found, convert)
     switches.note(PARAMETERS)
-    flipped = node.emit(op.flip(data, found))
-    forward = node.with_attributes(reverse=0).with_operands(flipped, relax.const(found, "int64"))
-    return op.flip(node.emit(convert(forward)), found)
+    computed = vector(node, 1, "axis")
+    if length_of(computed) != 1 or not extents:
+        raise node.invalid("type of axis", computed.ty, "expected one element, and x of rank 1")
+    parts = axis_parts(node, extents, computed)
+    moved = node.emit(op.reshape(data, relax.ShapeExpr(parts)))
+    result = node.emit(_accumulated(node, moved, 1, convert))
+    return op.reshape(result, relax.ShapeExpr(extents))
+
+
+def _accumulated(node: Node, data: relax.Expr, axis: int, convert: Converter) -> relax.Expr:
+    """The sums or products along a known axis."""
+    if node.attributes.get("reverse", 0):
+        switches.note(PARAMETERS)
+        flipped = node.emit(op.flip(data, axis))
+        forward = node.with_attributes(reverse=0)
+        return op.flip(node.emit(_accumulated(forward, flipped, axis, convert)), axis)
+    if node.operator == "CumSum":
+        return convert(node.with_operands(data, relax.const(axis, "int64")))
+    switches.note(OPERATORS)
+    exclusive = bool(node.attributes.get("exclusive", 0))
+    return op.cumprod(data, axis, dtype_of(data), exclusive)
 
 
 def convert_reverse_sequence(node: Node, convert: Converter) -> relax.Expr:

@@ -12,19 +12,16 @@
 # and limitations under the License.
 """Kernels made of loops, for operators whose steps depend on the data."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import relax, te, tirx
-from tvm.script.ir_builder import IRBuilder
-from tvm.script.ir_builder import tirx as T
 
+from ...tirx.statements import Outputs, cast, computed, local, when
 from .converter import OpCall
 from .extents import Extent, check, same, shaped, wide
 
-Outputs = Sequence[tuple[Sequence[Extent], str]]
-"""Shape and dtype of each result."""
+__all__ = ["Outputs", "cast", "checked", "local", "loop_kernel", "when"]
 
 
 def loop_kernel(
@@ -54,51 +51,12 @@ def loop_kernel(
     name = call.name.rpartition(".")[2]
 
     def compute(*tensors: te.Tensor) -> Any:
-        declared = outputs(*tensors)
-        results = [
-            tirx.decl_buffer(shape, dtype, f"result_{i}", layout=None)
-            for i, (shape, dtype) in enumerate(declared)
-        ]
-
-        def statements(sources: Sequence[tirx.Buffer], targets: Sequence[tirx.Buffer]) -> Any:
-            with IRBuilder() as builder:
-                # The builder takes several statements only within one around them.
-                with T.serial(0, 1):
-                    body(*(T.buffer_proxy(buffer) for buffer in [*sources, *targets]))
-                return builder.get()
-
-        return te.extern(
-            [shape for shape, _ in declared],
-            list(tensors),
-            statements,
-            dtype=[dtype for _, dtype in declared],
-            out_buffers=results,
-            name=name,
-        )
+        return computed(name, tensors, outputs(*tensors), body)
 
     result = call.emit_te(compute, *inputs, primfunc_name_hint=name)
     if not isinstance(result.ty, relax.TupleType):
         return [result]
     return [call.emit(relax.TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
-
-
-@contextmanager
-def when(*conditions: Any) -> Iterator[None]:
-    """Run the statements within if all conditions hold."""
-    with T.If(tirx.all(*conditions)), T.Then():
-        yield
-
-
-def local(dtype: str, value: Any) -> Any:
-    """Return a variable, whose value is element 0 of it."""
-    variable = T.buffer_proxy(T.alloc_buffer((1,), dtype, scope="local"))
-    variable[0] = cast(value, dtype)
-    return variable
-
-
-def cast(value: Any, dtype: str) -> Any:
-    """Return a number or expression in a dtype."""
-    return tirx.const(value, dtype) if isinstance(value, int | float) else value.astype(dtype)
 
 
 def checked(call: OpCall, index: int, extents: Sequence[Extent]) -> relax.Expr:

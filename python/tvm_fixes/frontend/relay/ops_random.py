@@ -13,80 +13,33 @@
 """Operators of random numbers: a key gives the same numbers as in TVM 0.19.
 
 A key has 10 words: 4 of the key proper, 2 of the path of splits, 2 of the counter, and 2 with one
-bit that marks the next place of the path. The generator is Threefry as TVM 0.19 computes it. It
-differs from the published one: the second word of a pair enters its sum twice, no key is added
-after the last round, and the path counts as full when the first word of its place is 0.
+bit that marks the next place of the path. As in TVM 0.19, the path counts as full when the first
+word of its place is 0.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from tvm import relax, te, tirx
 from tvm.script.ir_builder import tirx as T
 
+from ..threefry import WORDS, hashed, normal_number, plus, u64, uniform_number
 from .converter import OpCall, converter
 from .extents import is_static, product, reshaped, shaped
 from .loop_kernels import cast, local, loop_kernel, when
 
-_WORDS, _ROUNDS = 4, 20
-_ROTATIONS = ((14, 16), (52, 57), (23, 40), (5, 37), (25, 33), (46, 12), (58, 22), (32, 32))
-_PARITY = 0x1BD11BDAA9FC1A22
 _ALL_ONES = 2**64 - 1
 _FIRST_PLACE = 1 << 63
-_FRACTION_BITS = {"float32": 23, "float64": 52}
 _KEY = ((10,), "uint64")
-
-
-def _u64(value: int) -> Any:
-    return tirx.const(value, "uint64")
-
-
-def _plus(a: Any, b: Any) -> Any:
-    """Add words modulo 2**64.
-
-    TVM tells LLVM that a sum of 64 bits does not overflow, so the halves are added.
-    """
-    low_half, half = _u64(2**32 - 1), _u64(32)
-    low = (a & low_half) + (b & low_half)
-    high = (a >> half) + (b >> half) + (low >> half)
-    return (high << half) | (low & low_half)
-
-
-def _hashed(key: Sequence[Any], counter: Sequence[Any]) -> list[Any]:
-    """Emit the 20 rounds, and return the 4 random words."""
-    words = T.buffer_proxy(T.alloc_buffer((_WORDS,), "uint64", scope="local"))
-    keys = T.buffer_proxy(T.alloc_buffer((_WORDS + 1,), "uint64", scope="local"))
-    parity = _u64(_PARITY)
-    for j in range(_WORDS):
-        words[j], keys[j] = counter[j], key[j]
-        parity = parity ^ key[j]
-    keys[_WORDS] = parity
-    places = list(range(_WORDS))
-    for turn in range(_ROUNDS):
-        group, step = divmod(turn, 4)
-        if step == 0:
-            for j, place in enumerate(places):
-                words[place] = _plus(words[place], keys[(group + j) % (_WORDS + 1)])
-            words[places[-1]] = _plus(words[places[-1]], _u64(group))
-        for pair, rotation in enumerate(_ROTATIONS[turn % len(_ROTATIONS)]):
-            a, b = places[2 * pair : 2 * pair + 2]
-            words[a] = _plus(words[a], words[b])
-            turned = (words[b] << _u64(rotation)) | (words[b] >> _u64(64 - rotation))
-            words[b] = _plus(words[a], words[b]) ^ turned
-        places[1], places[3] = places[3], places[1]
-    return [words[place] for place in places]
 
 
 def _next_place(key: Any) -> list[Any]:
     """Return the mark of the place after that of a key."""
     high, low = key[8], key[9]
-    crosses = high == _u64(1)
+    crosses = high == u64(1)
     return [
-        tirx.Select(crosses, _u64(0), high >> _u64(1)),
-        tirx.Select(
-            crosses, _u64(_FIRST_PLACE), tirx.Select(high == _u64(0), low >> _u64(1), _u64(0))
-        ),
+        tirx.Select(crosses, u64(0), high >> u64(1)),
+        tirx.Select(crosses, u64(_FIRST_PLACE), tirx.Select(high == u64(0), low >> u64(1), u64(0))),
     ]
 
 
@@ -97,16 +50,16 @@ def _fill(target: Any, values: Sequence[Any]) -> None:
 
 def _with_room(key: Any, count: int) -> Any:
     """Emit a copy of a key; another one if its counter has no room for `count` numbers."""
-    zeros = [_u64(0)] * 2
+    zeros = [u64(0)] * 2
     state = T.buffer_proxy(T.alloc_buffer((10,), "uint64", scope="local"))
-    with T.If(key[7] < _u64(_ALL_ONES - count)):
+    with T.If(key[7] < u64(_ALL_ONES - count)):
         with T.Then():
             _fill(state, [key[i] for i in range(10)])
-        with T.Else(), T.If(key[8] == _u64(0)):
+        with T.Else(), T.If(key[8] == u64(0)):
             with T.Then():
                 # TVM 0.19 hashes two words of ones, and two that it reads outside of an array.
-                words = _hashed([key[i] for i in range(4)], [_u64(_ALL_ONES)] * 4)
-                _fill(state, [*words, *zeros, *zeros, _u64(_FIRST_PLACE), _u64(0)])
+                words = hashed([key[i] for i in range(4)], [u64(_ALL_ONES)] * 4)
+                _fill(state, [*words, *zeros, *zeros, u64(_FIRST_PLACE), u64(0)])
             with T.Else():
                 path = [key[4] | key[8], key[5] | key[9]]
                 _fill(state, [*(key[i] for i in range(4)), *path, *zeros, *_next_place(key)])
@@ -117,7 +70,7 @@ def _random_words(call: OpCall, count: int) -> list[relax.Expr]:
     """Return the next key and `count` words of 64 bits."""
     if count >= 2**31:
         raise call.fail(f"{count} numbers at once; fewer than 2**31 are supported")
-    whole, rest = count // _WORDS, count % _WORDS
+    whole, rest = count // WORDS, count % WORDS
 
     def body(key: Any, new_key: Any, numbers: Any) -> None:
         state = _with_room(key, count)
@@ -126,17 +79,17 @@ def _random_words(call: OpCall, count: int) -> list[relax.Expr]:
         if whole:
             with T.serial(0, whole) as i:
                 # The number of the block enters all words, not only the counter.
-                words = _hashed(start, [_plus(word, i.astype("uint64")) for word in counter])
+                words = hashed(start, [plus(word, i.astype("uint64")) for word in counter])
                 for j, word in enumerate(words):
-                    numbers[i * _WORDS + j] = word
+                    numbers[i * WORDS + j] = word
         if rest:
-            counter[3] = _plus(counter[3], _u64(whole * _WORDS))
-            for j, word in enumerate(_hashed(start, counter)[:rest]):
-                numbers[whole * _WORDS + j] = word
-        used = (whole + (rest > 0)) * _WORDS
+            counter[3] = plus(counter[3], u64(whole * WORDS))
+            for j, word in enumerate(hashed(start, counter)[:rest]):
+                numbers[whole * WORDS + j] = word
+        used = (whole + (rest > 0)) * WORDS
         _fill(new_key, [state[i] for i in range(10)])
-        new_key[6] = _u64(0)
-        new_key[7] = _plus(state[7], _u64(used))
+        new_key[6] = u64(0)
+        new_key[7] = plus(state[7], u64(used))
 
     return loop_kernel(call, call.inputs[:1], lambda _: [_KEY, ((count,), "uint64")], body)
 
@@ -154,11 +107,11 @@ def threefry_split(call: OpCall) -> tuple[relax.Expr, ...]:
     """Return two keys that give different numbers."""
 
     def body(key: Any, left: Any, right: Any) -> None:
-        zero, second = _u64(0), _u64(_FIRST_PLACE >> 1)
+        zero, second = u64(0), u64(_FIRST_PLACE >> 1)
         with T.If(key[8] == zero):
             with T.Then():
-                words = _hashed([key[i] for i in range(4)], [key[i] for i in range(4, 8)])
-                for target, path in ((left, zero), (right, _u64(_FIRST_PLACE))):
+                words = hashed([key[i] for i in range(4)], [key[i] for i in range(4, 8)])
+                for target, path in ((left, zero), (right, u64(_FIRST_PLACE))):
                     _fill(target, [*words, path, zero, zero, zero, second, zero])
             with T.Else():
                 for target in (left, right):
@@ -169,16 +122,6 @@ def threefry_split(call: OpCall) -> tuple[relax.Expr, ...]:
     return tuple(loop_kernel(call, call.inputs, lambda _: [_KEY, _KEY], body))
 
 
-def _uniform_element(word: Any, dtype: str) -> Any:
-    """Return a number in [0, 1) made of the lowest bits of a word."""
-    bits = 32 if dtype == "float32" else 64
-    fraction, integer = _FRACTION_BITS[dtype], f"uint{bits}"
-    exponent = (1 << (bits - fraction - 2)) - 1
-    digits = word.astype(integer) >> tirx.const(bits - fraction, integer)
-    number = digits | tirx.const(exponent << fraction, integer)
-    return tirx.reinterpret(dtype, number) - tirx.const(1.0, dtype)
-
-
 @converter("random.uniform")
 def uniform(call: OpCall) -> tuple[relax.Expr, ...]:
     """Return the next key and numbers in [low, high)."""
@@ -187,7 +130,7 @@ def uniform(call: OpCall) -> tuple[relax.Expr, ...]:
 
     def scaled(words: te.Tensor, low: te.Tensor, high: te.Tensor) -> te.Tensor:
         def element(i: Any) -> Any:
-            return _uniform_element(words[i], dtype) * (high() - low()) + low()
+            return uniform_number(words[i], dtype) * (high() - low()) + low()
 
         return te.compute(words.shape, element, name="uniform")
 
@@ -203,11 +146,7 @@ def normal(call: OpCall) -> tuple[relax.Expr, ...]:
 
     def scaled(words: te.Tensor, mean: te.Tensor, scale: te.Tensor) -> te.Tensor:
         def element(i: Any) -> Any:
-            first = tirx.const(1.0, dtype) - _uniform_element(words[i], dtype)
-            second = _uniform_element(words[i + count], dtype)
-            distance = tirx.sqrt(tirx.const(-2.0, dtype) * tirx.log(first))
-            height = tirx.sin(tirx.const(2.0 * math.pi, dtype) * second)
-            return distance * height * scale() + mean()
+            return normal_number((words[i], words[i + count]), dtype) * scale() + mean()
 
         return te.compute((count,), element, name="normal")
 
@@ -245,9 +184,7 @@ def multinomial(call: OpCall) -> tuple[relax.Expr, ...]:
                 partial[0] = partial[0] + weight(i) / total[0]
                 sums[i] = partial[0]
             with T.serial(0, samples) as sample:
-                number = local(
-                    "float32", _uniform_element(words[row * samples + sample], "float32")
-                )
+                number = local("float32", uniform_number(words[row * samples + sample], "float32"))
                 least = local("float32", one)
                 chosen[row, sample] = cast(0, "int32")
                 with T.serial(0, choices) as i:

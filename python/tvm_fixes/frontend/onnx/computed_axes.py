@@ -1,0 +1,101 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Operators along axes that are known only at run time.
+
+The data is reshaped, with extents computed at run time, so that the axes become known ones.
+"""
+
+from collections.abc import Sequence
+
+from tvm import relax
+from tvm.relax import op
+
+from .node import Extent, Node
+from .shape_operands import length_of, require_all, symbols, to_shape_tensor, vector
+
+__all__ = ["axis_parts", "is_axis", "kept_extents", "split_axes"]
+
+
+def _nonnegative(node: Node, axes: relax.Expr, rank: int) -> relax.Expr:
+    """The axes as nonnegative numbers; the model checks at run time that they are in range."""
+    bounds = [relax.const(bound, "int64") for bound in (-rank, rank)]
+    is_high = node.emit(op.greater_equal(axes, bounds[0]))
+    is_low = node.emit(op.less(axes, bounds[1]))
+    require_all(node, op.logical_and(is_high, is_low))
+    is_negative = node.emit(op.less(axes, relax.const(0, "int64")))
+    return node.emit(op.where(is_negative, op.add(axes, bounds[1]), axes))
+
+
+def _numbers(rank: int) -> relax.Expr:
+    return relax.const(list(range(rank)), "int64")
+
+
+def is_axis(node: Node, rank: int, axis: relax.Expr) -> relax.Expr:
+    """Which of `rank` axes is the computed `axis`, an int64 tensor of one element."""
+    return node.emit(op.equal(_numbers(rank), _nonnegative(node, axis, rank)))
+
+
+def axis_parts(
+    node: Node, extents: Sequence[Extent], axis: relax.Expr
+) -> tuple[Extent, Extent, Extent]:
+    """The extents before, on and after the computed `axis`: products, as symbols."""
+    rank = len(extents)
+    axis = _nonnegative(node, axis, rank)
+    shape, one = to_shape_tensor(node, extents), relax.const(1, "int64")
+    parts = []
+    for compare in (op.less, op.equal, op.greater):
+        is_part = node.emit(compare(_numbers(rank), axis))
+        parts.append(node.emit(op.prod(op.where(is_part, shape, one), axis=[0], keepdims=True)))
+    before, extent, after = symbols(node, node.emit(op.concat(parts)), "extent")
+    return before, extent, after
+
+
+def split_axes(
+    node: Node, data: relax.Expr, extents: Sequence[Extent], index: int
+) -> tuple[relax.Expr, relax.Expr]:
+    """The data with two axes for each axis, and which axes the operand at `index` lists.
+
+    The first of the two is the axis itself, or of extent 1 if the operand lists the axis; the
+    second is the other of both.
+
+    Returns
+    -------
+    tuple of relax.Expr
+        The reshaped data, and a bool tensor with one element per axis.
+    """
+    rank = len(extents)
+    axes = _nonnegative(node, vector(node, index, "axes"), rank)
+    column = node.emit(op.reshape(axes, (length_of(axes), 1)))
+    matches = node.emit(op.astype(op.equal(column, _numbers(rank)), "int64"))
+    count = node.emit(op.sum(matches, axis=[0]))
+    one = relax.const(1, "int64")
+    require_all(node, op.less_equal(count, one))
+    is_listed = node.emit(op.equal(count, one))
+    shape = to_shape_tensor(node, extents)
+    outer = symbols(node, node.emit(op.where(is_listed, one, shape)), "kept")
+    inner = symbols(node, node.emit(op.where(is_listed, shape, one)), "reduced")
+    pairs = [extent for pair in zip(outer, inner, strict=True) for extent in pair]
+    return node.emit(op.reshape(data, relax.ShapeExpr(pairs))), is_listed
+
+
+def kept_extents(
+    node: Node, extents: Sequence[Extent], is_listed: relax.Expr, count: int
+) -> list[Extent]:
+    """The extents of the `count` axes that are not listed, in order."""
+    rank = len(extents)
+    # Listed axes get numbers above all others, so they sort to the end.
+    behind = op.multiply(op.astype(is_listed, "int64"), relax.const(rank, "int64"))
+    order = node.emit(op.argsort(node.emit(op.add(_numbers(rank), behind)), dtype="int64"))
+    first = node.emit(op.strided_slice(order, [0], [0], [count]))
+    shape = to_shape_tensor(node, extents)
+    return symbols(node, node.emit(op.take(shape, first, axis=0)), "kept")

@@ -1,0 +1,179 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""RandomUniform, RandomNormal, their Like forms, Bernoulli and Multinomial.
+
+The numbers are those of Threefry with the attribute ``seed`` as its key, so a model computes the
+same ones in each call.  Without a seed, the name of the node is the key.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from onnx import TensorProto, helper
+from tvm import relax, te, tirx
+from tvm.relax import op
+from tvm.script.ir_builder import tirx as T
+
+from ...fixes.onnx_importer import OPERATORS
+from ...support import switches
+from ...tirx.statements import cast, computed, when
+from ..dtypes import dtype_of
+from ..threefry import WORDS, hashed, normal_number, u64, uniform_number
+from .extents import expression, product
+from .node import Converter, Extent, Node
+from .shape_operands import require, shaped
+
+__all__ = ["convert_bernoulli", "convert_multinomial", "convert_random"]
+
+
+def _key(node: Node) -> tuple[int, int]:
+    """The key: the bits of the seed, or, if there is none, a hash of the node's name."""
+    seed = node.attributes.get("seed")
+    if seed is None:
+        return zlib.crc32(node.attributes["tvm_custom"]["name"].encode()), 1
+    return int.from_bytes(struct.pack("<f", seed), "little"), 0
+
+
+def _words(node: Node, count: Extent) -> relax.Expr:
+    """`count` random words of 64 bits."""
+    first, second = _key(node)
+
+    def words(count: tirx.Expr) -> te.Tensor:
+        def body(numbers: Any) -> None:
+            zero = u64(0)
+            with T.serial(0, tirx.floordiv(count + WORDS - 1, WORDS)) as block:
+                counter = [zero, zero, zero, block.astype("uint64")]
+                found = hashed([u64(first), u64(second), zero, zero], counter)
+                for index, word in enumerate(found):
+                    with when(block * WORDS + index < count):
+                        numbers[block * WORDS + index] = word
+
+        return computed("random_words", [], [((count,), "uint64")], body)
+
+    return node.builder.emit_te(words, expression(count))
+
+
+def _made_of_words(
+    node: Node,
+    extents: list[Extent],
+    dtype: str,
+    make: Callable[[list[tirx.Expr]], tirx.Expr],
+    words_each: int = 1,
+) -> relax.Expr:
+    """A tensor whose elements `make` computes from as many random words each."""
+    count = product(node.known, extents)
+    words = _words(node, node.known.simplify(count * words_each))
+    size = expression(count)
+
+    def made(words: te.Tensor, size: tirx.Expr) -> te.Tensor:
+        def element(i: tirx.Var) -> tirx.Expr:
+            return make([words(i + place * size) for place in range(words_each)])
+
+        return te.compute((size,), element, name="random")
+
+    flat = node.builder.emit_te(made, words, size)
+    result = node.emit(op.reshape(flat, relax.ShapeExpr(extents)))
+    return result if dtype_of(result) == dtype else op.astype(result, dtype)
+
+
+def _inner(dtype: str) -> str:
+    """The dtype to compute random numbers of `dtype` in."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+def convert_random(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a RandomUniform, RandomNormal, or the Like form of one.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the dtype of the result is none of floating-point numbers.
+    """
+    switches.note(OPERATORS)
+    number = node.attributes.get("dtype")
+    if node.operator.endswith("Like"):
+        data, extents = shaped(node, 0, "input")
+        default = dtype_of(data)
+    else:
+        extents, default = list(node.attributes["shape"]), "float32"
+    dtype = str(helper.tensor_dtype_to_np_dtype(number)) if number else default
+    if dtype not in ("float16", "bfloat16", "float32", "float64"):
+        raise node.invalid("dtype", dtype, "expected floating-point numbers")
+    inner = _inner(dtype)
+    if node.operator.startswith("RandomNormal"):
+        mean, scale = (
+            tirx.const(node.attributes.get(name, default), inner)
+            for name, default in (("mean", 0.0), ("scale", 1.0))
+        )
+        normal = lambda words: normal_number(words, inner) * scale + mean  # noqa: E731
+        return _made_of_words(node, extents, dtype, normal, words_each=2)
+    low, high = (node.attributes.get(*bound) for bound in (("low", 0.0), ("high", 1.0)))
+    span, least = tirx.const(high - low, inner), tirx.const(low, inner)
+    uniform = lambda words: uniform_number(words[0], inner) * span + least  # noqa: E731
+    return _made_of_words(node, extents, dtype, uniform)
+
+
+def convert_bernoulli(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Bernoulli: an element is 1 with the probability that the operand says."""
+    switches.note(OPERATORS)
+    data, extents = shaped(node, 0, "input")
+    inner = _inner(dtype_of(data))
+    if dtype_of(data) != inner:
+        data = node.emit(op.astype(data, inner))
+    drawn = _made_of_words(node, extents, inner, lambda words: uniform_number(words[0], inner))
+    number = node.attributes.get("dtype")
+    dtype = str(helper.tensor_dtype_to_np_dtype(number)) if number else dtype_of(node.operands[0])
+    return op.astype(node.emit(op.less(node.emit(drawn), data)), dtype)
+
+
+def convert_multinomial(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Multinomial: indices, each as often as the logarithm of its weight says.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the operand has not two dims, or no classes.
+    """
+    switches.note(OPERATORS)
+    data, extents = shaped(node, 0, "input")
+    if len(extents) != 2:
+        raise node.invalid("shape of input", extents, "expected rank 2")
+    require(node, extents[1] >= 1, "shape of input", extents, "expected 1 class or more")
+    count = node.attributes.get("sample_size", 1)
+    number = node.attributes.get("dtype", TensorProto.INT32)
+    if dtype_of(data) != "float64":
+        data = node.emit(op.astype(data, "float64"))
+    # The softmax subtracts the maximum first, so that no weight overflows.
+    sums = node.emit(op.cumsum(node.emit(op.nn.softmax(data, 1)), 1))
+    shape = [extents[0], count]
+    drawn = _made_of_words(
+        node, shape, "float64", lambda words: uniform_number(words[0], "float64")
+    )
+
+    def chosen(sums: te.Tensor, drawn: te.Tensor) -> te.Tensor:
+        def body(sums: Any, drawn: Any, result: Any) -> None:
+            rows, classes = sums.shape
+            with T.serial(0, rows) as row, T.serial(0, count) as sample:
+                result[row, sample] = cast(0, "int64")
+                limit = drawn[row, sample] * sums[row, classes - 1]
+                with T.serial(0, classes - 1) as index:
+                    # Classes of weight 0 are skipped: the sum before them exceeds no number less.
+                    with when(sums[row, index] <= limit):
+                        result[row, sample] = (index + 1).astype("int64")
+
+        return computed("multinomial", [sums, drawn], [(drawn.shape, "int64")], body)
+
+    indices = node.builder.emit_te(chosen, sums, node.emit(drawn))
+    return op.astype(indices, str(helper.tensor_dtype_to_np_dtype(number)))

@@ -1,0 +1,318 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""DFT, STFT and MelWeightMatrix, which TVM has no converters for.
+
+A transform sums in float64, over a table of one turn; its time grows with the square of its length.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import TensorProto, helper
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+from ...fixes.onnx_importer import OPERATORS
+from ...support import switches
+from ..dtypes import dtype_of
+from .computed_axes import axis_parts, is_axis
+from .extents import expression, minimum, product
+from .node import Converter, Extent, Node
+from .shape_operands import (
+    axes_of,
+    extents_or_symbols,
+    length_of,
+    require,
+    require_all,
+    shaped,
+    symbols,
+    to_shape_tensor,
+    vector,
+)
+
+__all__ = ["convert_dft", "convert_mel_weight_matrix", "convert_stft"]
+
+_WIDE = "float64"
+
+
+@dataclass(frozen=True)
+class _Transform:
+    """A transform of `length` numbers.
+
+    Attributes
+    ----------
+    inverse : bool
+        Whether it is divided by the length, and turns the other way.
+    onesided : bool
+        Whether the half with the nonnegative frequencies stands for all: in the result, or, of an
+        inverse, in the operand, and its result is real.
+    """
+
+    length: Extent
+    inverse: bool
+    onesided: bool
+
+    @property
+    def half(self) -> Extent:
+        """The number of frequencies that are not negative."""
+        return self.length // 2 + 1
+
+    @property
+    def count(self) -> Extent:
+        """The extent of the result."""
+        return self.half if self.onesided and not self.inverse else self.length
+
+    @property
+    def parts(self) -> int:
+        """2 if the result is complex, else 1."""
+        return 1 if self.onesided and self.inverse else 2
+
+    def turn(self) -> tuple[te.Tensor, te.Tensor]:
+        """The cosines and sines of a turn in `length` steps."""
+        length = expression(self.length)
+
+        def angle(i: tirx.Var) -> tirx.Expr:
+            return i.astype(_WIDE) * tirx.const(2 * math.pi, _WIDE) / length.astype(_WIDE)
+
+        return (
+            te.compute((length,), lambda i: tirx.cos(angle(i)), name="cosines"),
+            te.compute((length,), lambda i: tirx.sin(angle(i)), name="sines"),
+        )
+
+    def of(self, x: te.Tensor, terms: Extent) -> te.Tensor:
+        """The transform of axis 1 of a tensor with the axes: others, numbers, others, parts."""
+        cosines, sines = self.turn()
+        n = te.reduce_axis((0, expression(terms)), "n")
+        length = expression(self.length)
+
+        def element(a: tirx.Var, k: tirx.Var, b: tirx.Var, part: tirx.Var) -> tirx.Expr:
+            step = tirx.floormod(n.var * k, length)
+            zero = tirx.const(0, _WIDE)
+            real = x(a, n, b, 0)
+            imaginary = x(a, n, b, 1) if int(x.shape[3]) == 2 else zero
+            cosine, sine = cosines(step), sines(step)
+            if self.inverse:
+                sine = zero - sine
+            term = tirx.Select(
+                part == 0, real * cosine + imaginary * sine, imaginary * cosine - real * sine
+            )
+            if self.parts == 1:
+                # Each frequency but 0 and the last of an even length stands for a negative one too.
+                is_single = tirx.any(n.var == 0, 2 * n.var == length)
+                term = tirx.Select(is_single, term, term + term)
+            return te.sum(term, axis=n)
+
+        shape = (x.shape[0], expression(self.count), x.shape[2], self.parts)
+        sums = te.compute(shape, element, name="transform")
+        if not self.inverse:
+            return sums
+        return te.compute(shape, lambda *at: sums(*at) / length.astype(_WIDE), name="inverse")
+
+
+def _parts(node: Node, name: str, extents: Sequence[Extent]) -> int:
+    """The extent of the last axis: 1 for real numbers, 2 for complex ones."""
+    last = extents[-1] if extents else None
+    if not isinstance(last, int) or last not in (1, 2) or len(extents) < 2:
+        reason = "expected rank 2 or more, and 1 or 2 on the last axis"
+        raise node.invalid(f"shape of {name}", list(extents), reason)
+    return last
+
+
+def _wide(node: Node, tensor: relax.Expr) -> relax.Expr:
+    return tensor if dtype_of(tensor) == _WIDE else node.emit(op.astype(tensor, _WIDE))
+
+
+def _single(node: Node, index: int, name: str) -> Extent:
+    """The only element of an operand, which must not be negative."""
+    found = extents_or_symbols(node, index, name)
+    if len(found) != 1:
+        raise node.invalid(f"operand {name}", found, "expected one element")
+    return found[0]
+
+
+def convert_dft(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a DFT.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the shape is unknown or its last extent is neither 1 nor 2, or the axis is out of range.
+        The model checks an axis that is known only at run time.
+    """
+    switches.note(OPERATORS)
+    data, extents = shaped(node, 0, "input")
+    parts = _parts(node, "input", extents)
+    inverse, onesided = (bool(node.attributes.get(name, 0)) for name in ("inverse", "onesided"))
+    if onesided and not inverse and parts == 2:
+        raise node.invalid("attribute onesided", 1, "expected 0 for complex numbers")
+    before, extent, after, axis = _around(node, extents)
+    if node.operand(1) is not None:
+        length = _single(node, 1, "dft_length")
+    else:
+        length = 2 * (extent - 1) if inverse and onesided else extent
+    require(node, length >= 1, "length", length, "expected 1 or more")
+    transform = _Transform(node.known.simplify(length), inverse, onesided)
+    given = transform.half if inverse and onesided else transform.length
+    moved = node.emit(op.reshape(data, relax.ShapeExpr([before, extent, after, parts])))
+    terms = minimum(node.known, extent, given)
+    result = node.builder.emit_te(lambda x: transform.of(x, terms), _wide(node, moved))
+    result = node.emit(op.astype(result, dtype_of(data)))
+    if isinstance(axis, int):
+        shape = [*extents[:axis], transform.count, *extents[axis + 1 : -1]]
+    else:
+        old, new = (to_shape_tensor(node, [*e]) for e in (extents[:-1], [transform.count]))
+        shape = symbols(node, node.emit(op.where(axis, new, old)), "extent")
+    return op.reshape(result, relax.ShapeExpr([*shape, transform.parts]))
+
+
+def _around(
+    node: Node, extents: Sequence[Extent]
+) -> tuple[Extent, Extent, Extent, int | relax.Expr]:
+    """The extents before, on and after the axis of a DFT, and the axis.
+
+    The axis is a bool tensor with one element per axis but the last if it is computed.
+    """
+    rank = len(extents)
+    if node.opset >= 20 and node.operand(2) is not None and node.constant(2) is None:
+        computed = vector(node, 2, "axis")
+        if length_of(computed) != 1:
+            raise node.invalid("type of axis", computed.ty, "expected one element")
+        # Negative axes also count the last axis, which is none of the axes here.
+        last = relax.const(-1, "int64")
+        require_all(node, op.not_equal(computed, last))
+        is_negative = node.emit(op.less(computed, relax.const(0, "int64")))
+        moved = node.emit(op.subtract(computed, last))
+        computed = node.emit(op.where(is_negative, moved, computed))
+        return *axis_parts(node, extents[:-1], computed), is_axis(node, rank - 1, computed)
+    given = node.constant(2) if node.opset >= 20 else None
+    default = -2 if node.opset >= 20 else node.attributes.get("axis", 1)
+    (axis,) = axes_of(node, [default if given is None else int(given.item())], rank)
+    if axis == rank - 1:
+        raise node.invalid("axis", axis, "expected another axis than the last")
+    before, after = (product(node.known, e) for e in (extents[:axis], extents[axis + 1 : -1]))
+    return before, extents[axis], after, axis
+
+
+def convert_stft(node: Node, convert: Converter) -> relax.Expr:
+    """Convert an STFT.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the shape of the signal is not (batch, length, 1 or 2), the step is 0, or a frame is
+        longer than the signal or has another length than the window.
+    """
+    switches.note(OPERATORS)
+    data, extents = shaped(node, 0, "signal")
+    parts = _parts(node, "signal", extents)
+    if len(extents) != 3:
+        raise node.invalid("shape of signal", extents, "expected rank 3")
+    onesided = bool(node.attributes.get("onesided", 1)) and parts == 1
+    step = _single(node, 1, "frame_step")
+    require(node, step >= 1, "operand frame_step", step, "expected 1 or more")
+    window = node.operand(2)
+    lengths = [] if window is None else shaped(node, 2, "window")[1]
+    length = lengths[0] if lengths else extents[1]
+    if node.operand(3) is not None:
+        given = _single(node, 3, "frame_length")
+        if lengths:
+            reason = f"expected {length}, the extent of window"
+            matches = expression(given) == expression(length)
+            require(node, matches, "operand frame_length", given, reason)
+        else:
+            length = given
+    reason = f"expected 1 to {extents[1]}, the length of signal"
+    fits = tirx.all(expression(length) >= 1, expression(length) <= expression(extents[1]))
+    require(node, fits, "length of a frame", length, reason)
+    transform = _Transform(length, inverse=False, onesided=onesided)
+    count = node.known.simplify((extents[1] - length) // step + 1)
+
+    def frames(x: te.Tensor, *windows: te.Tensor) -> te.Tensor:
+        def element(a: tirx.Var, n: tirx.Var, frame: tirx.Var, part: tirx.Var) -> tirx.Expr:
+            value = x(a, frame * step + n, part)
+            return value * windows[0](n) if windows else value
+
+        shape = (x.shape[0], expression(length), expression(count), parts)
+        return te.compute(shape, element, name="frames")
+
+    operands = [_wide(node, tensor) for tensor in (data, window) if tensor is not None]
+    framed = node.builder.emit_te(frames, *operands)
+    result = node.builder.emit_te(lambda x: transform.of(x, length), framed)
+    result = node.emit(op.permute_dims(result, [0, 2, 1, 3]))
+    return op.astype(result, dtype_of(data))
+
+
+def convert_mel_weight_matrix(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a MelWeightMatrix.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If an operand has not one element, or a number is known to be negative.
+    """
+    switches.note(OPERATORS)
+    count, length, rate = (
+        _single(node, index, name)
+        for index, name in enumerate(("num_mel_bins", "dft_length", "sample_rate"))
+    )
+    require(node, rate >= 1, "operand sample_rate", rate, "expected 1 or more")
+    number = node.attributes.get("output_datatype", TensorProto.FLOAT)
+    edges = [
+        node.emit(op.reshape(_wide(node, node.operands[index]), relax.ShapeExpr([1])))
+        for index in (3, 4)
+    ]
+    bins = node.builder.emit_te(_mel_bins, *edges, *map(expression, (count, length, rate)))
+    result = node.builder.emit_te(_triangles, bins, expression(length // 2 + 1), expression(count))
+    return op.astype(result, str(np.dtype(helper.tensor_dtype_to_np_dtype(number))))
+
+
+def _mel_bins(
+    low: te.Tensor, high: te.Tensor, count: tirx.Expr, length: tirx.Expr, rate: tirx.Expr
+) -> te.Tensor:
+    """The frequencies, in steps of the DFT, that divide the range into equal steps of mel."""
+
+    def wide(number: float) -> tirx.Expr:
+        return tirx.const(number, _WIDE)
+
+    def mel(hertz: tirx.Expr) -> tirx.Expr:
+        return wide(2595) * tirx.log10(wide(1) + hertz / wide(700))
+
+    def element(i: tirx.Var) -> tirx.Expr:
+        step = (mel(high(0)) - mel(low(0))) / (count + 2).astype(_WIDE)
+        exponent = (i.astype(_WIDE) * step + mel(low(0))) / wide(2595)
+        hertz = wide(700) * (tirx.exp(exponent * wide(math.log(10))) - wide(1))
+        return te.floor((length + 1).astype(_WIDE) * hertz / rate.astype(_WIDE)).astype("int64")
+
+    return te.compute((count + 2,), element, name="mel_bins")
+
+
+def _triangles(bins: te.Tensor, rows: tirx.Expr, count: tirx.Expr) -> te.Tensor:
+    """One triangle per column, with its corners at three neighbors of `bins`."""
+
+    def element(row: tirx.Var, i: tirx.Var) -> tirx.Expr:
+        low, center, high = (bins(i + offset) for offset in range(3))
+
+        def ratio(part: tirx.Expr, whole: tirx.Expr) -> tirx.Expr:
+            # Neighbors may be equal: then another case applies.
+            return part.astype(_WIDE) / tirx.max(whole, tirx.const(1, "int64")).astype(_WIDE)
+
+        zero, one = tirx.const(0, _WIDE), tirx.const(1, _WIDE)
+        falls = tirx.all(center <= row, row < high)
+        rises = tirx.all(low <= row, row <= center, low < center)
+        is_step = tirx.all(row == center, low == center)
+        rest = tirx.Select(rises, ratio(row - low, center - low), tirx.Select(is_step, one, zero))
+        return tirx.Select(falls, ratio(high - row, high - center), rest)
+
+    return te.compute((rows, count), element, name="triangles")

@@ -1,0 +1,224 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Col2Im and DeformConv, which TVM has no converters for."""
+
+from collections.abc import Sequence
+from itertools import product as positions
+
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+from ...fixes.onnx_importer import OPERATORS
+from ...support import switches
+from ...tirx.util import count_of, unravel
+from ..dtypes import accumulation_dtype, dtype_of
+from .extents import equal, expression, product
+from .node import Converter, Extent, Node
+from .shape_operands import extents_or_symbols, require, shaped
+
+__all__ = ["convert_col2im", "convert_deform_conv"]
+
+
+def _ints(node: Node, name: str, count: int, default: int) -> list[int]:
+    """An attribute with `count` numbers."""
+    found = list(node.attributes.get(name) or [default] * count)
+    least = 0 if name == "pads" else 1
+    if len(found) != count or min(found) < least:
+        reason = f"expected {count} numbers of {least} or more"
+        raise node.invalid(f"attribute {name}", found, reason)
+    return found
+
+
+def _count(
+    extent: Extent, pads: Sequence[int], kernel: Extent, stride: int, dilation: int
+) -> Extent:
+    """The number of places of a window along an axis."""
+    return (extent + sum(pads) - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def convert_col2im(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Col2Im: each element is the sum of the elements of the blocks that cover it.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the ranks or numbers of elements do not agree.
+    """
+    switches.note(OPERATORS)
+    data, extents = shaped(node, 0, "input")
+    image, block = (
+        extents_or_symbols(node, index, name)
+        for index, name in ((1, "image_shape"), (2, "block_shape"))
+    )
+    rank = len(image)
+    if len(extents) != 3 or len(block) != rank or not rank:
+        shapes = (extents, image, block)
+        raise node.invalid("shapes", shapes, "expected rank 3, and one block extent per axis")
+    strides, dilations = (_ints(node, name, rank, 1) for name in ("strides", "dilations"))
+    pads = _ints(node, "pads", 2 * rank, 0)
+    counts = [
+        _count(image[axis], pads[axis::rank], block[axis], strides[axis], dilations[axis])
+        for axis in range(rank)
+    ]
+    size, places = product(node.known, block), product(node.known, counts)
+    require(node, size >= 1, "operand block_shape", block, "expected 1 or more")
+    reason = f"expected {places} blocks, and a multiple of {size} elements in each"
+    divides = equal(node.known, extents[1] % size, 0)
+    require(node, divides, "shape of input", extents, reason)
+    require(node, equal(node.known, extents[2], places), "shape of input", extents, reason)
+
+    def summed(x: te.Tensor, *shapes: tirx.Expr) -> te.Tensor:
+        shape, kernel = shapes[:rank], shapes[rank:]
+        steps = [te.reduce_axis((0, extent)) for extent in kernel]
+        columns = [
+            _count(shape[axis], pads[axis::rank], kernel[axis], strides[axis], dilations[axis])
+            for axis in range(rank)
+        ]
+
+        def element(n: tirx.Var, c: tirx.Var, *at: tirx.Var) -> tirx.Expr:
+            row, column, covers = c, tirx.const(0, "int64"), []
+            for axis in range(rank):
+                step = steps[axis].var
+                moved = at[axis] + pads[axis] - step * dilations[axis]
+                place = tirx.floordiv(moved, strides[axis])
+                is_place = tirx.floormod(moved, strides[axis]) == 0
+                covers.append(tirx.all(is_place, place >= 0, place < columns[axis]))
+                row, column = row * kernel[axis] + step, column * columns[axis] + place
+            value = tirx.if_then_else(tirx.all(*covers), x(n, row, column), zero)
+            return te.sum(value, axis=steps)
+
+        zero = tirx.const(0, x.dtype)
+        channels = tirx.floordiv(x.shape[1], count_of(kernel))
+        return te.compute((x.shape[0], channels, *shape), element, name="col2im")
+
+    dtype = dtype_of(data)
+    wide = accumulation_dtype(dtype)
+    if wide != dtype:
+        data = node.emit(op.astype(data, wide))
+    result = node.builder.emit_te(summed, data, *map(expression, [*image, *block]))
+    return result if wide == dtype else op.astype(result, dtype)
+
+
+def convert_deform_conv(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a DeformConv of any number of spatial axes; elements outside of X are 0.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the kernel has symbolic extents, or the shapes or groups do not agree.
+    """
+    switches.note(OPERATORS)
+    names = ("X", "W", "offset", "B", "mask")
+    given = {
+        name: shaped(node, index, name)
+        for index, name in enumerate(names)
+        if node.operand(index) is not None
+    }
+    (data, extents), filters = given["X"], given["W"][1]
+    rank = len(extents) - 2
+    kernel = filters[2:]
+    static = [*filters, extents[1] if len(extents) > 1 else None]
+    if rank < 1 or len(kernel) != rank or not all(isinstance(e, int) for e in static):
+        shapes = (extents, filters)
+        raise node.invalid("shapes of X and W", shapes, "expected equal ranks, static channels")
+    strides, dilations = (_ints(node, name, rank, 1) for name in ("strides", "dilations"))
+    pads = _ints(node, "pads", 2 * rank, 0)
+    groups, offset_groups = (node.attributes.get(n, 1) for n in ("group", "offset_group"))
+    if extents[1] != filters[1] * groups or filters[0] % groups or extents[1] % offset_groups:
+        reason = f"expected channels that {groups} groups and {offset_groups} offset groups divide"
+        raise node.invalid("shapes of X and W", (extents, filters), reason)
+    counts = [
+        _count(extents[2 + axis], pads[axis::rank], kernel[axis], strides[axis], dilations[axis])
+        for axis in range(rank)
+    ]
+    size = int(product(node.known, kernel))
+    channels = {"offset": offset_groups * size * rank, "mask": offset_groups * size}
+    for name in channels.keys() & given.keys():
+        expected = [extents[0], channels[name], *counts]
+        _require_shape(node, name, given[name][1], expected)
+    if "B" in given:
+        _require_shape(node, "B", given["B"][1], [filters[0]])
+
+    dtype = dtype_of(data)
+    wide = accumulation_dtype(dtype)
+    tensors = [given[name][0] for name in names if name in given]
+    if wide != dtype:
+        tensors = [node.emit(op.astype(tensor, wide)) for tensor in tensors]
+
+    def convolved(*tensors: te.Tensor) -> te.Tensor:
+        x, w, offset, *rest = tensors
+        bias = rest.pop(0) if "B" in given else None
+        mask = rest[0] if rest else None
+        per_offset = int(x.shape[1]) // offset_groups
+        shape = list(map(expression, counts))
+
+        def sampled(n: tirx.Var, c: tirx.Var, k: tirx.Var, *at: tirx.Var) -> tirx.Expr:
+            group = tirx.floordiv(c, per_offset) * size + k
+            steps = unravel(k, [expression(extent) for extent in kernel])
+            places = [
+                (at[a] * strides[a] - pads[a] + steps[a] * dilations[a]).astype(wide)
+                + offset(n, group * rank + a, *at)
+                for a in range(rank)
+            ]
+            value = _interpolated(x, (n, c), places)
+            return value if mask is None else value * mask(n, group, *at)
+
+        columns = te.compute((x.shape[0], x.shape[1], size, *shape), sampled, name="columns")
+        c, k = te.reduce_axis((0, w.shape[1])), te.reduce_axis((0, size))
+        out_per_group = int(w.shape[0]) // groups
+
+        def element(n: tirx.Var, o: tirx.Var, *at: tirx.Var) -> tirx.Expr:
+            channel = tirx.floordiv(o, out_per_group) * w.shape[1] + c.var
+            steps = unravel(k.var, [expression(extent) for extent in kernel])
+            return te.sum(columns(n, channel, k, *at) * w(o, c, *steps), axis=[c, k])
+
+        sums = te.compute((x.shape[0], w.shape[0], *shape), element, name="deform_conv")
+        if bias is None:
+            return sums
+        return te.compute(sums.shape, lambda n, o, *at: sums(n, o, *at) + bias(o), name="biased")
+
+    result = node.builder.emit_te(convolved, *tensors)
+    return result if wide == dtype else op.astype(result, dtype)
+
+
+def _require_shape(
+    node: Node, name: str, extents: Sequence[Extent], expected: Sequence[Extent]
+) -> None:
+    reason = f"expected {list(expected)}"
+    if len(extents) != len(expected):
+        raise node.invalid(f"shape of {name}", list(extents), reason)
+    for pair in zip(extents, expected, strict=True):
+        require(node, equal(node.known, *pair), f"shape of {name}", list(extents), reason)
+
+
+def _interpolated(
+    x: te.Tensor, leading: tuple[tirx.Expr, tirx.Expr], places: Sequence[tirx.Expr]
+) -> tirx.Expr:
+    """The linear interpolation of the elements around `places`; those outside of `x` are 0."""
+    dtype = str(x.dtype)
+    floors = [te.floor(place) for place in places]
+    total = tirx.const(0, dtype)
+    for corner in positions((0, 1), repeat=len(places)):
+        weight, at, inside = tirx.const(1, dtype), [], []
+        for axis, high in enumerate(corner):
+            rest = places[axis] - floors[axis]
+            weight = weight * (rest if high else tirx.const(1, dtype) - rest)
+            index = floors[axis] + tirx.const(high, dtype)
+            extent = x.shape[2 + axis]
+            # Compared as floats: an index that is far outside does not fit an integer.
+            inside.append(index >= tirx.const(0, dtype))
+            inside.append(index < extent.astype(dtype))
+            at.append(index.astype("int64"))
+        value = tirx.if_then_else(tirx.all(*inside), x(*leading, *at), tirx.const(0, dtype))
+        total = total + value * weight
+    return total

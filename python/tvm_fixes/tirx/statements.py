@@ -1,0 +1,86 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Tensors computed by statements, which TVM's script builder emits."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tvm import te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+__all__ = ["Outputs", "cast", "computed", "local", "when"]
+
+Outputs = Sequence[tuple[Sequence[int | tirx.Expr], str]]
+"""Shape and dtype of each result."""
+
+
+def computed(
+    name: str, tensors: Sequence[te.Tensor], outputs: Outputs, body: Callable[..., None]
+) -> Any:
+    """Tensors computed by statements, one after the other.
+
+    Parameters
+    ----------
+    tensors : sequence of te.Tensor
+        The operands.
+    outputs : sequence
+        Shapes and dtypes of the results.
+    body : function
+        Emits the statements; its arguments are the buffers of operands and results.
+
+    Returns
+    -------
+    te.Tensor or list of te.Tensor
+        The result or the results.
+    """
+    results = [
+        tirx.decl_buffer(shape, dtype, f"result_{i}", layout=None)
+        for i, (shape, dtype) in enumerate(outputs)
+    ]
+
+    def statements(sources: Sequence[tirx.Buffer], targets: Sequence[tirx.Buffer]) -> Any:
+        with IRBuilder() as builder:
+            # The builder takes several statements only within one around them.
+            with T.serial(0, 1):
+                body(*(T.buffer_proxy(buffer) for buffer in [*sources, *targets]))
+            return builder.get()
+
+    return te.extern(
+        [shape for shape, _ in outputs],
+        list(tensors),
+        statements,
+        dtype=[dtype for _, dtype in outputs],
+        out_buffers=results,
+        name=name,
+    )
+
+
+@contextmanager
+def when(*conditions: Any) -> Iterator[None]:
+    """Run the statements within if all conditions hold."""
+    with T.If(tirx.all(*conditions)), T.Then():
+        yield
+
+
+def local(dtype: str, value: Any) -> Any:
+    """A variable, whose value is element 0 of it."""
+    variable = T.buffer_proxy(T.alloc_buffer((1,), dtype, scope="local"))
+    variable[0] = cast(value, dtype)
+    return variable
+
+
+def cast(value: Any, dtype: str) -> Any:
+    """A number or expression in a dtype."""
+    return tirx.const(value, dtype) if isinstance(value, int | float) else value.astype(dtype)
