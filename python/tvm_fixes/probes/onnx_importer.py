@@ -33,6 +33,7 @@ from ..fixes.onnx_importer import (
     MICROSOFT,
     ML,
     NORMS,
+    OPERATORS,
     PAD,
     PARAMETERS,
     POOLING,
@@ -297,6 +298,11 @@ def _log_sum_exp_of_infinity(from_onnx: _FromOnnx) -> None:
     np.testing.assert_array_equal(_import_and_run(from_onnx, nodes, x), [[np.inf]])
 
 
+def _determinant(from_onnx: _FromOnnx) -> None:
+    x = np.array([[0, 2], [3, 4]], "float32")
+    np.testing.assert_allclose(_import_and_run(from_onnx, [("Det", ["x"], "y", {})], x), -6)
+
+
 def _running_mean(from_onnx: _FromOnnx) -> None:
     from onnx import parser
 
@@ -453,3 +459,4 @@ _register(QUANTIZED, _product_of_integers, r"OpNotImplemented: .*QLinearMatMul")
 
 _register(ML, _tree_of_one_split, r"OpNotImplemented: .*TreeEnsembleRegressor")
 _register(MICROSOFT, _product_of_a_transposed_matrix, r"OpNotImplemented: .*FusedMatMul")
+_register(OPERATORS, _determinant, r"OpNotImplemented: .*Det")

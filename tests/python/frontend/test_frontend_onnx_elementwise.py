@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm.testing
-from onnx import TensorProto, helper
+from onnx import helper
 from tvm.relax.frontend import onnx as tvm_onnx
 
 from helpers.onnx_graphs import (
@@ -97,12 +97,6 @@ def test_casts() -> None:
             model = node_model("Cast", inputs, attributes, outputs={"y": (target, 1)})
             cases[f"{source} to {target}"] = model, inputs
     assert_as_onnx_runtime(from_onnx, cases)
-
-
-def test_casts_of_floats_of_8_bits_are_rejected() -> None:
-    attributes = {"to": TensorProto.FLOAT8E4M3FN}
-    model = node_model("Cast", {"x": EDGES}, attributes, opset=19)
-    assert_rejected(from_onnx, model, "Cast 'node': cast is float32 to float8_e4m3fn; expected")
 
 
 @pytest.mark.parametrize("direction", ("LEFT", "RIGHT"))

@@ -44,18 +44,18 @@ REJECTED = {
     "operators that are not supported": (
         """(float[2,2] x) => (float[2,2] y, float z) {
         [node0] a = Relu (x)
-        [node1] z = Det (x)
+        [node1] z = RegexFullMatch (x)
         y = StringSplit (a) }""",
         MISSING,
-        "^unsupported operator Det at node 'node1', StringSplit at the node with output 'y'$",
+        "^unsupported operator RegexFullMatch at node 'node1', StringSplit at the node with output 'y'$",
     ),
     "one in a body": (
         """(float[2,2] x, bool b) => (float y) {
         [cond] y = If (b) <
-            then_branch = t () => (float z) { [node0] z = Det (x) },
+            then_branch = t () => (float z) { [node0] z = RegexFullMatch (x) },
             else_branch = e () => (float z) { [node1] z = ReduceSum <keepdims = 0> (x) }> }""",
         MISSING,
-        "^unsupported operator Det at node 'node0'$",
+        "^unsupported operator RegexFullMatch at node 'node0'$",
     ),
 }
 

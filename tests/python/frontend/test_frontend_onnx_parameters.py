@@ -221,9 +221,9 @@ def test_cum_sum() -> None:
     assert_follows_onnx_runtime(from_onnx, model, *runs)
     model = program(
         {"y": ("CumSum", ["x", "axis"])},
-        {"x": ("float32", ("n", 3)), "axis": ("int32", ())},
+        {"x": ("float32", ("n", 3)), "axis": ("int32", (2,))},
     )
-    assert_rejected(from_onnx, model, "CumSum 'y': operand axis is axis; expected a constant")
+    assert_rejected(from_onnx, model, "CumSum 'y': type of axis is ")
 
 
 # Operators that TVM handles correctly for operands of any kind

@@ -430,12 +430,23 @@ def test_invalid(attributes: Mapping, way: Mapping, message: str) -> None:
     assert str(error.value).startswith(f"Resize 'node': {message}")
 
 
-def test_scales_that_are_no_constant() -> None:
-    x, scales = image(1, 1, 4), np.array([1, 1, 2], "float32")
+@pytest.mark.parametrize("mode", ("nearest", "linear", "cubic"))
+def test_computed_scales(mode: str) -> None:
+    """One program upsamples, downsamples, and copies an axis that keeps its extent."""
+    x = image(1, 2, 5, 4)
+    names = {"x": x, "scales": np.array([1, 1, 2, 2], "float32")}
+    attributes = {"mode": mode, "coordinate_transformation_mode": "asymmetric"}
+    model = node_model("Resize", names, attributes, operands=["x", "", "scales"])
+    runs = ([x, np.array([1, 1, *s], "float32")] for s in ((2, 3), (0.6, 1.1), (1.5, 0.5)))
+    assert_follows_onnx_runtime(from_onnx, model, *runs, rtol=1e-5)
+
+
+def test_number_of_computed_scales() -> None:
+    x, scales = image(1, 1, 4), np.array([1, 2], "float32")
     model = node_model("Resize", {"x": x, "scales": scales}, operands=["x", "", "scales"])
     with pytest.raises(tvm.error.OpAttributeInvalid) as error:
         from_onnx(model)
-    assert "Resize 'node': operand scales is scales; expected a constant" in str(error.value)
+    assert "Resize 'node': shape of scales is [2]; expected 3 elements" in str(error.value)
 
 
 @pytest.mark.parametrize("mode", ("nearest", "linear", "cubic"))

@@ -21,6 +21,7 @@ import onnxruntime
 import pytest
 import tvm
 from onnx import compose, helper, parser
+from onnx.reference import ReferenceEvaluator
 from tvm import relax
 
 from helpers.models import onnx_model
@@ -175,6 +176,31 @@ def assert_as_onnx_runtime(
         elif rtol == 0:
             np.testing.assert_array_equal(got, expected, err_msg=name)
         else:
+            atol = rtol * np.abs(expected.astype("float64")).max(initial=0)
+            np.testing.assert_allclose(got, expected, rtol=0, atol=atol, err_msg=name)
+
+
+def assert_as_reference(
+    from_onnx: Callable[[onnx.ModelProto], tvm.IRModule],
+    cases: Mapping[str, tuple[onnx.ModelProto, Arrays]],
+    rtol: float = 0.0,
+) -> None:
+    """Import and build all `cases` in one module; assert that each equals onnx's evaluator.
+
+    Parameters
+    ----------
+    rtol : float
+        The tolerance relative to the largest element of an output; 0 for equality.
+    """
+    model = side_by_side({name: model for name, (model, _) in cases.items()})
+    inputs = [array for _, arrays in cases.values() for array in arrays.values()]
+    results = iter(imported_and_run(from_onnx, model, *inputs))
+    for name, (part, arrays) in cases.items():
+        for expected in ReferenceEvaluator(part).run(None, dict(arrays)):
+            got = next(results)
+            assert (got.shape, got.dtype) == (expected.shape, expected.dtype), name
+            if got.dtype.kind == "V":  # an 8-bit float
+                got, expected = got.astype("float32"), expected.astype("float32")
             atol = rtol * np.abs(expected.astype("float64")).max(initial=0)
             np.testing.assert_allclose(got, expected, rtol=0, atol=atol, err_msg=name)
 

@@ -36,7 +36,7 @@ _KINDS = onnx.AttributeProto.AttributeType
 
 _ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 
-_UNSUPPORTED_TYPES = ("COMPLEX", "FLOAT4", "FLOAT6", "INT2", "INT4", "UINT2", "UINT4")
+_UNSUPPORTED_TYPES = ("COMPLEX", "FLOAT6")
 """Prefixes of the names of element types that kernels cannot compute with."""
 
 _UNBOUNDED = 2**31 - 1
@@ -204,9 +204,7 @@ def _check_input(value: onnx.ValueInfoProto) -> None:
         raise ValueError(f"input {value.name!r}: element type {number} is unknown")
     name = onnx.TensorProto.DataType.Name(number)
     if name.startswith(_UNSUPPORTED_TYPES):
-        raise ValueError(
-            f"input {value.name!r}: element type is {name}; expected real numbers of 8 bits or more"
-        )
+        raise ValueError(f"input {value.name!r}: element type is {name}; expected real numbers")
     if number == onnx.TensorProto.STRING:
         raise ValueError(
             f"input {value.name!r}: element type is STRING, but tensors hold no strings; encode "

@@ -31,6 +31,7 @@ How to remove
 """
 
 import onnx
+import tvm
 from tvm import relax, tirx
 
 from ...fixes.onnx_importer import IF
@@ -38,7 +39,7 @@ from ...support import switches
 from .graph import GraphImporter
 from .values import Extent, KnownValues, Value, extents_of
 
-__all__ = ["convert_if"]
+__all__ = ["convert_if", "with_dataflow"]
 
 
 def convert_if(
@@ -108,3 +109,25 @@ def _cast_to_common_shape(
 
 def _common_extent(known: KnownValues, a: tirx.Expr, b: tirx.Expr) -> Extent:
     return a if known.equal(a, b) else tirx.Var("extent", "int64")
+
+
+def _has_if(function: relax.Function) -> bool:
+    return any(
+        isinstance(binding.value, relax.If)
+        for block in function.body.blocks
+        for binding in block.bindings
+        if isinstance(binding, relax.VarBinding)
+    )
+
+
+def with_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
+    """Convert functions without an If to dataflow blocks.
+
+    TVM makes no dataflow block if the graph has an If node, but the import may have resolved it.  A
+    function with an If stays as it is: FuseOps does not find the variables of blocks in branches.
+    """
+    converted = relax.transform.ConvertToDataflow(min_size=1)(mod)
+    for variable, function in mod.functions.items():
+        if isinstance(function, relax.Function) and not _has_if(function):
+            mod.update_func(variable, converted[variable.name_hint])
+    return mod

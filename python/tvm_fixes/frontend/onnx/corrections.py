@@ -122,6 +122,7 @@ from .reshape import (
     convert_unsqueeze,
 )
 from .resize import convert_resize
+from .sequences import SEQUENCES, convert_sequence_operator
 from .slice import convert_slice, convert_split
 from .small_floats import convert_small_cast
 from .spectrum import convert_dft, convert_mel_weight_matrix, convert_stft
@@ -276,6 +277,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     **{operator: [(INDEX_LEGALIZE, convert_indexed)] for operator in INDEXED},
     **{operator: [(QUANTIZED, convert_quantized_step)] for operator in QUANTIZED_STEPS},
     **{operator: [(REDUCTIONS, convert_reduction)] for operator in REDUCED},
+    **{operator: [(OPERATORS, convert_sequence_operator)] for operator in SEQUENCES},
 }
 """For each operator, pairs of a fix id and a correction, in the order in which they apply.
 

@@ -29,14 +29,22 @@ from ...fixes.onnx_importer import FUNCTIONS, IF, LOOPS, QUANTIZED, SHAPE_VALUES
 from ...support import switches
 from . import corrections
 from .check import check_model, check_size, is_known_domain
-from .control_flow import convert_if
+from .control_flow import convert_if, with_dataflow
 from .corrections import operator_of
 from .evaluate import evaluate
 from .external import Read, with_external, without_external
 from .functions import expand_functions
 from .inputs import Dim, input_shapes
 from .loops import convert_loop, convert_scan, has_branches
-from .narrow import carried, check_output, narrow_dtype, narrow_result
+from .narrow import (
+    carried,
+    carrier_of,
+    check_output,
+    narrow_dtype,
+    narrow_inputs,
+    narrow_result,
+    to_narrow,
+)
 from .node import Node, float_defaults
 from .node_errors import name_of, naming, unsupported
 from .values import KnownValues, Value
@@ -88,28 +96,6 @@ def has_converter(node: onnx.NodeProto) -> bool:
     # TVM converts If and Constant without an entry in its table of converters.
     converted = {*_CONVERTERS, "If", "Constant", *(_LOOPS if _converts_loops() else ())}
     return node.op_type in converted or bool(corrections.enabled_corrections(operator_of(node)))
-
-
-def _has_if(function: relax.Function) -> bool:
-    return any(
-        isinstance(binding.value, relax.If)
-        for block in function.body.blocks
-        for binding in block.bindings
-        if isinstance(binding, relax.VarBinding)
-    )
-
-
-def _with_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
-    """Convert functions without an If to dataflow blocks.
-
-    TVM makes no dataflow block if the graph has an If node, but the import may have resolved it.  A
-    function with an If stays as it is: FuseOps does not find the variables of blocks in branches.
-    """
-    converted = relax.transform.ConvertToDataflow(min_size=1)(mod)
-    for variable, function in mod.functions.items():
-        if isinstance(function, relax.Function) and not _has_if(function):
-            mod.update_func(variable, converted[variable.name_hint])
-    return mod
 
 
 def _check_size(output: Any) -> None:
@@ -171,13 +157,25 @@ class ONNXGraphImporter(TVMGraphImporter):
             return mod
         mod = relax.transform.DeadCodeElimination(["main"])(mod)
         has_if = any(node.op_type == "If" for node in graph.node)
-        return _with_dataflow(mod) if has_if else mod
+        return with_dataflow(mod) if has_if else mod
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         is_named = any(isinstance(dim, str) for dims in self._shape.values() for dim in dims)
         if is_named or switches.enabled(UNNAMED_DIMS):
             self._shape = input_shapes(graph, self._shape)
+        for value in graph.input:
+            if value.type.WhichOneof("value") in ("sequence_type", "optional_type"):
+                raise tvm.error.OpNotImplemented(
+                    f"input {value.name!r}: expected a tensor, got a sequence or optional, whose "
+                    "length is unknown"
+                )
+        narrow = narrow_inputs(graph)
+        if narrow and not switches.enabled(QUANTIZED):
+            raise tvm.error.OpNotImplemented(f"inputs of less than 8 bits: {', '.join(narrow)}")
+        dtypes = self._dtype if isinstance(self._dtype, dict) else {}
+        self._dtype = dtypes | {name: carrier_of(dtype) for name, dtype in narrow.items()}
         super()._parse_graph_input(graph)
+        self._narrow.update(narrow)
 
     def _parse_attr(self, attributes: Iterable[onnx.AttributeProto]) -> dict[str, Any]:
         lists = (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS, onnx.AttributeProto.STRINGS)
@@ -194,6 +192,8 @@ class ONNXGraphImporter(TVMGraphImporter):
             raise unsupported(others)
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        for name, dtype in narrow_inputs(graph).items():
+            self._nodes[name] = self.bb.emit(to_narrow(self.bb, self._nodes[name], dtype))
         if not switches.enabled(SHAPE_VALUES):
             super()._construct_nodes(graph)
             return
@@ -211,8 +211,6 @@ class ONNXGraphImporter(TVMGraphImporter):
             self._nodes.update(
                 (name, output) for name, output in zip(node.output, outputs, strict=False) if name
             )
-        for output in graph.output:
-            check_output(output.name, self._narrow.get(output.name))
 
     def _convert_node(self, node: onnx.NodeProto) -> list[Any]:
         """Convert a node; return its outputs as Relax expressions or values."""
@@ -299,6 +297,8 @@ class ONNXGraphImporter(TVMGraphImporter):
         with self.bound(own | dict(inputs or {})):
             self._convert_nodes(graph)
             names = [output.name for output in graph.output]
+            for name in names:
+                check_output(name, self._narrow.get(name))
             return [self._tensor(name) if as_tensors else self._nodes[name] for name in names]
 
     def operand(self, name: str) -> Any:

@@ -17,7 +17,7 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Initializers, constants and casts of INT4, UINT4, INT2 and UINT2.
+    Inputs, outputs, initializers, constants and casts of INT4, UINT4, INT2, UINT2 and FLOAT4E2M1.
 Symptom
     ``TensorCopyFromBytes: size mismatch``.
 Mechanism
@@ -26,9 +26,10 @@ Mechanism
 How to remove
     Together with the fix ``onnx-quantized``.
 
-An element is always in the range of its narrow dtype, so that most operators need not know it.  The
-importer records the narrow dtype of a value by its name.  It determines the range to which
-QuantizeLinear clips, and the number of bits that a cast keeps.
+A tensor of int8, uint8 or float32 carries these elements, also as an input or output of the model.
+An element is always one of its narrow dtype, so that most operators need not know it: the elements
+of an input are cast to it first.  The importer records the narrow dtype of a value by its name.  It
+determines the range to which QuantizeLinear clips, and the number of bits that a cast keeps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,6 +44,7 @@ from ...fixes.onnx_importer import QUANTIZED
 from ...support import switches
 from ..dtypes import dtype_of
 from .node import Converter, Node
+from .small_floats import FLOAT4, from_small, is_small_float, to_small
 
 __all__ = [
     "carried",
@@ -51,12 +53,16 @@ __all__ = [
     "convert_narrow_cast",
     "limits_of",
     "narrow_dtype",
+    "narrow_inputs",
     "narrow_result",
+    "to_narrow",
 ]
 
 _BITS = {"int2": 2, "int4": 4, "uint2": 2, "uint4": 4}
 
-_DTYPES = {TensorProto.DataType.Value(name.upper()): name for name in _BITS}
+_DTYPES = {TensorProto.DataType.Value(name.upper()): name for name in _BITS} | {
+    TensorProto.FLOAT4E2M1: FLOAT4
+}
 
 # The result of these operators has the dtype of the first operand, and only its elements.
 _MOVING = frozenset(
@@ -99,6 +105,8 @@ def narrow_dtype(element_type: int) -> str | None:
 
 def carrier_of(dtype: str) -> str:
     """The dtype of the tensors that carry elements of `dtype`; itself for 8 bits or more."""
+    if dtype == FLOAT4:
+        return "float32"
     return dtype.rstrip("24") + "8" if dtype in _BITS else dtype
 
 
@@ -158,8 +166,19 @@ def narrow_result(
     return None
 
 
+def narrow_inputs(graph: onnx.GraphProto) -> dict[str, str]:
+    """The narrow dtypes of the inputs that have one, by name."""
+    initializers = {tensor.name for tensor in graph.initializer}
+    dtypes = {v.name: narrow_dtype(v.type.tensor_type.elem_type) for v in graph.input}
+    return {
+        name: dtype
+        for name, dtype in dtypes.items()
+        if dtype is not None and name not in initializers
+    }
+
+
 def check_output(name: str, dtype: str | None) -> None:
-    """Reject an output of the graph, or of a branch, with a narrow dtype.
+    """Reject an output of a branch or loop body with a narrow dtype.
 
     Raises
     ------
@@ -168,32 +187,43 @@ def check_output(name: str, dtype: str | None) -> None:
     """
     if dtype is not None:
         raise ValueError(
-            f"output {name!r}: element type is {dtype.upper()}; expected real numbers of 8 bits "
-            "or more"
+            f"output {name!r} of a branch: element type is {dtype.upper()}; expected real numbers "
+            "of 8 bits or more"
         )
 
 
 def convert_narrow_cast(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Cast or CastLike to integers of less than 8 bits.
+    """Convert a Cast or CastLike to less than 8 bits.
 
-    As in ONNX Runtime, floats are rounded half away from zero, and the lowest bits are kept.
+    As in ONNX Runtime, floats are rounded half away from zero to integers, and the lowest bits are
+    kept.
     """
     if node.operator == "Cast":
         target = narrow_dtype(node.attributes["to"])
     else:
-        target = node.dtype(1) if node.dtype(1) in _BITS else None
+        target = node.dtype(1) if node.dtype(1) in _DTYPES.values() else None
     if target is None:
         return convert(node)
     switches.note(QUANTIZED)
     value = node.operands[0]
+    if is_small_float(dtype_of(value)):
+        value = from_small(node.builder, value)
+    return to_narrow(node.builder, value, target)
+
+
+def to_narrow(builder: relax.BlockBuilder, value: relax.Expr, target: str) -> relax.Expr:
+    """A tensor cast to a narrow dtype, in its carrier."""
+    if target == FLOAT4:
+        return to_small(builder, value, target, saturate=True)
+    op = relax.op
     if dtype_of(value).startswith(("float", "bfloat")):
-        whole = node.emit(relax.op.trunc(value))
-        rest = node.emit(relax.op.subtract(value, whole))
-        value = node.emit(relax.op.add(whole, relax.op.trunc(relax.op.add(rest, rest))))
-    bits = node.emit(relax.op.astype(value, "int32"))
-    kept = node.emit(relax.op.bitwise_and(bits, relax.const(2 ** _BITS[target] - 1, "int32")))
+        whole = builder.emit(op.trunc(value))
+        rest = builder.emit(op.subtract(value, whole))
+        value = builder.emit(op.add(whole, op.trunc(op.add(rest, rest))))
+    bits = builder.emit(op.astype(value, "int32"))
+    kept = builder.emit(op.bitwise_and(bits, relax.const(2 ** _BITS[target] - 1, "int32")))
     if not target.startswith("u"):
         # Flipping the sign bit and subtracting it extends the sign.
         sign = relax.const(2 ** (_BITS[target] - 1), "int32")
-        kept = node.emit(relax.op.subtract(relax.op.bitwise_xor(kept, sign), sign))
-    return relax.op.astype(kept, carrier_of(target))
+        kept = builder.emit(op.subtract(op.bitwise_xor(kept, sign), sign))
+    return op.astype(kept, carrier_of(target))

@@ -115,8 +115,8 @@ def _quantize_to_floats(
         op.divide(as_float32(node, data), grid.spread(node, as_float32(node, scale)))
     )
     if zero is not None:
-        scaled = node.emit(op.add(scaled, grid.spread(node, from_small(node, zero))))
-    return to_small(node, scaled, dtype, bool(node.attributes.get("saturate", 1)))
+        scaled = node.emit(op.add(scaled, grid.spread(node, from_small(node.builder, zero))))
+    return to_small(node.builder, scaled, dtype, bool(node.attributes.get("saturate", 1)))
 
 
 def _quantized_dtype(node: Node, zero: relax.Expr | None) -> str:
@@ -158,9 +158,9 @@ def convert_dequantize_linear(node: Node, convert: Converter) -> relax.Expr:
     grid = _Grid.of(node, "x")
     data, scale, zero = grid.aligned(node, data, scale, zero)
     if is_small_float(node.dtype(0)):
-        moved = from_small(node, data)
+        moved = from_small(node.builder, data)
         if zero is not None:
-            origin = grid.spread(node, from_small(node, zero))
+            origin = grid.spread(node, from_small(node.builder, zero))
             moved = node.emit(relax.op.subtract(moved, origin))
         spread_scale = grid.spread(node, as_float32(node, scale))
         out = node.emit(relax.op.multiply(moved, spread_scale))

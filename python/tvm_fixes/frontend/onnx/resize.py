@@ -44,8 +44,15 @@ from ...relax.legalize.resize import repeats
 from ...support import switches
 from ...tirx.util import factor_of
 from ..dtypes import dtype_of
+from .extents import expression
 from .node import Converter, Extent, Node, extents_of
-from .shape_operands import extents_or_symbols
+from .shape_operands import (
+    extents_or_symbols,
+    require_all,
+    shaped,
+    symbols,
+    to_shape_tensor,
+)
 
 __all__ = ["convert_resize"]
 
@@ -54,16 +61,22 @@ _POLICIES = {"stretch": None, "not_larger": min, "not_smaller": max}
 
 @dataclass(frozen=True)
 class _Axis:
-    """An axis to resize; `count` is its new extent, and a `scale` of None means count / extent."""
+    """An axis to resize; `count` is its new extent, and a `scale` of None means count / extent.
+
+    If the scales are known only at run time, `place` is the position of the scale among them.
+    """
 
     index: int
     extent: Extent
     count: Extent
     scale: float | None
+    place: int | None = None
 
     @property
     def grows(self) -> bool:
         """Whether the axis is known not to become smaller."""
+        if self.place is not None:
+            return False
         if self.scale is not None:
             return self.scale >= 1
         return (
@@ -130,8 +143,8 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
     ------
     tvm.error.OpAttributeInvalid
         If an attribute has an unknown value; if scales and sizes are both given or both missing, or
-        their number is not that of the axes; if scales are not constant; or if ``antialias`` is set
-        and an axis may become smaller.
+        their number is not that of the axes; or if ``antialias`` is set and an axis may become
+        smaller.
     """
     data = node.operands[0]
     method = _Method.of(node)
@@ -158,15 +171,19 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
             data = node.builder.emit(relax.op.repeat(data, factor, axis.index))
         return data
 
-    def resize(tensor: te.Tensor, *counts: Extent) -> te.Tensor:
+    computed = [node.operand(_scales_index(node))] if axes[0].place is not None else []
+
+    def resize(tensor: te.Tensor, *operands: Any) -> te.Tensor:
+        scales, counts = operands[: len(computed)], operands[len(computed) :]
         dtype = str(tensor.dtype)
         if method.mode != "nearest" and dtype not in ("float32", "float64"):
             tensor = topi.cast(tensor, "float32")
         for axis, count in zip(axes, counts, strict=True):
-            tensor = _resize_axis(tensor, axis.index, count, axis.scale, method)
+            scale = axis.scale if axis.place is None else scales[0](axis.place)
+            tensor = _resize_axis(tensor, axis.index, count, scale, method)
         return topi.cast(tensor, dtype)
 
-    return node.builder.emit_te(resize, data, *(axis.count for axis in axes))
+    return node.builder.emit_te(resize, data, *computed, *(axis.count for axis in axes))
 
 
 def _factor(axis: _Axis, method: _Method) -> int | None:
@@ -174,6 +191,8 @@ def _factor(axis: _Axis, method: _Method) -> int | None:
     # "simple" rounds down if the axis grows.
     rounding = "floor" if method.rounding == "simple" else method.rounding
     if method.mode != "nearest" or not repeats(method.coordinates, rounding):
+        return None
+    if axis.place is not None:
         return None
     count, extent = (
         tirx.const(value, "int64") if isinstance(value, int) else value
@@ -184,7 +203,10 @@ def _factor(axis: _Axis, method: _Method) -> int | None:
 
 
 def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
-    """The axes whose extent changes."""
+    """The axes whose extent changes, or may change."""
+    index = _scales_index(node)
+    if node.operand(index) is not None and node.constant(index) is None:
+        return _computed_axes(node, extents)
     if node.operator == "Upsample" or node.opset < 11:
         given = node.attributes.get("scales")
         scales = list(_numbers(node, 1, "scales") or []) if given is None else list(given)
@@ -226,6 +248,28 @@ def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
             for a in resized
         ]
     return [axis for axis in resized if not node.known.equal(axis.count, axis.extent)]
+
+
+def _scales_index(node: Node) -> int:
+    return 1 if node.operator == "Upsample" or node.opset < 11 else 2
+
+
+def _computed_axes(node: Node, extents: list[Extent]) -> list[_Axis]:
+    """The axes of a node whose scales are known only at run time."""
+    scales, shape = shaped(node, _scales_index(node), "scales")
+    axes = [axis % len(extents) for axis in node.attributes.get("axes", range(len(extents)))]
+    if len(shape) != 1 or shape[0] != len(axes) or node.operand(3) is not None:
+        reason = f"expected {len(axes)} elements, one per axis, and no sizes"
+        raise node.invalid("shape of scales", shape, reason)
+    require_all(node, relax.op.greater(scales, relax.const(0, "float32")))
+    given = to_shape_tensor(node, [extents[axis] for axis in axes])
+    wide = node.emit(relax.op.astype(given, "float32"))
+    scaled = node.emit(relax.op.floor(node.emit(relax.op.multiply(wide, scales))))
+    counts = symbols(node, node.emit(relax.op.astype(scaled, "int64")), "count")
+    return [
+        _Axis(axis, extents[axis], count, None, place)
+        for place, (axis, count) in enumerate(zip(axes, counts, strict=True))
+    ]
 
 
 def _numbers(node: Node, index: int, name: str) -> list[Any]:
@@ -359,12 +403,29 @@ def _cubic_weights(t: tirx.Expr, a: float) -> list[tirx.Expr]:
 
 
 def _resize_axis(
-    data: te.Tensor, axis: int, count: Extent, scale: float | None, method: _Method
+    data: te.Tensor, axis: int, count: Extent, scale: float | tirx.Expr | None, method: _Method
 ) -> te.Tensor:
     """Resize one axis of `data` to `count` elements."""
+    if isinstance(scale, tirx.Expr):
+        resized = _resize_axis_by(data, axis, count, scale, method)
+
+        def unless_equal(*at: tirx.Var) -> tirx.Expr:
+            # ONNX Runtime copies an axis that keeps its extent, whatever its scale.
+            return tirx.if_then_else(
+                tirx.EQ(expression(count), data.shape[axis]), data(*at), resized(*at)
+            )
+
+        return te.compute(resized.shape, unless_equal)
+    ratio = _float(count) / _float(data.shape[axis])
+    return _resize_axis_by(data, axis, count, ratio if scale is None else _float(scale), method)
+
+
+def _resize_axis_by(
+    data: te.Tensor, axis: int, count: Extent, factor: tirx.Expr, method: _Method
+) -> te.Tensor:
+    """Resize one axis of `data` to `count` elements, whose coordinates `factor` divides."""
     extent = data.shape[axis]
     dtype = str(data.dtype)
-    factor = _float(count) / _float(extent) if scale is None else _float(scale)
 
     def compute(*indices: tirx.Var) -> tirx.Expr:
         def at(index: tirx.Expr) -> tirx.Expr:

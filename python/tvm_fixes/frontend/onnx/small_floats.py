@@ -10,10 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Casts from and to floats of 8 bits.
+"""Casts from and to floats of 8 and 4 bits.
 
 Their kernels would misinterpret the bits, so casts compute with the bits themselves: those from 8
-bits look the value up, those to 8 bits round the bits of a float32.
+bits look the value up, those to 8 or 4 bits round the bits of a float32.  A float32 carries a float
+of 4 bits; see :mod:`tvm_fixes.frontend.onnx.narrow`.
 """
 
 from dataclasses import dataclass
@@ -28,7 +29,10 @@ from ...support import switches
 from ..dtypes import dtype_of
 from .node import Converter, Node
 
-__all__ = ["convert_small_cast", "from_small", "is_small_float", "to_small"]
+__all__ = ["FLOAT4", "convert_small_cast", "from_small", "is_small_float", "to_small"]
+
+FLOAT4 = "float4_e2m1fn"
+"""The dtype of 4 bits, without infinities and NaN."""
 
 _SCALE = "float8_e8m0fnu"
 """The dtype whose numbers are the powers of two."""
@@ -51,6 +55,8 @@ class _Format:
         The codes of the largest number, of an overflow and of NaN.
     has_negative_zero : bool
         Whether zero has a sign; if not, NaN has none.
+    sign : int
+        The sign bit.
     """
 
     digits: int
@@ -59,6 +65,7 @@ class _Format:
     infinity: int
     nan: int
     has_negative_zero: bool
+    sign: int = 0x80
 
 
 _FORMATS = {
@@ -66,18 +73,20 @@ _FORMATS = {
     "float8_e4m3fnuz": _Format(3, -7, 0x7F, 0x80, 0x80, False),
     "float8_e5m2": _Format(2, -14, 0x7B, 0x7C, 0x7E, True),
     "float8_e5m2fnuz": _Format(2, -15, 0x7F, 0x80, 0x80, False),
+    FLOAT4: _Format(1, 0, 7, 7, 0, True, sign=8),
 }
 
 
 def is_small_float(dtype: str) -> bool:
-    """Whether `dtype` is one of the floats of 8 bits."""
+    """Whether `dtype` is one of the floats of 8 or 4 bits."""
     return dtype in _FORMATS or dtype == _SCALE
 
 
-def from_small(node: Node, data: relax.Expr) -> relax.Expr:
+def from_small(builder: relax.BlockBuilder, data: relax.Expr) -> relax.Expr:
     """The values of a tensor of small floats as a float32 tensor."""
-    codes = np.arange(256, dtype="uint8")
-    values = codes.view(getattr(ml_dtypes, dtype_of(data))).astype("float32")
+    if dtype_of(data) == "float32":  # the carrier of 4 bits
+        return data
+    values = _values(dtype_of(data))
 
     def decoded(data: te.Tensor, values: te.Tensor) -> te.Tensor:
         def element(*at: tirx.Var) -> tirx.Expr:
@@ -85,7 +94,13 @@ def from_small(node: Node, data: relax.Expr) -> relax.Expr:
 
         return te.compute(data.shape, element, name="decoded")
 
-    return node.builder.emit_te(decoded, data, relax.const(values, "float32"))
+    return builder.emit_te(decoded, data, relax.const(values, "float32"))
+
+
+def _values(dtype: str) -> np.ndarray:
+    """The float32 of each code."""
+    codes = np.arange(16 if dtype == FLOAT4 else 256, dtype="uint8")
+    return codes.view(getattr(ml_dtypes, dtype)).astype("float32")
 
 
 def _bits(number: int) -> tirx.Expr:
@@ -110,7 +125,7 @@ def _encoded(value: tirx.Expr, form: _Format, saturate: bool) -> tirx.Expr:
     code = tirx.Select(code > _bits(form.largest), _bits(limit), code)
     code = tirx.Select(magnitude > _bits(_EXPONENT), _bits(form.nan), code)
     signed = tirx.all(is_negative, tirx.const(form.has_negative_zero, "bool") | (code > _bits(0)))
-    return tirx.Select(signed, code | _bits(0x80), code)
+    return tirx.Select(signed, code | _bits(form.sign), code)
 
 
 def _encoded_scale(value: tirx.Expr, saturate: bool, rounding: str) -> tirx.Expr:
@@ -131,9 +146,13 @@ def _encoded_scale(value: tirx.Expr, saturate: bool, rounding: str) -> tirx.Expr
 
 
 def to_small(
-    node: Node, data: relax.Expr, dtype: str, saturate: bool, rounding: str = "up"
+    builder: relax.BlockBuilder,
+    data: relax.Expr,
+    dtype: str,
+    saturate: bool,
+    rounding: str = "up",
 ) -> relax.Expr:
-    """A tensor as floats of 8 bits.
+    """A tensor as floats of 8 bits, or of 4 in their carrier.
 
     Parameters
     ----------
@@ -143,19 +162,20 @@ def to_small(
         ``"up"``, ``"down"`` or ``"nearest"``; only for powers of two, others round to nearest.
     """
     if dtype_of(data) != "float32":
-        data = node.emit(relax.op.astype(data, "float32"))
+        data = builder.emit(relax.op.astype(data, "float32"))
 
-    def encoded(data: te.Tensor) -> te.Tensor:
+    def encoded(data: te.Tensor, *values: te.Tensor) -> te.Tensor:
         def element(*at: tirx.Var) -> tirx.Expr:
             if dtype == _SCALE:
                 code = _encoded_scale(data(*at), saturate, rounding)
             else:
                 code = _encoded(data(*at), _FORMATS[dtype], saturate)
-            return tirx.reinterpret(dtype, code.astype("uint8"))
+            return values[0](code) if values else tirx.reinterpret(dtype, code.astype("uint8"))
 
         return te.compute(data.shape, element, name="encoded")
 
-    return node.builder.emit_te(encoded, data)
+    values = [relax.const(_values(dtype), "float32")] if dtype == FLOAT4 else []
+    return builder.emit_te(encoded, data, *values)
 
 
 def convert_small_cast(node: Node, convert: Converter) -> relax.Expr:
@@ -180,7 +200,9 @@ def convert_small_cast(node: Node, convert: Converter) -> relax.Expr:
     if dtype_of(data) == target:
         return data
     if is_small_float(dtype_of(data)):
-        data = from_small(node, data)
+        data = from_small(node.builder, data)
     if is_small_float(target):
-        return to_small(node, data, target, bool(node.attributes.get("saturate", 1)), rounding)
+        return to_small(
+            node.builder, data, target, bool(node.attributes.get("saturate", 1)), rounding
+        )
     return data if target == "float32" else relax.op.astype(data, target)

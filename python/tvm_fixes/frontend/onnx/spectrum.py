@@ -273,8 +273,10 @@ def convert_mel_weight_matrix(node: Node, convert: Converter) -> relax.Expr:
         node.emit(op.reshape(_wide(node, node.operands[index]), relax.ShapeExpr([1])))
         for index in (3, 4)
     ]
-    bins = node.builder.emit_te(_mel_bins, *edges, *map(expression, (count, length, rate)))
-    result = node.builder.emit_te(_triangles, bins, expression(length // 2 + 1), expression(count))
+    numbers = [expression(number) for number in (count, length, rate)]
+    bins = node.builder.emit_te(lambda low, high: _mel_bins(low, high, *numbers), *edges)
+    shape = [expression(extent) for extent in (length // 2 + 1, count)]
+    result = node.builder.emit_te(lambda bins: _triangles(bins, *shape), bins)
     return op.astype(result, str(np.dtype(helper.tensor_dtype_to_np_dtype(number))))
 
 

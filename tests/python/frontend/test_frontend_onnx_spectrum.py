@@ -1,0 +1,122 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""DFT, STFT and MelWeightMatrix, compared with onnx's evaluator."""
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+import tvm.testing
+
+from helpers.onnx_graphs import Arrays, assert_as_reference, assert_rejected, node_model, normal
+from tvm_fixes.frontend.onnx import from_onnx
+
+Case = tuple[onnx.ModelProto, Arrays]
+
+
+def case(operator: str, inputs: Arrays, attributes: dict, rank: int, opset: int, **kw) -> Case:
+    kw.setdefault("outputs", {"y": ("float32", rank)})
+    return node_model(operator, inputs, attributes, opset=opset, **kw), inputs
+
+
+def dft(shape: tuple[int, ...], opset: int, dims=None, operands: Arrays = {}, **attributes) -> Case:  # noqa: B006
+    inputs = {"x": normal(*shape)} | dict(operands)
+    names = ["x", *(name if name in operands else "" for name in ("length", "axis"))]
+    shapes = {"x": dims} if dims else None
+    return case("DFT", inputs, attributes, len(shape), opset, operands=names, shapes=shapes)
+
+
+def test_dft() -> None:
+    """Real and complex, padded and cut, both directions, axes as attribute, constant and input."""
+    number = lambda value: np.array(value, "int64")  # noqa: E731
+    cases = {
+        "real": dft((2, 5, 1), 20),
+        "complex": dft((2, 6, 2), 20),
+        "onesided": dft((2, 6, 3, 1), 20, operands={"axis": number(0)}, onesided=1),
+        "padded": dft((2, 5, 1), 20, operands={"length": number(8)}),
+        "cut": dft((2, 5, 2), 20, operands={"length": number(3), "axis": number(-2)}, inverse=1),
+        "dynamic": dft((2, 5, 2), 20, dims=(None, None, 2), inverse=1),
+        "one": dft((1, 1, 2), 20),
+    }
+    assert_as_reference(from_onnx, cases, rtol=1e-6)
+
+
+def test_dft_17() -> None:
+    cases = {
+        "axis": dft((3, 4, 5, 1), 17, axis=2),
+        "default": dft((3, 4, 2), 17, inverse=1),
+        "onesided": dft((3, 7, 1), 17, dims=(None, None, 1), onesided=1),
+    }
+    assert_as_reference(from_onnx, cases, rtol=1e-6)
+
+
+def test_stft() -> None:
+    """With and without a window, which may be an input; steps that leave a rest."""
+    step = {"step": np.array(3, "int64")}
+    length = {"length": np.array(4, "int64")}
+    window = {"window": np.abs(normal(5, seed=1))}
+    signal = {"x": normal(2, 12, 1, seed=2)}
+    outputs = {"y": ("float32", 4)}
+    cases = {
+        "window": (
+            node_model("STFT", signal | step | window, outputs=outputs),
+            signal | step | window,
+        ),
+        "length": (
+            node_model(
+                "STFT",
+                signal,
+                {"onesided": 0},
+                constants=step | length,
+                operands=["x", "step", "", "length"],
+                outputs=outputs,
+            ),
+            signal,
+        ),
+    }
+    assert_as_reference(from_onnx, cases, rtol=1e-6)
+
+
+@pytest.mark.parametrize("computed", (False, True))
+def test_mel_weight_matrix(computed: bool) -> None:
+    operands = {
+        "count": np.array(6, "int64"),
+        "length": np.array(33, "int64"),
+        "rate": np.array(8000, "int64"),
+        "low": np.array(50, "float32"),
+        "high": np.array(3900, "float32"),
+    }
+    inputs = operands if computed else {"high": operands["high"]}
+    constants = {name: array for name, array in operands.items() if name not in inputs}
+    model = node_model(
+        "MelWeightMatrix",
+        inputs,
+        constants=constants,
+        operands=list(operands),
+        outputs={"y": ("float32", 2)},
+    )
+    assert_as_reference(from_onnx, {"mel": (model, inputs)}, rtol=1e-6)
+
+
+def test_rejected() -> None:
+    x = {"x": normal(2, 5, 3)}
+    model = node_model("DFT", x, opset=20)
+    assert_rejected(from_onnx, model, "DFT 'node': shape of input is [2, 5, 3]; expected rank 2")
+    model = node_model("DFT", {"x": normal(2, 5, 2)}, {"onesided": 1}, opset=20)
+    assert_rejected(from_onnx, model, "attribute onesided is 1; expected 0 for complex numbers")
+    model = node_model("DFT", {"x": normal(2, 5, 1)}, {"axis": 2}, opset=17)
+    assert_rejected(from_onnx, model, "axis is 2; expected another axis than the last")
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
