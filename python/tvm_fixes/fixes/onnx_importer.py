@@ -261,7 +261,7 @@ REDUCTIONS = declare(
     "onnx-reductions",
     family="onnx-importer",
     kind=Kind.IMPORTER,
-    summary="computes ReduceLogSumExp of infinities, and names the node if axes are computed",
+    summary="computes ReduceLogSumExp of infinities, and reductions along computed axes",
     symptoms={
         Symptom.ERROR: ("computed axes of a reduction raise an AssertionError that names no node"),
         Symptom.WRONG: "ReduceLogSumExp of an infinity is NaN",

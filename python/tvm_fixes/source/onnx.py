@@ -112,6 +112,8 @@ class OnnxSource(Source):
     def _spec(self, value: "onnx.ValueInfoProto", dims: Mapping[str, Sequence[Dim]]) -> TensorSpec:
         import onnx
 
+        from ..frontend.onnx.narrow import narrow_dtype
+
         if not value.type.HasField("tensor_type"):
             kind = value.type.WhichOneof("value") or "nothing"
             raise UnsupportedOperatorError(
@@ -122,6 +124,11 @@ class OnnxSource(Source):
         if dtype.kind == "O":
             raise UnsupportedOperatorError(
                 f"input {value.name!r} of {self.name}: tensors of strings are not supported"
+            )
+        if narrow_dtype(tensor.elem_type) is not None:
+            raise UnsupportedOperatorError(
+                f"input {value.name!r} of {self.name}: tensors of {dtype.name} are not supported; "
+                "from_onnx imports them"
             )
         if not tensor.HasField("shape"):
             return TensorSpec(value.name, None, dtype.name)

@@ -47,7 +47,8 @@ REJECTED = {
         [node1] z = RegexFullMatch (x)
         y = StringSplit (a) }""",
         MISSING,
-        "^unsupported operator RegexFullMatch at node 'node1', StringSplit at the node with output 'y'$",
+        "^unsupported operator RegexFullMatch at node 'node1', StringSplit at the node with output "
+        "'y'$",
     ),
     "one in a body": (
         """(float[2,2] x, bool b) => (float y) {

@@ -19,7 +19,9 @@ import tvm.testing
 from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
     assert_rejected,
+    imported_and_run,
     integers,
+    node_model,
     normal,
     program,
 )
@@ -224,6 +226,22 @@ def test_cum_sum() -> None:
         {"x": ("float32", ("n", 3)), "axis": ("int32", (2,))},
     )
     assert_rejected(from_onnx, model, "CumSum 'y': type of axis is ")
+
+
+def test_top_k_of_uint64() -> None:
+    """Numbers above the largest int64 are larger, not negative."""
+    x = np.array([[3, 2**63, 2**64 - 1], [2**63 - 1, 0, 2**63 + 5]], "uint64")
+    for largest, order in ((1, [[2, 1], [2, 0]]), (0, [[0, 1], [1, 0]])):
+        model = node_model(
+            "TopK",
+            {"x": x},
+            {"largest": largest},
+            constants={"k": np.array([2])},
+            outputs={"y": ("uint64", 2), "i": ("int64", 2)},
+        )
+        values, indices = imported_and_run(from_onnx, model, x)
+        np.testing.assert_array_equal(indices, order)
+        np.testing.assert_array_equal(values, np.take_along_axis(x, np.array(order), 1))
 
 
 # Operators that TVM handles correctly for operands of any kind

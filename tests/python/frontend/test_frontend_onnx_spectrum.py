@@ -32,6 +32,8 @@ def case(operator: str, inputs: Arrays, attributes: dict, rank: int, opset: int,
 def dft(shape: tuple[int, ...], opset: int, dims=None, operands: Arrays = {}, **attributes) -> Case:  # noqa: B006
     inputs = {"x": normal(*shape)} | dict(operands)
     names = ["x", *(name if name in operands else "" for name in ("length", "axis"))]
+    while not names[-1]:
+        names.pop()
     shapes = {"x": dims} if dims else None
     return case("DFT", inputs, attributes, len(shape), opset, operands=names, shapes=shapes)
 
@@ -115,7 +117,7 @@ def test_rejected() -> None:
     model = node_model("DFT", {"x": normal(2, 5, 2)}, {"onesided": 1}, opset=20)
     assert_rejected(from_onnx, model, "attribute onesided is 1; expected 0 for complex numbers")
     model = node_model("DFT", {"x": normal(2, 5, 1)}, {"axis": 2}, opset=17)
-    assert_rejected(from_onnx, model, "axis is 2; expected another axis than the last")
+    assert_rejected(from_onnx, model, "attribute axis is 2; expected another axis than the last")
 
 
 if __name__ == "__main__":

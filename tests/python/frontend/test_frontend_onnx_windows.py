@@ -34,8 +34,8 @@ def test_col2im(computed: bool) -> None:
     cases = {}
     for name, image, block, blocks, attributes in (
         ("plain", [5, 5], [1, 5], 5, {}),
-        ("strided", [5, 5], [2, 3], 6, {"strides": [2, 1], "pads": [0, 0, 1, 0]}),
-        ("dilated", [6, 7], [2, 2], 16, {"dilations": [1, 5], "pads": [0, 1, 1, 0]}),
+        ("strided", [5, 5], [2, 3], 9, {"strides": [2, 1], "pads": [0, 0, 1, 0]}),
+        ("dilated", [6, 7], [2, 2], 18, {"dilations": [1, 5], "pads": [0, 1, 1, 0]}),
         ("cube", [3, 4, 2], [2, 1, 2], 8, {}),
     ):
         shapes = {"image": np.array(image), "block": np.array(block)}

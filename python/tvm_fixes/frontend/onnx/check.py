@@ -25,8 +25,9 @@ from onnx import defs
 __all__ = ["check_model", "check_size", "describe_node", "is_known_domain", "place_of"]
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
-# The domains of ONNX Runtime's own operators, some of which TVM converts, and of classical models.
-_KNOWN_DOMAINS = frozenset({"com.microsoft", "ai.onnx.ml"})
+# The domains of ONNX Runtime's own operators, some of which TVM converts, of classical models, and of
+# new ONNX functions.
+_KNOWN_DOMAINS = frozenset({"com.microsoft", "ai.onnx.ml", "ai.onnx.preview"})
 
 _MAX_NODES = 200_000
 _MAX_OUTPUTS = 4096

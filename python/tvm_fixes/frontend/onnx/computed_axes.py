@@ -21,9 +21,9 @@ from tvm import relax
 from tvm.relax import op
 
 from .node import Extent, Node
-from .shape_operands import length_of, require_all, symbols, to_shape_tensor, vector
+from .shape_operands import require_all, shaped, symbols, to_shape_tensor
 
-__all__ = ["axis_parts", "is_axis", "kept_extents", "split_axes"]
+__all__ = ["axes_count", "axis_parts", "is_axis", "kept_extents", "split_axes"]
 
 
 def _nonnegative(node: Node, axes: relax.Expr, rank: int) -> relax.Expr:
@@ -60,13 +60,32 @@ def axis_parts(
     return before, extent, after
 
 
+def axes_count(node: Node, index: int) -> Extent:
+    """The number of axes that the operand at `index` lists.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If its rank is unknown, or more than 1.
+    """
+    _, extents = shaped(node, index, "axes")
+    if len(extents) > 1:
+        raise node.invalid("shape of axes", extents, "expected rank 0 or 1")
+    return extents[0] if extents else 1
+
+
 def split_axes(
-    node: Node, data: relax.Expr, extents: Sequence[Extent], index: int
+    node: Node, data: relax.Expr, extents: Sequence[Extent], index: int, all_if_none: bool
 ) -> tuple[relax.Expr, relax.Expr]:
     """The data with two axes for each axis, and which axes the operand at `index` lists.
 
     The first of the two is the axis itself, or of extent 1 if the operand lists the axis; the
     second is the other of both.
+
+    Parameters
+    ----------
+    all_if_none : bool
+        Whether an operand without elements lists all axes.
 
     Returns
     -------
@@ -74,13 +93,21 @@ def split_axes(
         The reshaped data, and a bool tensor with one element per axis.
     """
     rank = len(extents)
-    axes = _nonnegative(node, vector(node, index, "axes"), rank)
-    column = node.emit(op.reshape(axes, (length_of(axes), 1)))
+    axes, one = node.emit(op.astype(node.operands[index], "int64")), relax.const(1, "int64")
+    count = axes_count(node, index)
+    if axes.ty.ndim == 0:
+        axes = node.emit(op.reshape(axes, (1,)))
+    axes = _nonnegative(node, axes, rank)
+    # The number behind the last axis matches none, and avoids a sum of no elements.
+    listed = node.emit(op.concat([axes, relax.const([rank], "int64")]))
+    column = node.emit(op.expand_dims(listed, 1))
     matches = node.emit(op.astype(op.equal(column, _numbers(rank)), "int64"))
-    count = node.emit(op.sum(matches, axis=[0]))
-    one = relax.const(1, "int64")
-    require_all(node, op.less_equal(count, one))
-    is_listed = node.emit(op.equal(count, one))
+    counts = node.emit(op.sum(matches, axis=[0]))
+    require_all(node, op.less_equal(counts, one))
+    is_listed = node.emit(op.equal(counts, one))
+    if all_if_none and not isinstance(count, int):
+        is_empty = node.emit(op.equal(to_shape_tensor(node, [count]), relax.const([0], "int64")))
+        is_listed = node.emit(op.logical_or(is_listed, is_empty))
     shape = to_shape_tensor(node, extents)
     outer = symbols(node, node.emit(op.where(is_listed, one, shape)), "kept")
     inner = symbols(node, node.emit(op.where(is_listed, shape, one)), "reduced")

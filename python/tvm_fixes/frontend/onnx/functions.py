@@ -45,6 +45,9 @@ from .external import with_initializers
 
 __all__ = ["expand_functions"]
 
+# The domains with schemas that have function bodies.
+_DOMAINS = ("", "ai.onnx.preview")
+
 # Initializers with more elements are not copied into the inliner.
 _MAX_INLINED_ELEMENTS = 64
 
@@ -70,9 +73,9 @@ def expand_functions(model: onnx.ModelProto, convertible: Collection[str]) -> on
         If a call can't be replaced, because its function is written for an opset that does not
         convert to the model's, or because its body depends on a type that can't be inferred.
     """
-    known = set(convertible)
-    opset = next((imported.version for imported in model.opset_import if not imported.domain), 1)
-    if not model.functions and not _operators_to_expand(model.graph, known, opset):
+    known = {("", name) for name in convertible}
+    opsets = {"": 1} | {imported.domain: imported.version for imported in model.opset_import}
+    if not model.functions and not _operators_to_expand(model.graph, known, opsets):
         return model
     switches.note(FUNCTIONS)
     expanded = _without_large_initializers(model)
@@ -87,8 +90,11 @@ def expand_functions(model: onnx.ModelProto, convertible: Collection[str]) -> on
         with _report_inlining_errors(names):
             expanded = inliner.inline_local_functions(expanded, convert_version=True)
     # A body may itself call functions.
-    while names := _operators_to_expand(expanded.graph, known, opset):
-        schemas = {("", name): defs.get_schema(name, opset) for name in names}
+    while operators := _operators_to_expand(expanded.graph, known, opsets):
+        schemas = {
+            (domain, name): defs.get_schema(name, opsets[domain], domain)
+            for domain, name in operators
+        }
         defaults = {
             function: [a.default_value for a in schema.attributes.values() if a.default_value.name]
             for function, schema in schemas.items()
@@ -97,9 +103,9 @@ def expand_functions(model: onnx.ModelProto, convertible: Collection[str]) -> on
         # The inliner looks up the type of each operand, also of an omitted one, whose name is "".
         omitted = helper.make_tensor_value_info("", onnx.TensorProto.FLOAT, [])
         expanded.graph.value_info.append(omitted)
-        with _report_inlining_errors(names):
+        with _report_inlining_errors([name for _, name in operators]):
             expanded = inliner.inline_selected_functions(
-                expanded, [("", name) for name in names], inline_schema_functions=True
+                expanded, operators, inline_schema_functions=True
             )
         typed = [value for value in expanded.graph.value_info if value.name]
         del expanded.graph.value_info[:]
@@ -157,32 +163,37 @@ def _report_inlining_errors(functions: Sequence[str]) -> Iterator[None]:
         ) from error
 
 
-def _operators_to_expand(graph: onnx.GraphProto, convertible: set[str], opset: int) -> list[str]:
-    """The operators in `graph` that have a function body and no converter."""
+def _operators_to_expand(
+    graph: onnx.GraphProto, convertible: set[tuple[str, str]], opsets: Mapping[str, int]
+) -> list[tuple[str, str]]:
+    """The domains and names of operators in `graph` that have a function body and no converter."""
     return sorted(
-        name for name in _operators_in(graph) - convertible if _has_function_body(name, opset)
+        operator
+        for operator in _operators_in(graph) - convertible
+        if _has_function_body(*operator, opsets.get(operator[0], 1))
     )
 
 
-def _operators_in(graph: onnx.GraphProto) -> set[str]:
-    """The operators of the default domain in `graph` and in its nested graphs."""
+def _operators_in(graph: onnx.GraphProto) -> set[tuple[str, str]]:
+    """The operators of :data:`_DOMAINS` in `graph` and in its nested graphs."""
     called = set()
     for node in graph.node:
-        if node.domain == "":
-            called.add(node.op_type)
+        if node.domain in _DOMAINS:
+            called.add((node.domain, node.op_type))
         for attribute in node.attribute:
             for body in (attribute.g, *attribute.graphs):
                 called |= _operators_in(body)
     return called
 
 
-def _has_function_body(operator: str, opset: int) -> bool:
+def _has_function_body(domain: str, operator: str, opset: int) -> bool:
     try:
-        schema = defs.get_schema(operator, opset)
+        schema = defs.get_schema(operator, opset, domain)
     except defs.SchemaError:
         return False
     versions = (
         *schema.function_opset_versions,
         *schema.context_dependent_function_opset_versions,
     )
-    return any(version <= opset for version in versions)
+    # The versions are those of the default domain, which a body is written for.
+    return any(domain or version <= opset for version in versions)

@@ -34,9 +34,9 @@ from tvm import relax
 from ...fixes.onnx_importer import REDUCTIONS
 from ...support import switches
 from ..dtypes import dtype_of
-from .computed_axes import kept_extents, split_axes
+from .computed_axes import axes_count, kept_extents, split_axes
 from .node import Converter, Node, extents_of
-from .shape_operands import axes_of, length_of, shaped, vector
+from .shape_operands import axes_of, shaped
 
 __all__ = ["REDUCED", "convert_arg_reduction", "convert_reduction"]
 
@@ -70,7 +70,8 @@ def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
     axes = node.attributes.get("axes")
     if node.operand(1) is not None:
         constant = node.constant(1)
-        if constant is None and length_of(vector(node, 1, "axes")):
+        count = axes_count(node, 1)
+        if constant is None and not (isinstance(count, int) and count == 0):
             return _reduce_computed_axes(node, convert)
         axes = [] if constant is None else constant.ravel().tolist()
     extents, dtype = extents_of(data), dtype_of(data)
@@ -103,17 +104,21 @@ def _reduce_computed_axes(node: Node, convert: Converter) -> relax.Expr:
     """Reduce axes that are known only at run time."""
     switches.note(REDUCTIONS)
     data, extents = shaped(node, 0, "data")
-    rank, count = len(extents), length_of(vector(node, 1, "axes"))
-    if count > rank:
+    keepdims = bool(node.attributes.get("keepdims", 1))
+    reduces_all = not node.attributes.get("noop_with_empty_axes", 0)
+    rank, count = len(extents), axes_count(node, 1)
+    if isinstance(count, int) and count > rank:
         reason = f"expected at most {rank}, the rank of data"
         raise node.invalid("number of axes", count, reason)
-    pairs, is_listed = split_axes(node, data, extents, 1)
+    if not keepdims and not isinstance(count, int):
+        raise node.invalid("shape of axes", [count], "expected a static extent, or keepdims 1")
+    pairs, is_listed = split_axes(node, data, extents, 1, reduces_all)
     listed = relax.const([2 * axis + 1 for axis in range(rank)], "int64")
     attributes = {"keepdims": 0, "noop_with_empty_axes": 0}
     reduced = convert_reduction(
         node.with_operands(pairs, listed).with_attributes(**attributes), convert
     )
-    if node.attributes.get("keepdims", 1):
+    if keepdims or not isinstance(count, int):
         return reduced
     kept = kept_extents(node, extents, is_listed, rank - count)
     return relax.op.reshape(node.emit(reduced), relax.ShapeExpr(kept))

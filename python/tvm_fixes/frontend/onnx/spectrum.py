@@ -17,7 +17,8 @@ A transform sums in float64, over a table of one turn; its time grows with the s
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -121,6 +122,15 @@ class _Transform:
         return te.compute(shape, lambda *at: sums(*at) / length.astype(_WIDE), name="inverse")
 
 
+def _transformed(node: Node, transform: _Transform, x: relax.Expr, terms: Extent) -> relax.Expr:
+    """The transform of the first `terms` numbers on axis 1."""
+
+    def of(x: te.Tensor, length: tirx.Expr, terms: tirx.Expr) -> te.Tensor:
+        return replace(transform, length=length).of(x, terms)
+
+    return node.builder.emit_te(of, x, *map(expression, (transform.length, terms)))
+
+
 def _parts(node: Node, name: str, extents: Sequence[Extent]) -> int:
     """The extent of the last axis: 1 for real numbers, 2 for complex ones."""
     last = extents[-1] if extents else None
@@ -167,7 +177,7 @@ def convert_dft(node: Node, convert: Converter) -> relax.Expr:
     given = transform.half if inverse and onesided else transform.length
     moved = node.emit(op.reshape(data, relax.ShapeExpr([before, extent, after, parts])))
     terms = minimum(node.known, extent, given)
-    result = node.builder.emit_te(lambda x: transform.of(x, terms), _wide(node, moved))
+    result = _transformed(node, transform, _wide(node, moved), terms)
     result = node.emit(op.astype(result, dtype_of(data)))
     if isinstance(axis, int):
         shape = [*extents[:axis], transform.count, *extents[axis + 1 : -1]]
@@ -200,7 +210,8 @@ def _around(
     default = -2 if node.opset >= 20 else node.attributes.get("axis", 1)
     (axis,) = axes_of(node, [default if given is None else int(given.item())], rank)
     if axis == rank - 1:
-        raise node.invalid("axis", axis, "expected another axis than the last")
+        kind = "operand" if node.opset >= 20 else "attribute"
+        raise node.invalid(f"{kind} axis", axis, "expected another axis than the last")
     before, after = (product(node.known, e) for e in (extents[:axis], extents[axis + 1 : -1]))
     return before, extents[axis], after, axis
 
@@ -239,17 +250,18 @@ def convert_stft(node: Node, convert: Converter) -> relax.Expr:
     transform = _Transform(length, inverse=False, onesided=onesided)
     count = node.known.simplify((extents[1] - length) // step + 1)
 
-    def frames(x: te.Tensor, *windows: te.Tensor) -> te.Tensor:
+    def frames(x: te.Tensor, *operands: Any) -> te.Tensor:
+        *windows, step, length, count = operands
+
         def element(a: tirx.Var, n: tirx.Var, frame: tirx.Var, part: tirx.Var) -> tirx.Expr:
             value = x(a, frame * step + n, part)
             return value * windows[0](n) if windows else value
 
-        shape = (x.shape[0], expression(length), expression(count), parts)
-        return te.compute(shape, element, name="frames")
+        return te.compute((x.shape[0], length, count, parts), element, name="frames")
 
     operands = [_wide(node, tensor) for tensor in (data, window) if tensor is not None]
-    framed = node.builder.emit_te(frames, *operands)
-    result = node.builder.emit_te(lambda x: transform.of(x, length), framed)
+    framed = node.builder.emit_te(frames, *operands, *map(expression, (step, length, count)))
+    result = _transformed(node, transform, framed, length)
     result = node.emit(op.permute_dims(result, [0, 2, 1, 3]))
     return op.astype(result, dtype_of(data))
 
@@ -273,11 +285,15 @@ def convert_mel_weight_matrix(node: Node, convert: Converter) -> relax.Expr:
         node.emit(op.reshape(_wide(node, node.operands[index]), relax.ShapeExpr([1])))
         for index in (3, 4)
     ]
-    numbers = [expression(number) for number in (count, length, rate)]
-    bins = node.builder.emit_te(lambda low, high: _mel_bins(low, high, *numbers), *edges)
-    shape = [expression(extent) for extent in (length // 2 + 1, count)]
-    result = node.builder.emit_te(lambda bins: _triangles(bins, *shape), bins)
+    result = node.builder.emit_te(_mel_weights, *edges, *map(expression, (count, length, rate)))
     return op.astype(result, str(np.dtype(helper.tensor_dtype_to_np_dtype(number))))
+
+
+def _mel_weights(
+    low: te.Tensor, high: te.Tensor, count: tirx.Expr, length: tirx.Expr, rate: tirx.Expr
+) -> te.Tensor:
+    bins = _mel_bins(low, high, count, length, rate)
+    return _triangles(bins, tirx.floordiv(length, 2) + 1, count)
 
 
 def _mel_bins(

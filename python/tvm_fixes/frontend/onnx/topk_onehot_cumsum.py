@@ -67,6 +67,8 @@ def convert_top_k(node: Node, convert: Converter) -> relax.Expr:
         from 0 to the extent of the axis.
     """
     data, extents = shaped(node, 0, "X")
+    if dtype_of(data) == "uint64":
+        return _top_k_of_unsigned(node, data, convert)
     (axis,) = axes_of(node, [node.attributes.get("axis", -1)], len(extents))
     k = node.attributes.get("k", 1) if node.opset < 10 else _single(node, 1, "K")
     reason = f"expected at most {extents[axis]}, the extent of axis {axis}"
@@ -82,6 +84,23 @@ def convert_top_k(node: Node, convert: Converter) -> relax.Expr:
     return relax.Tuple(
         [node.emit(take_ranges(node, part, [axis], [(0, k)], [1])) for part in found]
     )
+
+
+def _top_k_of_unsigned(node: Node, data: relax.Expr, convert: Converter) -> relax.Expr:
+    """The TopK of uint64, which TVM cannot sort: that of int64 in the same order."""
+    switches.note(PARAMETERS)
+    bit = tirx.const(1 << 63, "uint64")
+
+    def to_signed(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *at: tirx.reinterpret("int64", x(*at) ^ bit))
+
+    def to_unsigned(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *at: tirx.reinterpret("uint64", x(*at)) ^ bit)
+
+    signed = node.builder.emit_te(to_signed, data)
+    found = node.emit(convert_top_k(node.with_operands(signed, *node.operands[1:]), convert))
+    values, indices = (node.emit(relax.TupleGetItem(found, index)) for index in range(2))
+    return relax.Tuple([node.builder.emit_te(to_unsigned, values), indices])
 
 
 def _single(node: Node, index: int, name: str) -> Extent:

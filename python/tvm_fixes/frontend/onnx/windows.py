@@ -160,7 +160,7 @@ def convert_deform_conv(node: Node, convert: Converter) -> relax.Expr:
         bias = rest.pop(0) if "B" in given else None
         mask = rest[0] if rest else None
         per_offset = int(x.shape[1]) // offset_groups
-        shape = list(map(expression, counts))
+        shape = offset.shape[2:]
 
         def sampled(n: tirx.Var, c: tirx.Var, k: tirx.Var, *at: tirx.Var) -> tirx.Expr:
             group = tirx.floordiv(c, per_offset) * size + k
