@@ -28,7 +28,7 @@ import pytest
 import torch
 import tvm
 import tvm.testing
-from onnx import helper
+from onnx import TensorProto, helper
 from torch import nn
 from tvm import relax
 from tvm.script import ir as I
@@ -321,6 +321,16 @@ class TestUnsupported:
         )
         message = fails(model, UnsupportedOperatorError)
         assert message == "graph: unsupported operator RegexFullMatch at node 'd0'"
+
+    def test_onnx_input_of_4_bits(self):
+        node = helper.make_node("Cast", ["x"], ["y"], to=1)
+        int4 = TensorProto.INT4
+        message = fails(
+            onnx_model([node], [("x", int4, [2])], [("y", 1, [2])], opset=21),
+            UnsupportedOperatorError,
+        )
+        assert "input 'x'" in message
+        assert "tensors of int4 are not supported; from_onnx imports them" in message
 
     def test_onnx_operator_without_a_name_of_another_domain(self):
         node = helper.make_node("Frob", ["x"], ["y"], domain="my.domain")

@@ -51,6 +51,16 @@ def test_reductions() -> None:
     assert_as_onnx_runtime(from_onnx, cases, rtol=1e-6)
 
 
+def test_pad() -> None:
+    cases = {}
+    for mode, axes in (("constant", [-1, 0]), ("reflect", [1])):
+        pads = np.array([1, 0, 2, 1] if len(axes) == 2 else [1, 2])
+        inputs = {"x": normal(2, 3, 4), "pads": pads, "axes": np.array(axes)}
+        model = node_model("Pad", inputs, {"mode": mode}, operands=["x", "pads", "", "axes"])
+        cases[mode] = model, inputs
+    assert_as_onnx_runtime(from_onnx, cases)
+
+
 @pytest.mark.parametrize("axes", ([2], [-3], [0, -2]))
 def test_wrong_axes(axes: list[int]) -> None:
     inputs = {"x": normal(2, 3), "axes": np.array(axes)}

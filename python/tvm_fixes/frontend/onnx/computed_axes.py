@@ -23,7 +23,7 @@ from tvm.relax import op
 from .node import Extent, Node
 from .shape_operands import require_all, shaped, symbols, to_shape_tensor
 
-__all__ = ["axes_count", "axis_parts", "is_axis", "kept_extents", "split_axes"]
+__all__ = ["axes_count", "axis_parts", "is_axis", "kept_extents", "pairs_of_all_axes", "split_axes"]
 
 
 def _nonnegative(node: Node, axes: relax.Expr, rank: int) -> relax.Expr:
@@ -74,6 +74,34 @@ def axes_count(node: Node, index: int) -> Extent:
     return extents[0] if extents else 1
 
 
+def _matches(node: Node, index: int, rank: int) -> relax.Expr:
+    """An int64 matrix with a row per axis that an operand lists, and 1 in the column of the axis.
+
+    The last row is 0: it avoids sums of no elements.
+    """
+    axes = node.emit(op.astype(node.operands[index], "int64"))
+    if axes.ty.ndim == 0:
+        axes = node.emit(op.reshape(axes, (1,)))
+    listed = node.emit(op.concat([_nonnegative(node, axes, rank), relax.const([rank], "int64")]))
+    column = node.emit(op.expand_dims(listed, 1))
+    return node.emit(op.astype(op.equal(column, _numbers(rank)), "int64"))
+
+
+def pairs_of_all_axes(node: Node, pairs: relax.Expr, index: int, rank: int) -> relax.Expr:
+    """Two numbers for each axis, 0 for those that the operand at `index` does not list.
+
+    Parameters
+    ----------
+    pairs : relax.Expr
+        An int64 vector of the first numbers of the listed axes, then of the second ones.
+    """
+    matches = _matches(node, index, rank)
+    rows = node.emit(op.reshape(pairs, (2, -1)))
+    rows = node.emit(op.concat([rows, relax.const([[0], [0]], "int64")], axis=1))
+    spread = op.multiply(op.expand_dims(rows, 2), op.expand_dims(matches, 0))
+    return node.emit(op.reshape(node.emit(op.sum(spread, axis=[1])), (2 * rank,)))
+
+
 def split_axes(
     node: Node, data: relax.Expr, extents: Sequence[Extent], index: int, all_if_none: bool
 ) -> tuple[relax.Expr, relax.Expr]:
@@ -92,17 +120,8 @@ def split_axes(
     tuple of relax.Expr
         The reshaped data, and a bool tensor with one element per axis.
     """
-    rank = len(extents)
-    axes, one = node.emit(op.astype(node.operands[index], "int64")), relax.const(1, "int64")
-    count = axes_count(node, index)
-    if axes.ty.ndim == 0:
-        axes = node.emit(op.reshape(axes, (1,)))
-    axes = _nonnegative(node, axes, rank)
-    # The number behind the last axis matches none, and avoids a sum of no elements.
-    listed = node.emit(op.concat([axes, relax.const([rank], "int64")]))
-    column = node.emit(op.expand_dims(listed, 1))
-    matches = node.emit(op.astype(op.equal(column, _numbers(rank)), "int64"))
-    counts = node.emit(op.sum(matches, axis=[0]))
+    rank, one, count = len(extents), relax.const(1, "int64"), axes_count(node, index)
+    counts = node.emit(op.sum(_matches(node, index, rank), axis=[0]))
     require_all(node, op.less_equal(counts, one))
     is_listed = node.emit(op.equal(counts, one))
     if all_if_none and not isinstance(count, int):

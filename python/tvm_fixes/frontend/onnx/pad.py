@@ -39,6 +39,7 @@ from tvm.relax import op
 from ...fixes.onnx_importer import PAD
 from ...support import switches
 from ..dtypes import dtype_of
+from .computed_axes import axes_count, pairs_of_all_axes
 from .extents import expression
 from .node import Converter, Extent, Node, extents_of
 from .shape_operands import (
@@ -68,9 +69,9 @@ def convert_pad(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the mode is unknown, the axes are not constant or out of range, the number of pads does
-        not match the axes, or the pads crop or reflect more elements than an axis has.  If the
-        last check depends on symbols, a ``match_cast`` raises an error at run time instead.
+        If the mode is unknown, the axes are out of range, the number of pads does not match the
+        axes, or the pads crop or reflect more elements than an axis has.  If the last check depends
+        on symbols, a ``match_cast`` raises an error at run time instead.
     """
     data = node.operands[0]
     extents = extents_of(data)
@@ -80,6 +81,8 @@ def convert_pad(node: Node, convert: Converter) -> relax.Expr:
         raise node.invalid("attribute mode", mode, f"expected one of {', '.join(known)}")
     if extents is None:
         raise node.invalid("type of data", data.ty, "expected a tensor of known rank")
+    if node.operand(3) is not None and node.constant(3) is None:
+        node = _with_all_axes(node, len(extents))
     if node.opset >= 11 and any(
         node.operand(index) is not None and node.constant(index) is None for index in (1, 2)
     ):
@@ -115,6 +118,17 @@ def _widths(node: Node, rank: int) -> list[tuple[int, int]]:
     for index, axis in enumerate(axes):
         widths[axis] = (pads[index], pads[index + len(axes)])
     return widths
+
+
+def _with_all_axes(node: Node, rank: int) -> Node:
+    """The node with pads for all axes, instead of those that are known only at run time."""
+    pads, count = vector(node, 1, "pads"), axes_count(node, 3)
+    if not isinstance(count, int):
+        raise node.invalid("shape of axes", [count], "expected a static extent")
+    _check_count(node, length_of(pads), count)
+    return node.with_operands(
+        node.operands[0], pairs_of_all_axes(node, pads, 3, rank), node.operand(2)
+    )
 
 
 def _axes(node: Node, rank: int) -> list[int]:
