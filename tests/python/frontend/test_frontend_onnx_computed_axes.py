@@ -36,7 +36,7 @@ def test_reductions() -> None:
         ("two", "ReduceMean", [2, 0], 0, (None, 3, None)),
         ("all", "ReduceL2", [1, 0, 2], 0, None),
         ("exponential", "ReduceLogSumExp", [0, -1], 1, None),
-        ("none", "ReduceMin", [], 0, None),
+        ("none", "ReduceMin", [], 1, None),
     ):
         inputs = {"x": x, "axes": np.array(axes, "int64")}
         rank = 3 if keepdims else 3 - (len(axes) or 3)

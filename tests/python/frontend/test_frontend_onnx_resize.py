@@ -432,13 +432,21 @@ def test_invalid(attributes: Mapping, way: Mapping, message: str) -> None:
 
 @pytest.mark.parametrize("mode", ("nearest", "linear", "cubic"))
 def test_computed_scales(mode: str) -> None:
-    """One program upsamples, downsamples, and copies an axis that keeps its extent."""
+    """One program upsamples, downsamples, and copies data that keeps its shape."""
     x = image(1, 2, 5, 4)
     names = {"x": x, "scales": np.array([1, 1, 2, 2], "float32")}
     attributes = {"mode": mode, "coordinate_transformation_mode": "asymmetric"}
     model = node_model("Resize", names, attributes, operands=["x", "", "scales"])
-    runs = ([x, np.array([1, 1, *s], "float32")] for s in ((2, 3), (0.6, 1.1), (1.5, 0.5)))
+    runs = ([x, np.array([1, 1, *s], "float32")] for s in ((2, 3), (0.6, 1.1), (1.1, 1.1)))
     assert_follows_onnx_runtime(from_onnx, model, *runs, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scales", ((0.6, 1.1), (1.1, 1.1), (2, 1)))
+def test_axis_that_keeps_its_extent(scales: tuple[float, float]) -> None:
+    """It is interpolated if the scale is not 1 and the other axis changes."""
+    attributes = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
+    model = resize_model(image(1, 1, 5, 4), attributes, scales=[1, 1, *scales])
+    assert_follows_onnx_runtime(from_onnx, model, [image(1, 1, 5, 4)], rtol=1e-5)
 
 
 def test_number_of_computed_scales() -> None:

@@ -44,7 +44,6 @@ from ...relax.legalize.resize import repeats
 from ...support import switches
 from ...tirx.util import factor_of
 from ..dtypes import dtype_of
-from .extents import expression
 from .node import Converter, Extent, Node, extents_of
 from .shape_operands import (
     extents_or_symbols,
@@ -178,9 +177,17 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
         dtype = str(tensor.dtype)
         if method.mode != "nearest" and dtype not in ("float32", "float64"):
             tensor = topi.cast(tensor, "float32")
+        same = tirx.all(
+            *(tirx.EQ(tensor.shape[a.index], c) for a, c in zip(axes, counts, strict=True))
+        )
         for axis, count in zip(axes, counts, strict=True):
-            scale = axis.scale if axis.place is None else scales[0](axis.place)
-            tensor = _resize_axis(tensor, axis.index, count, scale, method)
+            place = (tensor, axis.index, count)
+            if scales:
+                tensor = _resize_unless(same, *place, scales[0](axis.place), method)
+                continue
+            ratio = _float(count) / _float(tensor.shape[axis.index])
+            scale = ratio if axis.scale is None else _float(axis.scale)
+            tensor = _resize_axis(*place, scale, method)
         return topi.cast(tensor, dtype)
 
     return node.builder.emit_te(resize, data, *computed, *(axis.count for axis in axes))
@@ -228,8 +235,7 @@ def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
             _Axis(axis, extents[axis], _scaled(extents[axis], scale), float(np.float32(scale)))
             for axis, scale in zip(axes, scales, strict=True)
         ]
-        # ONNX Runtime copies an axis that keeps its extent, whatever its scale.
-        return [axis for axis in resized if not node.known.equal(axis.count, axis.extent)]
+        return _changed(node, resized)
     policy = node.text("keep_aspect_ratio_policy", "stretch")
     if policy not in _POLICIES:
         reason = f"expected one of {', '.join(_POLICIES)}"
@@ -247,7 +253,23 @@ def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
             _Axis(a.index, a.extent, int(np.floor(scale * a.extent + 0.5)), float(scale))
             for a in resized
         ]
-    return [axis for axis in resized if not node.known.equal(axis.count, axis.extent)]
+    return _changed(node, resized)
+
+
+def _changed(node: Node, axes: list[_Axis]) -> list[_Axis]:
+    """The axes whose elements change.
+
+    As in ONNX Runtime, an axis that keeps its extent, but not with a scale of 1, is interpolated if
+    the extent of another axis changes.
+    """
+    same = [node.known.equal(axis.count, axis.extent) is True for axis in axes]
+    if all(same):
+        return []
+    return [
+        axis
+        for axis, is_same in zip(axes, same, strict=True)
+        if not is_same or axis.scale not in (None, 1)
+    ]
 
 
 def _scales_index(node: Node) -> int:
@@ -402,28 +424,28 @@ def _cubic_weights(t: tirx.Expr, a: float) -> list[tirx.Expr]:
     return [far(t + one), near(t), near(one - t), far(one - t + one)]
 
 
-def _resize_axis(
-    data: te.Tensor, axis: int, count: Extent, scale: float | tirx.Expr | None, method: _Method
+def _resize_unless(
+    same: tirx.Expr,
+    data: te.Tensor,
+    axis: int,
+    count: Extent,
+    scale: tirx.Expr,
+    method: _Method,
 ) -> te.Tensor:
-    """Resize one axis of `data` to `count` elements."""
-    if isinstance(scale, tirx.Expr):
-        resized = _resize_axis_by(data, axis, count, scale, method)
+    """Resize one axis of `data`, unless the scale is 1 or the shape stays the `same`."""
+    resized = _resize_axis(data, axis, count, scale, method)
+    is_copy = tirx.any(same, tirx.EQ(scale, _float(1)))
 
-        def unless_equal(*at: tirx.Var) -> tirx.Expr:
-            # ONNX Runtime copies an axis that keeps its extent, whatever its scale.
-            return tirx.if_then_else(
-                tirx.EQ(expression(count), data.shape[axis]), data(*at), resized(*at)
-            )
+    def unless_copied(*at: tirx.Var) -> tirx.Expr:
+        return tirx.if_then_else(is_copy, data(*at), resized(*at))
 
-        return te.compute(resized.shape, unless_equal)
-    ratio = _float(count) / _float(data.shape[axis])
-    return _resize_axis_by(data, axis, count, ratio if scale is None else _float(scale), method)
+    return te.compute(resized.shape, unless_copied)
 
 
-def _resize_axis_by(
+def _resize_axis(
     data: te.Tensor, axis: int, count: Extent, factor: tirx.Expr, method: _Method
 ) -> te.Tensor:
-    """Resize one axis of `data` to `count` elements, whose coordinates `factor` divides."""
+    """Resize one axis of `data` to `count` elements, with coordinates divided by `factor`."""
     extent = data.shape[axis]
     dtype = str(data.dtype)
 
