@@ -22,7 +22,14 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from onnx import defs
 
-__all__ = ["check_model", "check_size", "describe_node", "is_known_domain", "place_of"]
+__all__ = [
+    "check_inputs",
+    "check_model",
+    "check_size",
+    "describe_node",
+    "is_known_domain",
+    "place_of",
+]
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
 # The domains of ONNX Runtime's own operators, some of which TVM converts, of classical models, and of
@@ -217,6 +224,24 @@ def _check_input(value: onnx.ValueInfoProto) -> None:
         check_size(extents, _bits(number))
     except ValueError as error:
         raise ValueError(f"input {value.name!r}: {error}") from None
+
+
+def check_inputs(graph: onnx.GraphProto) -> None:
+    """Reject inputs that are sequences; an optional tensor counts as given.
+
+    Raises
+    ------
+    tvm.error.OpNotImplemented
+        If an input is a sequence or an optional sequence.
+    """
+    for value in graph.input:
+        kind = value.type
+        if kind.WhichOneof("value") == "optional_type":
+            kind = kind.optional_type.elem_type
+        if kind.WhichOneof("value") == "sequence_type":
+            raise tvm.error.OpNotImplemented(
+                f"input {value.name!r}: expected a tensor, got a sequence, whose length is unknown"
+            )
 
 
 def check_size(extents: Sequence[int], bits: int) -> None:

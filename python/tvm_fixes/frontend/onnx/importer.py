@@ -28,7 +28,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 from ...fixes.onnx_importer import FUNCTIONS, IF, LOOPS, QUANTIZED, SHAPE_VALUES, UNNAMED_DIMS
 from ...support import switches
 from . import corrections
-from .check import check_model, check_size, is_known_domain
+from .check import check_inputs, check_model, check_size, is_known_domain
 from .control_flow import convert_if, with_dataflow
 from .corrections import operator_of
 from .evaluate import evaluate
@@ -163,12 +163,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         is_named = any(isinstance(dim, str) for dims in self._shape.values() for dim in dims)
         if is_named or switches.enabled(UNNAMED_DIMS):
             self._shape = input_shapes(graph, self._shape)
-        for value in graph.input:
-            if value.type.WhichOneof("value") in ("sequence_type", "optional_type"):
-                raise tvm.error.OpNotImplemented(
-                    f"input {value.name!r}: expected a tensor, got a sequence or optional, whose "
-                    "length is unknown"
-                )
+        check_inputs(graph)
         narrow = narrow_inputs(graph)
         if narrow and not switches.enabled(QUANTIZED):
             raise tvm.error.OpNotImplemented(f"inputs of less than 8 bits: {', '.join(narrow)}")
