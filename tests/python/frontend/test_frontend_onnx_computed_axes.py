@@ -19,6 +19,7 @@ import tvm.testing
 from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
     assert_as_reference,
+    assert_follows_onnx_runtime,
     imported_and_run,
     node_model,
     normal,
@@ -36,10 +37,9 @@ def test_reductions() -> None:
         ("two", "ReduceMean", [2, 0], 0, (None, 3, None)),
         ("all", "ReduceL2", [1, 0, 2], 0, None),
         ("exponential", "ReduceLogSumExp", [0, -1], 1, None),
-        ("none", "ReduceMin", [], 1, None),
     ):
         inputs = {"x": x, "axes": np.array(axes, "int64")}
-        rank = 3 if keepdims else 3 - (len(axes) or 3)
+        rank = 3 if keepdims else 3 - len(axes)
         model = node_model(
             operator,
             inputs,
@@ -49,6 +49,16 @@ def test_reductions() -> None:
         )
         cases[name] = model, inputs
     assert_as_onnx_runtime(from_onnx, cases, rtol=1e-6)
+
+
+@pytest.mark.parametrize("noop", (0, 1))
+def test_any_number_of_axes(noop: int) -> None:
+    """No axes mean all or none; one program takes any number."""
+    inputs = {"x": normal(2, 3, 4), "axes": np.array([], "int64")}
+    attributes = {"noop_with_empty_axes": noop}
+    model = node_model("ReduceSum", inputs, attributes, shapes={"axes": ("n",)})
+    runs = ([inputs["x"], np.array(axes, "int64")] for axes in ([], [1], [2, 0]))
+    assert_follows_onnx_runtime(from_onnx, model, *runs, pipeline="tvm_fixes", rtol=1e-6)
 
 
 def test_pad() -> None:

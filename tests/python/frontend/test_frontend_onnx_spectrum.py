@@ -18,7 +18,14 @@ import pytest
 import tvm
 import tvm.testing
 
-from helpers.onnx_graphs import Arrays, assert_as_reference, assert_rejected, node_model, normal
+from helpers.onnx_graphs import (
+    Arrays,
+    assert_as_reference,
+    assert_follows_onnx_runtime,
+    assert_rejected,
+    node_model,
+    normal,
+)
 from tvm_fixes.frontend.onnx import from_onnx
 
 Case = tuple[onnx.ModelProto, Arrays]
@@ -108,6 +115,18 @@ def test_mel_weight_matrix(computed: bool) -> None:
         outputs={"y": ("float32", 2)},
     )
     assert_as_reference(from_onnx, {"mel": (model, inputs)}, rtol=1e-6)
+
+
+def test_dynamic_in_the_pipeline() -> None:
+    """One program for any length and number of frames, with fused kernels."""
+    step, window = np.array(2, "int64"), np.abs(normal(4, seed=1))
+    inputs = {"x": normal(1, 9, 1), "step": step, "window": window}
+    shapes = {"x": ("b", "n", 1), "window": ("w",)}
+    model = node_model("STFT", inputs, shapes=shapes, outputs={"y": ("float32", 4)})
+    runs = (
+        [normal(2, n, 1, seed=n), step, np.abs(normal(w, seed=2))] for n, w in ((9, 4), (12, 5))
+    )
+    assert_follows_onnx_runtime(from_onnx, model, *runs, pipeline="tvm_fixes", rtol=1e-5)
 
 
 def test_rejected() -> None:

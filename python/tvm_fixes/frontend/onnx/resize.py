@@ -44,6 +44,7 @@ from ...relax.legalize.resize import repeats
 from ...support import switches
 from ...tirx.util import factor_of
 from ..dtypes import dtype_of
+from .extents import expression
 from .node import Converter, Extent, Node, extents_of
 from .shape_operands import (
     extents_or_symbols,
@@ -177,9 +178,8 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
         dtype = str(tensor.dtype)
         if method.mode != "nearest" and dtype not in ("float32", "float64"):
             tensor = topi.cast(tensor, "float32")
-        same = tirx.all(
-            *(tirx.EQ(tensor.shape[a.index], c) for a, c in zip(axes, counts, strict=True))
-        )
+        pairs = [(tensor.shape[a.index], expression(c)) for a, c in zip(axes, counts, strict=True)]
+        same = tirx.all(*(tirx.EQ(extent, count) for extent, count in pairs))
         for axis, count in zip(axes, counts, strict=True):
             place = (tensor, axis.index, count)
             if scales:

@@ -35,6 +35,7 @@ from .shape_operands import (
     axes_of,
     extents_or_symbols,
     length_of,
+    named,
     require,
     require_all,
     shaped,
@@ -92,10 +93,13 @@ class _Transform:
             te.compute((length,), lambda i: tirx.sin(angle(i)), name="sines"),
         )
 
-    def of(self, x: te.Tensor, terms: Extent) -> te.Tensor:
-        """The transform of axis 1 of a tensor with the axes: others, numbers, others, parts."""
+    def of(self, x: te.Tensor, terms: tirx.Expr, count: tirx.Expr) -> te.Tensor:
+        """The transform of axis 1 of a tensor with the axes: others, numbers, others, parts.
+
+        It sums the first `terms` numbers, and has `count` results.
+        """
         cosines, sines = self.turn()
-        n = te.reduce_axis((0, expression(terms)), "n")
+        n = te.reduce_axis((0, terms), "n")
         length = expression(self.length)
 
         def element(a: tirx.Var, k: tirx.Var, b: tirx.Var, part: tirx.Var) -> tirx.Expr:
@@ -115,20 +119,22 @@ class _Transform:
                 term = tirx.Select(is_single, term, term + term)
             return te.sum(term, axis=n)
 
-        shape = (x.shape[0], expression(self.count), x.shape[2], self.parts)
+        shape = (x.shape[0], count, x.shape[2], self.parts)
         sums = te.compute(shape, element, name="transform")
         if not self.inverse:
             return sums
         return te.compute(shape, lambda *at: sums(*at) / length.astype(_WIDE), name="inverse")
 
 
-def _transformed(node: Node, transform: _Transform, x: relax.Expr, terms: Extent) -> relax.Expr:
-    """The transform of the first `terms` numbers on axis 1."""
+def _transformed(
+    node: Node, transform: _Transform, x: relax.Expr, terms: Extent, count: Extent
+) -> relax.Expr:
+    """The transform of the first `terms` numbers on axis 1, with `count` results."""
 
-    def of(x: te.Tensor, length: tirx.Expr, terms: tirx.Expr) -> te.Tensor:
-        return replace(transform, length=length).of(x, terms)
+    def of(x: te.Tensor, length: tirx.Expr, *counts: tirx.Expr) -> te.Tensor:
+        return replace(transform, length=length).of(x, *counts)
 
-    return node.builder.emit_te(of, x, *map(expression, (transform.length, terms)))
+    return node.builder.emit_te(of, x, *map(expression, (transform.length, terms, count)))
 
 
 def _parts(node: Node, name: str, extents: Sequence[Extent]) -> int:
@@ -150,6 +156,11 @@ def _single(node: Node, index: int, name: str) -> Extent:
     if len(found) != 1:
         raise node.invalid(f"operand {name}", found, "expected one element")
     return found[0]
+
+
+def _extent(node: Node, extent: Extent, name: str) -> Extent:
+    """An extent, as a symbol if it is an expression, whose symbols TVM's fusion would repeat."""
+    return named(node, node.known.simplify(extent), name)
 
 
 def convert_dft(node: Node, convert: Converter) -> relax.Expr:
@@ -177,12 +188,13 @@ def convert_dft(node: Node, convert: Converter) -> relax.Expr:
     given = transform.half if inverse and onesided else transform.length
     moved = node.emit(op.reshape(data, relax.ShapeExpr([before, extent, after, parts])))
     terms = minimum(node.known, extent, given)
-    result = _transformed(node, transform, _wide(node, moved), terms)
+    count = _extent(node, transform.count, "frequencies")
+    result = _transformed(node, transform, _wide(node, moved), terms, count)
     result = node.emit(op.astype(result, dtype_of(data)))
     if isinstance(axis, int):
-        shape = [*extents[:axis], transform.count, *extents[axis + 1 : -1]]
+        shape = [*extents[:axis], count, *extents[axis + 1 : -1]]
     else:
-        old, new = (to_shape_tensor(node, [*e]) for e in (extents[:-1], [transform.count]))
+        old, new = (to_shape_tensor(node, [*e]) for e in (extents[:-1], [count]))
         shape = symbols(node, node.emit(op.where(axis, new, old)), "extent")
     return op.reshape(result, relax.ShapeExpr([*shape, transform.parts]))
 
@@ -248,7 +260,8 @@ def convert_stft(node: Node, convert: Converter) -> relax.Expr:
     fits = tirx.all(expression(length) >= 1, expression(length) <= expression(extents[1]))
     require(node, fits, "length of a frame", length, reason)
     transform = _Transform(length, inverse=False, onesided=onesided)
-    count = node.known.simplify((extents[1] - length) // step + 1)
+    count = _extent(node, (extents[1] - length) // step + 1, "frames")
+    frequencies = _extent(node, transform.count, "frequencies")
 
     def frames(x: te.Tensor, *operands: Any) -> te.Tensor:
         *windows, step, length, count = operands
@@ -261,7 +274,7 @@ def convert_stft(node: Node, convert: Converter) -> relax.Expr:
 
     operands = [_wide(node, tensor) for tensor in (data, window) if tensor is not None]
     framed = node.builder.emit_te(frames, *operands, *map(expression, (step, length, count)))
-    result = _transformed(node, transform, framed, length)
+    result = _transformed(node, transform, framed, length, frequencies)
     result = node.emit(op.permute_dims(result, [0, 2, 1, 3]))
     return op.astype(result, dtype_of(data))
 
@@ -285,15 +298,21 @@ def convert_mel_weight_matrix(node: Node, convert: Converter) -> relax.Expr:
         node.emit(op.reshape(_wide(node, node.operands[index]), relax.ShapeExpr([1])))
         for index in (3, 4)
     ]
-    result = node.builder.emit_te(_mel_weights, *edges, *map(expression, (count, length, rate)))
+    rows = _extent(node, length // 2 + 1, "rows")
+    numbers = map(expression, (count, length, rate, rows))
+    result = node.builder.emit_te(_mel_weights, *edges, *numbers)
     return op.astype(result, str(np.dtype(helper.tensor_dtype_to_np_dtype(number))))
 
 
 def _mel_weights(
-    low: te.Tensor, high: te.Tensor, count: tirx.Expr, length: tirx.Expr, rate: tirx.Expr
+    low: te.Tensor,
+    high: te.Tensor,
+    count: tirx.Expr,
+    length: tirx.Expr,
+    rate: tirx.Expr,
+    rows: tirx.Expr,
 ) -> te.Tensor:
-    bins = _mel_bins(low, high, count, length, rate)
-    return _triangles(bins, tirx.floordiv(length, 2) + 1, count)
+    return _triangles(_mel_bins(low, high, count, length, rate), rows, count)
 
 
 def _mel_bins(
