@@ -114,10 +114,9 @@ def _reduce_computed_axes(node: Node, convert: Converter) -> relax.Expr:
         raise node.invalid("shape of axes", [count], "expected a static extent, or keepdims 1")
     pairs, is_listed = split_axes(node, data, extents, 1, reduces_all)
     listed = relax.const([2 * axis + 1 for axis in range(rank)], "int64")
-    attributes = {"keepdims": 0, "noop_with_empty_axes": 0}
-    reduced = convert_reduction(
-        node.with_operands(pairs, listed).with_attributes(**attributes), convert
-    )
+    inner = node.with_operands(pairs, listed)
+    inner = inner.with_attributes(keepdims=0, noop_with_empty_axes=0)
+    reduced = convert_reduction(inner, convert)
     if keepdims or not isinstance(count, int):
         return reduced
     kept = kept_extents(node, extents, is_listed, rank - count)

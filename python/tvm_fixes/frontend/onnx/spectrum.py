@@ -27,6 +27,7 @@ from tvm.relax import op
 
 from ...fixes.onnx_importer import OPERATORS
 from ...support import switches
+from ...tirx.util import OPAQUE
 from ..dtypes import dtype_of
 from .computed_axes import axis_parts, is_axis
 from .extents import expression, minimum, product
@@ -298,25 +299,18 @@ def convert_mel_weight_matrix(node: Node, convert: Converter) -> relax.Expr:
         node.emit(op.reshape(_wide(node, node.operands[index]), relax.ShapeExpr([1])))
         for index in (3, 4)
     ]
-    rows = _extent(node, length // 2 + 1, "rows")
-    numbers = map(expression, (count, length, rate, rows))
-    result = node.builder.emit_te(_mel_weights, *edges, *numbers)
+    corners, rows = _extent(node, count + 2, "corners"), _extent(node, length // 2 + 1, "rows")
+    # TVM's fusion does not relate symbols of a result that no operand has.
+    attributes = {"op_pattern": OPAQUE}
+    numbers = map(expression, (corners, length, rate))
+    bins = node.builder.emit_te(_mel_bins, *edges, *numbers, primfunc_attrs=attributes)
+    shape = map(expression, (rows, count))
+    result = node.builder.emit_te(_triangles, bins, *shape, primfunc_attrs=attributes)
     return op.astype(result, str(np.dtype(helper.tensor_dtype_to_np_dtype(number))))
 
 
-def _mel_weights(
-    low: te.Tensor,
-    high: te.Tensor,
-    count: tirx.Expr,
-    length: tirx.Expr,
-    rate: tirx.Expr,
-    rows: tirx.Expr,
-) -> te.Tensor:
-    return _triangles(_mel_bins(low, high, count, length, rate), rows, count)
-
-
 def _mel_bins(
-    low: te.Tensor, high: te.Tensor, count: tirx.Expr, length: tirx.Expr, rate: tirx.Expr
+    low: te.Tensor, high: te.Tensor, corners: tirx.Expr, length: tirx.Expr, rate: tirx.Expr
 ) -> te.Tensor:
     """The frequencies, in steps of the DFT, that divide the range into equal steps of mel."""
 
@@ -327,12 +321,12 @@ def _mel_bins(
         return wide(2595) * tirx.log10(wide(1) + hertz / wide(700))
 
     def element(i: tirx.Var) -> tirx.Expr:
-        step = (mel(high(0)) - mel(low(0))) / (count + 2).astype(_WIDE)
+        step = (mel(high(0)) - mel(low(0))) / corners.astype(_WIDE)
         exponent = (i.astype(_WIDE) * step + mel(low(0))) / wide(2595)
         hertz = wide(700) * (tirx.exp(exponent * wide(math.log(10))) - wide(1))
         return te.floor((length + 1).astype(_WIDE) * hertz / rate.astype(_WIDE)).astype("int64")
 
-    return te.compute((count + 2,), element, name="mel_bins")
+    return te.compute((corners,), element, name="mel_bins")
 
 
 def _triangles(bins: te.Tensor, rows: tirx.Expr, count: tirx.Expr) -> te.Tensor:
