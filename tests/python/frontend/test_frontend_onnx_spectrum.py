@@ -131,6 +131,15 @@ def test_dynamic_in_the_pipeline() -> None:
     assert_follows_onnx_runtime(from_onnx, model, *runs, pipeline="tvm_fixes", rtol=1e-5)
 
 
+def test_computed_length_in_the_pipeline() -> None:
+    inputs = {"x": normal(2, 8, 1), "length": np.array(5)}
+    model = node_model("DFT", inputs, {"onesided": 1}, outputs={"g": ("float32", 3)}, opset=20)
+    model.graph.node.append(onnx.helper.make_node("Relu", ["g"], ["y"]))
+    model.graph.output[0].name = "y"
+    runs = ([inputs["x"], np.array(length)] for length in (5, 8, 1))
+    assert_follows_onnx_runtime(from_onnx, model, *runs, pipeline="tvm_fixes", rtol=1e-5)
+
+
 def test_rejected() -> None:
     x = {"x": normal(2, 5, 3)}
     model = node_model("DFT", x, opset=20)

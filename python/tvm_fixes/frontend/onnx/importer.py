@@ -131,6 +131,7 @@ class ONNXGraphImporter(TVMGraphImporter):
 
     _shape: dict[str, list[Any]]
     _nodes: dict[str, Any]
+    _dtype: Any
     known: KnownValues
 
     def __init__(self, *args: Any, read: Read | None = None, **kwargs: Any) -> None:

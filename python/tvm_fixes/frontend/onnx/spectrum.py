@@ -30,7 +30,7 @@ from ...support import switches
 from ...tirx.util import OPAQUE
 from ..dtypes import dtype_of
 from .computed_axes import axis_parts, is_axis
-from .extents import expression, minimum, product
+from .extents import expression, is_static, minimum, product
 from .node import Converter, Extent, Node
 from .shape_operands import (
     axes_of,
@@ -48,6 +48,9 @@ from .shape_operands import (
 __all__ = ["convert_dft", "convert_mel_weight_matrix", "convert_stft"]
 
 _WIDE = "float64"
+
+_UNFUSED = {"op_pattern": OPAQUE}
+"""For kernels whose result has symbols that no operand has, which TVM's fusion does not relate."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,9 @@ def _transformed(
     def of(x: te.Tensor, length: tirx.Expr, *counts: tirx.Expr) -> te.Tensor:
         return replace(transform, length=length).of(x, *counts)
 
-    return node.builder.emit_te(of, x, *map(expression, (transform.length, terms, count)))
+    sizes = (transform.length, terms, count)
+    attributes = None if is_static(*sizes) else _UNFUSED
+    return node.builder.emit_te(of, x, *map(expression, sizes), primfunc_attrs=attributes)
 
 
 def _parts(node: Node, name: str, extents: Sequence[Extent]) -> int:
@@ -300,12 +305,10 @@ def convert_mel_weight_matrix(node: Node, convert: Converter) -> relax.Expr:
         for index in (3, 4)
     ]
     corners, rows = _extent(node, count + 2, "corners"), _extent(node, length // 2 + 1, "rows")
-    # TVM's fusion does not relate symbols of a result that no operand has.
-    attributes = {"op_pattern": OPAQUE}
     numbers = map(expression, (corners, length, rate))
-    bins = node.builder.emit_te(_mel_bins, *edges, *numbers, primfunc_attrs=attributes)
+    bins = node.builder.emit_te(_mel_bins, *edges, *numbers, primfunc_attrs=_UNFUSED)
     shape = map(expression, (rows, count))
-    result = node.builder.emit_te(_triangles, bins, *shape, primfunc_attrs=attributes)
+    result = node.builder.emit_te(_triangles, bins, *shape, primfunc_attrs=_UNFUSED)
     return op.astype(result, str(np.dtype(helper.tensor_dtype_to_np_dtype(number))))
 
 
