@@ -347,6 +347,9 @@ ML = declare(
     summary="imports the operators of ai.onnx.ml: trees, linear models, SVMs, scalers, encoders",
     symptoms={
         Symptom.ERROR: "models of scikit-learn, XGBoost and LightGBM are rejected",
+    },
+)
+
 OPERATORS = declare(
     "onnx-operators",
     family="onnx-importer",

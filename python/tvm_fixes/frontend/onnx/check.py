@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
-# The domains of ONNX Runtime's own operators, some of which TVM converts, of classical models, and of
-# new ONNX functions.
+# The domains of ONNX Runtime's own operators, some of which TVM converts, of classical models, and
+# of new ONNX functions.
 _KNOWN_DOMAINS = frozenset({"com.microsoft", "ai.onnx.ml", "ai.onnx.preview"})
 
 _MAX_NODES = 200_000
