@@ -28,8 +28,8 @@ from tvm.script.ir_builder import tirx as T
 
 from ...fixes.onnx_importer import OPERATORS
 from ...support import switches
-from ...tirx.statements import cast, computed, when
 from ..dtypes import dtype_of
+from ..loop_kernels import cast, computed, when
 from ..threefry import WORDS, hashed, normal_number, u64, uniform_number
 from .extents import expression, product
 from .node import Converter, Extent, Node

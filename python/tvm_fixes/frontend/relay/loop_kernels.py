@@ -13,15 +13,12 @@
 """Kernels made of loops, for operators whose steps depend on the data."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from tvm import relax, te, tirx
+from tvm import relax, tirx
 
-from ...tirx.statements import Outputs, cast, computed, local, when
+from ..loop_kernels import Outputs, loops
 from .converter import OpCall
 from .extents import Extent, check, same, shaped, wide
-
-__all__ = ["Outputs", "cast", "checked", "local", "loop_kernel", "when"]
 
 
 def loop_kernel(
@@ -38,10 +35,8 @@ def loop_kernel(
         The operator.
     inputs : sequence of relax.Expr
         The operands.
-    outputs : function
-        Returns shapes and dtypes of the results for the operands as te.Tensor.
-    body : function
-        Emits the statements; its arguments are the buffers of operands and results.
+    outputs, body : function
+        As those of :func:`..loop_kernels.loops`.
 
     Returns
     -------
@@ -49,11 +44,7 @@ def loop_kernel(
         The results.
     """
     name = call.name.rpartition(".")[2]
-
-    def compute(*tensors: te.Tensor) -> Any:
-        return computed(name, tensors, outputs(*tensors), body)
-
-    result = call.emit_te(compute, *inputs, primfunc_name_hint=name)
+    result = call.emit_te(loops(name, outputs, body), *inputs, primfunc_name_hint=name)
     if not isinstance(result.ty, relax.TupleType):
         return [result]
     return [call.emit(relax.TupleGetItem(result, i)) for i in range(len(result.ty.fields))]

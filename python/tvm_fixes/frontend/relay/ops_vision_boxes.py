@@ -20,9 +20,10 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.script.ir_builder import tirx as T
 
+from ..loop_kernels import cast, local, when
 from .converter import OpCall, converter
 from .extents import Extent, is_static, shaped
-from .loop_kernels import cast, checked, local, loop_kernel, when
+from .loop_kernels import checked, loop_kernel
 
 
 def require_dtypes(call: OpCall, expected: dict[int, Sequence[str]]) -> None:

@@ -19,9 +19,10 @@ from typing import Any
 from tvm import relax, te, tirx
 from tvm.script.ir_builder import tirx as T
 
+from ..loop_kernels import cast, local, when
 from .converter import OpCall, converter
 from .extents import product, shaped
-from .loop_kernels import cast, checked, local, loop_kernel, when
+from .loop_kernels import checked, loop_kernel
 from .ops_vision_boxes import class_column, column, descending_order, require_dtypes
 
 

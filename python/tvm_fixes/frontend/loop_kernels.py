@@ -10,29 +10,31 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Tensors computed by statements, which TVM's script builder emits."""
+"""Kernels written as statements, for operators that no expression per element computes."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-__all__ = ["Outputs", "cast", "computed", "local", "when"]
+__all__ = ["Outputs", "cast", "computed", "local", "loops", "nest", "when"]
 
-Outputs = Sequence[tuple[Sequence[int | tirx.Expr], str]]
+Outputs = Sequence[tuple[Sequence[Any], str]]
 """Shape and dtype of each result."""
 
 
 def computed(
     name: str, tensors: Sequence[te.Tensor], outputs: Outputs, body: Callable[..., None]
 ) -> Any:
-    """Tensors computed by statements, one after the other.
+    """Return tensors computed by statements, one after the other.
 
     Parameters
     ----------
+    name : str
+        The name of the kernel.
     tensors : sequence of te.Tensor
         The operands.
     outputs : sequence
@@ -67,6 +69,30 @@ def computed(
     )
 
 
+def loops(
+    name: str, outputs: Callable[..., Outputs], body: Callable[..., None]
+) -> Callable[..., Any]:
+    """Return a function for ``emit_te`` that computes tensors by statements.
+
+    Parameters
+    ----------
+    name, body
+        As those of :func:`computed`.
+    outputs : function
+        Returns shapes and dtypes of the results for the operands as te.Tensor.
+
+    Returns
+    -------
+    function
+        Takes the operands as te.Tensor and returns the results.
+    """
+
+    def compute(*tensors: te.Tensor) -> Any:
+        return computed(name, tensors, outputs(*tensors), body)
+
+    return compute
+
+
 @contextmanager
 def when(*conditions: Any) -> Iterator[None]:
     """Run the statements within if all conditions hold."""
@@ -75,12 +101,19 @@ def when(*conditions: Any) -> Iterator[None]:
 
 
 def local(dtype: str, value: Any) -> Any:
-    """A variable, whose value is element 0 of it."""
+    """Return a variable, whose value is element 0 of it."""
     variable = T.buffer_proxy(T.alloc_buffer((1,), dtype, scope="local"))
     variable[0] = cast(value, dtype)
     return variable
 
 
 def cast(value: Any, dtype: str) -> Any:
-    """A number or expression in a dtype."""
+    """Return a number or expression in a dtype."""
     return tirx.const(value, dtype) if isinstance(value, int | float) else value.astype(dtype)
+
+
+@contextmanager
+def nest(extents: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Run the statements within for each place of axes with these extents; there may be none."""
+    with ExitStack() as stack:
+        yield tuple(stack.enter_context(T.serial(0, extent)) for extent in extents)
