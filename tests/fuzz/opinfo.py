@@ -25,6 +25,7 @@ import unittest
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,10 @@ def operators() -> dict[str, Any]:
     return found
 
 
+def _as_real(x: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+
+
 class _Operator(nn.Module):
     """An operator with the arguments of a sample; its tensors are the inputs."""
 
@@ -96,15 +101,18 @@ class _Operator(nn.Module):
         self.function = function
         self.leaves = [None if isinstance(x, torch.Tensor) else x for x in leaves]
         self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
-        self.inputs = tuple(leaves[i] for i in self.places)
+        inputs = [leaves[i] for i in self.places]
+        # The inputs and outputs of an imported program are real.
+        self.are_complex = [x.is_complex() for x in inputs]
+        self.inputs = tuple(map(_as_real, inputs))
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         leaves = list(self.leaves)
-        for place, value in zip(self.places, inputs, strict=True):
-            leaves[place] = value
+        for place, value, is_complex in zip(self.places, inputs, self.are_complex, strict=True):
+            leaves[place] = torch.view_as_complex(value) if is_complex else value
         first, args, kwargs = pytree.tree_unflatten(leaves, self.tree)
-        found = self.function(first, *args, **kwargs)
-        return tuple(x for x in pytree.tree_leaves(found) if isinstance(x, torch.Tensor))
+        found = pytree.tree_leaves(self.function(first, *args, **kwargs))
+        return tuple(_as_real(x) for x in found if isinstance(x, torch.Tensor))
 
 
 @dataclass
@@ -221,13 +229,23 @@ def check_values(
     )
 
 
-def check(case: Case) -> str | None:
+class Verdict(StrEnum):
+    """What became of a case."""
+
+    RIGHT = "right"
+    REJECTED = "rejected"
+    """The importer or the compiler rejected it; the message says why."""
+    NOT_EXPORTED = "not exported"
+    """PyTorch cannot export it, or it has no tensors as results."""
+
+
+def judge(case: Case) -> tuple[Verdict, str]:
     """Compare an operator with PyTorch.
 
     Returns
     -------
-    str or None
-        The message, in one line, if the importer or the compiler rejected it.
+    tuple of Verdict and str
+        The verdict, and a message in one line if the operator was rejected.
 
     Raises
     ------
@@ -236,21 +254,18 @@ def check(case: Case) -> str | None:
     """
     try:
         expected = case.expected()
-    except Exception:
-        return None
-    if not expected or any(x.is_complex() for x in (*expected, *case.inputs)):
-        return None
-    try:
         torch.export.export(case.module, tuple(x.clone() for x in case.inputs))
-    except Exception:
-        return None
+    except Exception as error:
+        return Verdict.NOT_EXPORTED, _first_line(error)
+    if not expected:
+        return Verdict.NOT_EXPORTED, "no result is a tensor"
     try:
         got = case.got()
     except Exception as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         first = next((line for line in lines if "Error" in line), lines[0] if lines else "")
         message = lines[-1] if isinstance(error, tvm.error.InternalError) and lines else first
-        return f"{case.name}: {type(error).__name__}: {message}"[:300]
+        return Verdict.REJECTED, f"{type(error).__name__}: {message}"[:300]
     assert len(got) == len(expected), f"{case}: {len(got)} outputs instead of {len(expected)}"
     truth = case.truth()
     truths: Sequence[torch.Tensor | None] = truth if truth is not None else [None] * len(expected)
@@ -258,7 +273,23 @@ def check(case: Case) -> str | None:
         if index == 1 and case.name.startswith(_UNDEFINED_PLACES):
             continue
         check_values(one, other, true, f"{case}: output {index}")
-    return None
+    return Verdict.RIGHT, ""
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+
+
+def check(case: Case) -> str | None:
+    """Compare an operator with PyTorch; see :func:`judge`.
+
+    Returns
+    -------
+    str or None
+        The message, in one line, if the importer or the compiler rejected it.
+    """
+    verdict, message = judge(case)
+    return f"{case.name}: {message}" if verdict is Verdict.REJECTED else None
 
 
 def run_case(seed: int) -> str | None:

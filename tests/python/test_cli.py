@@ -132,7 +132,7 @@ class TestCompile:
         "arguments, status, message",
         [
             (["no.onnx"], 2, "no.onnx: no such file"),
-            (["helpers.models:fourier"], 1, "unsupported operator aten._fft_r2c.default"),
+            (["helpers.models:special_functions"], 1, "unsupported operator aten.igamma.default"),
             (
                 ["helpers.models:conv_net", "--shape", "x=1,2"],
                 2,

@@ -264,11 +264,14 @@ DECOMPOSITIONS = declare(
     "torch-decompositions",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="decomposes operators that have no converter; imports the statistics of norms",
+    summary=(
+        "decomposes operators that have no converter; imports factorizations, searches, complex "
+        "numbers and the statistics of norms"
+    ),
     symptoms={
         Symptom.ERROR: (
-            "`var_mean`, `x.unfold`, `diagonal_scatter` and others that PyTorch "
-            "can decompose are rejected, and the error names no node"
+            "`var_mean`, `x.unfold`, `linalg.inv`, `fft.rfft` and others are rejected, and the "
+            "error names no node"
         ),
         Symptom.WRONG: "statistics of a norm that the program reads are zeros or the data",
     },

@@ -18,8 +18,9 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     An operator without a converter that PyTorch does not decompose by default: ``fmax``,
-    ``var_mean``, ``logcumsumexp``, ``copysign``.  Normalizations whose statistics the program
-    reads: batch norm in training mode, ``native_layer_norm``.  ``adaptive_max_pool1d`` and
+    ``var_mean``, ``logcumsumexp``, ``copysign``, factorizations of matrices, searches in sorted
+    tensors, Fourier transforms and other complex numbers.  Normalizations whose statistics the
+    program reads: batch norm in training mode, ``native_layer_norm``.  ``adaptive_max_pool1d`` and
     ``adaptive_max_pool2d`` of extents that are symbolic, or not multiples of the output extents.
 Symptom
     ``Unsupported function types [...]``, which names neither node nor location.  Silently, the
@@ -34,11 +35,12 @@ How to remove
 
 import functools
 import operator
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import torch
 import tvm
+from torch import _prims as prims
 from torch import fx
 from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
@@ -47,8 +49,9 @@ from tvm import relax
 from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ...support import switches
 from .corrections import Corrections
+from .rules import RULES
 
-__all__ = ["Decompositions", "decompose_further", "operators_of"]
+__all__ = ["Decompositions", "decompose_further", "has_rule", "operators_of"]
 
 Convert = Callable[[fx.Node], relax.Expr]
 
@@ -73,140 +76,43 @@ _UNNAMED = (
     *(NotImplementedError, ZeroDivisionError, tvm.error.InternalError),
 )
 
+_PRIMS = {
+    name: overload
+    for name in prims.__all__
+    if hasattr(
+        overload := getattr(getattr(torch.ops.prims, name, None), "default", None), "impl_aten"
+    )
+}
+
 # Decompositions may contain operators that need decomposition, too.
 _MAX_ROUNDS = 5
-
-
-def _var_mean(
-    x: torch.Tensor,
-    dim: Sequence[int] | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    axes = list(range(x.ndim)) if not dim else dim
-    correction = 1 if correction is None else correction
-    variance = torch.var(x, axes, correction=correction, keepdim=keepdim)
-    return variance, torch.mean(x, axes, keepdim)
-
-
-def _unless_nan(
-    choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    def rule(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        chosen = choose(x, y)
-        if not chosen.is_floating_point():
-            return chosen
-        x, y = x.to(chosen.dtype), y.to(chosen.dtype)
-        return torch.where(torch.isnan(x), y, torch.where(torch.isnan(y), x, chosen))
-
-    return rule
-
-
-def _exp2(x: torch.Tensor) -> torch.Tensor:
-    return torch.pow(2.0, x)
-
-
-def _unfold(x: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
-    if x.ndim == 0:
-        return x.reshape(1)[:size]
-    axis = dimension % x.ndim
-    count = (x.shape[axis] - size) // step + 1
-    starts = torch.arange(count, device=x.device).reshape(-1, 1) * step
-    positions = starts + torch.arange(size, device=x.device)
-    windows = torch.index_select(x, axis, positions.reshape(-1))
-    windows = windows.reshape(*x.shape[:axis], count, size, *x.shape[axis + 1 :])
-    return torch.movedim(windows, axis + 1, -1)
-
-
-def _diagonal_scatter(
-    x: torch.Tensor, src: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> torch.Tensor:
-    rows, columns = x.shape[dim1], x.shape[dim2]
-    shape = [1] * x.ndim
-    shape[dim1], shape[dim2] = rows, columns
-    # Element i of the diagonal is in row i, or in column i if the diagonal begins below row 0.
-    begins = max(-offset, 0)
-    row = torch.arange(rows, device=x.device)
-    column = torch.arange(columns, device=x.device)
-    mask = (row.reshape(-1, 1) + offset) == column
-    if dim1 % x.ndim > dim2 % x.ndim:
-        mask = mask.t()
-    position = (row - begins).clamp(0, max(src.shape[-1] - 1, 0))
-    rows_of_src = torch.index_select(src, -1, position).unsqueeze(-1)
-    spread = torch.movedim(rows_of_src, (-2, -1), (dim1, dim2))
-    return torch.where(mask.reshape(shape), spread, x)
-
-
-def _layer_norm(
-    x: torch.Tensor,
-    normalized_shape: Sequence[int],
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    eps: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    axes = list(range(x.ndim - len(normalized_shape), x.ndim))
-    wide = x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
-    mean = wide.mean(axes, keepdim=True)
-    scale = torch.rsqrt((wide - mean).square().mean(axes, keepdim=True) + eps)
-    out = (wide - mean) * scale
-    out = out if weight is None else out * weight
-    out = out if bias is None else out + bias
-    # With float32 parameters, the statistics of 16-bit data are float32.
-    kept = x.dtype if weight is None else weight.dtype
-    return out.to(x.dtype), mean.to(kept), scale.to(kept)
-
-
-def _window_maxima(x: torch.Tensor, axis: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the maxima of `count` windows that cover an axis, and their indices on the axis."""
-    extent, axis = x.shape[axis], axis % x.ndim
-    windows = torch.arange(count, device=x.device).reshape(-1, 1)
-    begins, ends = windows * extent // count, ((windows + 1) * extent + count - 1) // count
-    steps = torch.arange((extent + count - 1) // count + 1, device=x.device)
-    # A window that is shorter than the longest one repeats its last element.
-    positions = torch.minimum(begins + steps, ends - 1)
-    x = torch.index_select(x, axis, positions.reshape(-1))
-    x = x.reshape(*x.shape[:axis], count, steps.shape[0], *x.shape[axis + 1 :])
-    best = x.argmax(axis + 1)
-    begins = begins.reshape(count, *[1] * (x.ndim - axis - 2))
-    return x.amax(axis + 1), begins + best
-
-
-def _adaptive_max_pool2d(x: torch.Tensor, size: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    # PyTorch's rule assumes that a symbolic extent is always a multiple if the example's is.
-    pairs = list(zip(x.shape[-2:], size, strict=True))
-    if all(isinstance(extent, int) and extent % count == 0 for extent, count in pairs):
-        window = [extent // count for extent, count in pairs]
-        return torch.ops.aten.max_pool2d_with_indices(x, window, window)
-    in_rows, columns = _window_maxima(x, -1, size[1])
-    values, rows = _window_maxima(in_rows, -2, size[0])
-    return values, rows * x.shape[-1] + torch.gather(columns, -2, rows)
-
-
-_OWN: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
-    torch.ops.aten.var_mean.correction: _var_mean,
-    torch.ops.aten.fmax.default: _unless_nan(torch.maximum),
-    torch.ops.aten.fmin.default: _unless_nan(torch.minimum),
-    torch.ops.aten.exp2.default: _exp2,
-    torch.ops.aten.native_layer_norm.default: _layer_norm,
-    torch.ops.aten.unfold.default: _unfold,
-    torch.ops.aten.diagonal_scatter.default: _diagonal_scatter,
-    torch.ops.aten.adaptive_max_pool2d.default: _adaptive_max_pool2d,
-}
 
 
 @functools.cache
 def _rules() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
     """Return the decompositions into ATen operators.
 
-    Most of PyTorch's others end in operators of ``prims``, which have no converters.
+    Many of PyTorch's references end in operators of ``prims``; these become ATen operators again.
     """
+    functions = {overload.impl_aten.__name__ for overload in _PRIMS.values()}
+    # A reference that is one operator of ``prims`` would become itself.
+    circular = {*_PRIMS, *functions, *(name.removeprefix("special_") for name in functions)}
     into_aten = {
         overload: rule
         for overload, rule in decomposition_table.items()
-        if rule.__module__ == "torch._decomp.decompositions"
+        if not (rule.__module__.startswith("torch._refs") and _packet_name(overload) in circular)
     }
-    return into_aten | _OWN
+    return into_aten | {prim: prim.impl_aten for prim in _PRIMS.values()} | RULES
+
+
+def has_rule(overload: torch._ops.OpOverload) -> bool:
+    """Whether an operator has a decomposition into operators with converters."""
+    return overload in _rules()
+
+
+def _packet_name(overload: torch._ops.OperatorBase) -> str:
+    """Return the name of an operator without its overload."""
+    return overload.name().partition("::")[2].partition(".")[0]
 
 
 def decompose_further(
@@ -233,14 +139,20 @@ def decompose_further(
         applicable = {
             node.target: _rules()[node.target]
             for node in _calls(program.graph_module)
-            if node.target in _rules()
-            and (node.target.__name__ not in known or _has_read_statistics(node))
+            if node.target in _rules() and not _is_known(node, known)
         }
         if not applicable:
             break
         switches.note(FIX_ID)
         program = program.run_decompositions({**core, **applicable})
     return program
+
+
+def _is_known(node: fx.Node, known: Container[str]) -> bool:
+    """Whether the converter for the name of an operator computes all results that are read."""
+    # An operator of prims has the name of one of ATen, but other arguments.
+    is_aten = node.target not in _PRIMS.values()
+    return is_aten and node.target.__name__ in known and not _has_read_statistics(node)
 
 
 def _operator_name(target: Any) -> str:
@@ -261,8 +173,8 @@ def operators_of(program: ExportedProgram) -> set[Any]:
 
 
 def _has_read_statistics(node: fx.Node) -> bool:
-    """Whether the program reads results of a normalization besides the normalized data."""
-    if node.target.__name__ not in _NORMS:
+    """Whether the program reads results of a norm or a pooling besides the first one."""
+    if node.target.__name__ not in _NORMS and node.target not in _WITHOUT_INDICES:
         return False
     return any(
         user.target is not operator.getitem or (user.args[1] != 0 and user.users)

@@ -78,10 +78,15 @@ from ..dtypes import dtype_of
 from . import decompositions, interpolation, quantization_parameters, quantized, sizes
 from .activations import Activations
 from .attention import Attention
+from .bits import Bits
 from .corrections import Converters, Corrections, dtypes
 from .creation import Creation
 from .decompositions import Decompositions
+from .fourier import Fourier
 from .indexing import Indexing
+from .integers import Integers
+from .linear_algebra import LinearAlgebra, pure_checks
+from .ordering import Ordering
 from .promotion import Promotion
 from .quantized import Quantized
 from .reductions import Reductions
@@ -112,8 +117,13 @@ _WEIGHTED = {
 class ExportedProgramImporter(
     Activations,
     Attention,
+    Bits,
     Creation,
+    Fourier,
     Indexing,
+    Integers,
+    LinearAlgebra,
+    Ordering,
     Promotion,
     Quantized,
     Reductions,
@@ -161,6 +171,11 @@ class ExportedProgramImporter(
             },
             POOLING: {f"{name}.default": convert for name, convert in self.pooling_calls().items()},
             INDEXING: self.indexing_calls(),
+            DECOMPOSITIONS: {
+                **self.bitwise_calls(),
+                **self.factorizing_calls(),
+                **self.ordering_calls(),
+            },
             QUANTIZED: self.quantized_converters(),
             GRID_SAMPLE: {f"grid_sampler_{rank}d.default": self._grid_sampler for rank in (2, 3)},
         }
@@ -176,6 +191,8 @@ class ExportedProgramImporter(
             converters |= self.creating_converters(converters)
         if switches.enabled(REDUCTIONS):
             converters |= self.reducing_converters()
+        if switches.enabled(DECOMPOSITIONS):
+            converters |= self.integer_calls(converters)
         if switches.enabled(DYNAMIC_SHAPES):
             converters |= self.sizing_converters(converters)
         if switches.enabled(REDUCTIONS):
@@ -183,6 +200,8 @@ class ExportedProgramImporter(
         if switches.enabled(DYNAMIC_SHAPES):
             converters = {name: self.typed_converter(c) for name, c in converters.items()}
         if switches.enabled(DECOMPOSITIONS):
+            of_complex = {**self.complex_calls(), **self.fourier_calls()}
+            converters = dict(self.pairing_converters(converters, of_complex))
             converters = {name: self.naming_converter(c) for name, c in converters.items()}
         return converters
 
@@ -277,10 +296,11 @@ def _decompose(program: ExportedProgram, known: Container[str]) -> ExportedProgr
         rules.update(quantization_parameters.rules_for(targets))
     if switches.enabled(DYNAMIC_SHAPES):
         sizes.forget_derived_ranges(program)
-    program = program.run_decompositions(rules)
-    if switches.enabled(DECOMPOSITIONS):
-        program = decompositions.decompose_further(program, known, rules)
-    return program
+    if not switches.enabled(DECOMPOSITIONS):
+        return program.run_decompositions(rules)
+    with pure_checks():
+        program = program.run_decompositions(rules)
+        return decompositions.decompose_further(program, known, rules)
 
 
 def decomposed(program: ExportedProgram, known: Container[str]) -> ExportedProgram:

@@ -1,0 +1,146 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The bits of floating-point numbers: signs, neighbors, exponents and views of another dtype."""
+
+from typing import Any
+
+import tvm
+from torch import fx
+from tvm import relax, te, tirx
+
+from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
+from ...support import switches
+from ..dtypes import dtype_of
+from .corrections import Converters
+from .promotion import Promotion
+
+__all__ = ["Bits"]
+
+# The dtype of the bits, and the number of bits of the mantissa.
+_FORMATS = {"float32": ("int32", 23), "float64": ("int64", 52)}
+
+
+class Bits(Promotion):
+    """The converters of operators that read or write the bits of numbers."""
+
+    def bitwise_calls(self) -> Converters:
+        """Return converters of ATen's operators, by the name of the overload."""
+        return {
+            "signbit.default": self._sign_bit_call,
+            "copysign.Tensor": self._copied_sign_call,
+            "frexp.Tensor": self._fraction_and_exponent_call,
+            "nextafter.default": self._next_after_call,
+            "view.dtype": self._view_call,
+        }
+
+    def _elementwise(self, name: str, function: Any, *inputs: relax.Expr) -> relax.Expr:
+        """Emit ``function`` of the elements of tensors, which broadcast."""
+        switches.note(FIX_ID)
+        emit = self.block_builder.emit
+        if len(inputs) > 1:
+            shape = self.block_builder.normalize(relax.op.add(*inputs)).ty.shape
+            inputs = tuple(emit(relax.op.broadcast_to(x, shape)) for x in inputs)
+
+        def compute(*tensors: te.Tensor) -> te.Tensor:
+            return te.compute(
+                tensors[0].shape, lambda *at: function(*(t(*at) for t in tensors)), name=name
+            )
+
+        return self.block_builder.emit_te(compute, *inputs, primfunc_name_hint=name)
+
+    def _sign_bit(self, x: relax.Expr) -> relax.Expr:
+        dtype = dtype_of(x)
+        emit = self.block_builder.emit
+        if "float" not in dtype:
+            x = self._astype(x, "int8") if dtype == "bool" else x
+            return emit(relax.op.less(x, relax.const(0, dtype_of(x))))
+        if dtype not in _FORMATS:
+            x = self._astype(x, "float32")
+        bits = _FORMATS[dtype_of(x)][0]
+        return self._elementwise("signbit", lambda e: tirx.reinterpret(bits, e) < 0, x)
+
+    def _sign_bit_call(self, node: fx.Node) -> relax.Expr:
+        return self._sign_bit(*self.retrieve_args(node))
+
+    def _copied_sign_call(self, node: fx.Node) -> relax.Expr:
+        emit, dtype = self.block_builder.emit, self._convert_data_type(node.meta["val"].dtype)
+        x, sign = (self._operand(argument, dtype) for argument in node.args)
+        magnitude = emit(relax.op.abs(x))
+        negative = emit(relax.op.negative(magnitude))
+        return emit(relax.op.where(self._sign_bit(sign), negative, magnitude))
+
+    def _view_call(self, node: fx.Node) -> relax.Expr:
+        x, _ = node.args
+        dtype = self._convert_data_type(node.meta["val"].dtype)
+        source = dtype_of(self.env[x])
+        if source == dtype:
+            return self.env[x]
+        widths = [tvm.DataType(name).bits for name in (source, dtype)]
+        if widths[0] != widths[1] or "bool" in (source, dtype):
+            raise tvm.error.OpNotImplemented(
+                f"{node.target} {node.name!r}: a view of {source} as {dtype}; "
+                f"expected dtypes of the same number of bits"
+            )
+        return self._elementwise("view", lambda e: tirx.reinterpret(dtype, e), self.env[x])
+
+    def _fraction_and_exponent_call(self, node: fx.Node) -> relax.Expr:
+        """Convert ``frexp``: a fraction in [0.5, 1) and an exponent of 2."""
+        [x] = self.retrieve_args(node)
+        dtype = dtype_of(x)
+        # In float64 all numbers of the other dtypes are normal.
+        if dtype == "float64":
+            raise tvm.error.OpNotImplemented(
+                f"{node.target} {node.name!r}: the dtype is float64; expected a narrower dtype"
+            )
+        wide = self._astype(x, "float64")
+
+        def exponent(e: tirx.Expr) -> tirx.Expr:
+            bits = tirx.reinterpret("int64", e)
+            field = (bits >> 52) & tirx.const(2047, "int64")
+            is_number = tirx.all(field != 0, field != 2047)
+            return tirx.Select(is_number, (field - 1022).astype("int32"), tirx.const(0, "int32"))
+
+        def fraction(e: tirx.Expr) -> tirx.Expr:
+            bits = tirx.reinterpret("int64", e)
+            field = (bits >> 52) & tirx.const(2047, "int64")
+            is_number = tirx.all(field != 0, field != 2047)
+            kept = bits & ~tirx.const(2047 << 52, "int64")
+            scaled = tirx.reinterpret("float64", kept | tirx.const(1022 << 52, "int64"))
+            return tirx.Select(is_number, scaled, e)
+
+        fractions = self._astype(self._elementwise("fraction", fraction, wide), dtype)
+        return relax.Tuple([fractions, self._elementwise("exponent", exponent, wide)])
+
+    def _next_after_call(self, node: fx.Node) -> relax.Expr:
+        dtype = self._convert_data_type(node.meta["val"].dtype)
+        if dtype not in _FORMATS:
+            raise tvm.error.OpNotImplemented(
+                f"{node.target} {node.name!r}: the dtype is {dtype}; "
+                f"expected one of {', '.join(_FORMATS)}"
+            )
+        bits = _FORMATS[dtype][0]
+        x, y = (self._operand(argument, dtype) for argument in node.args)
+
+        def neighbor(e: tirx.Expr, goal: tirx.Expr) -> tirx.Expr:
+            number, one = tirx.reinterpret(bits, e), tirx.const(1, bits)
+            # The bits of larger magnitudes are larger integers.
+            away = tirx.any(tirx.all(goal > e, e > 0.0), tirx.all(goal < e, e < 0.0))
+            next_number = tirx.Select(away, number + one, number - one)
+            smallest = tirx.reinterpret(dtype, one)
+            from_zero = tirx.Select(goal > e, smallest, -smallest)
+            moved = tirx.Select(e == 0.0, from_zero, tirx.reinterpret(dtype, next_number))
+            kept = tirx.Select(e == goal, goal, moved)
+            # The sum of NaN and any number is NaN.
+            return tirx.Select(tirx.any(tirx.isnan(e), tirx.isnan(goal)), e + goal, kept)
+
+        return self._elementwise("nextafter", neighbor, x, y)

@@ -1,0 +1,104 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Operators on sorted tensors, and histograms."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+__all__ = ["RULES"]
+
+aten = torch.ops.aten
+
+
+def _stable_sort(
+    x: torch.Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.sort(x, dim, descending)
+
+
+def _stable_order(
+    x: torch.Tensor, *, stable: bool, dim: int = -1, descending: bool = False
+) -> torch.Tensor:
+    return torch.argsort(x, dim, descending)
+
+
+def _nth_smallest(
+    x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if x.ndim == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
+    values, places = torch.sort(x, dim)
+    values, places = values.narrow(dim, k - 1, 1), places.narrow(dim, k - 1, 1)
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+def _mode(
+    x: torch.Tensor, dim: int = -1, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if x.ndim == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
+    axis = dim % x.ndim
+    values, places = torch.sort(x, axis)
+    equal = values.unsqueeze(axis) == values.unsqueeze(axis + 1)
+    # The first of the largest counts is that of the smallest value.
+    best = equal.to(torch.int64).sum(axis + 1).argmax(axis, keepdim=True)
+    values, places = values.gather(axis, best), places.gather(axis, best)
+    return (values, places) if keepdim else (values.squeeze(axis), places.squeeze(axis))
+
+
+def _median(x: torch.Tensor) -> torch.Tensor:
+    return torch.median(x.flatten(), 0)[0]
+
+
+def _median_of_numbers(x: torch.Tensor) -> torch.Tensor:
+    return torch.nanmedian(x.flatten(), 0)[0]
+
+
+def _median_of_numbers_along(
+    x: torch.Tensor, dim: int = -1, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if x.ndim == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
+    values, places = torch.sort(x, dim)
+    numbers = (~torch.isnan(x)).to(torch.int64).sum(dim, keepdim=True)
+    middle = ((numbers - 1) // 2).clamp(min=0)
+    values, places = values.gather(dim, middle), places.gather(dim, middle)
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+def _histogram(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
+    x = x.flatten()
+    lowest, highest = x.new_full((), min), x.new_full((), max)
+    if min == max and x.numel() != 0:
+        lowest, highest = torch.aminmax(x)
+    is_point = lowest == highest
+    lowest = torch.where(is_point, lowest - 1, lowest)
+    highest = torch.where(is_point, highest + 1, highest)
+    is_inside = (x >= lowest) & (x <= highest)
+    places = ((x - lowest) * bins / (highest - lowest)).to(torch.int64).clamp(0, bins - 1)
+    counts = torch.zeros(bins, dtype=x.dtype, device=x.device)
+    return counts.scatter_add(0, places, is_inside.to(x.dtype))
+
+
+RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
+    aten.argsort.stable: _stable_order,
+    aten.histc.default: _histogram,
+    aten.kthvalue.default: _nth_smallest,
+    aten.median.default: _median,
+    aten.mode.default: _mode,
+    aten.nanmedian.default: _median_of_numbers,
+    aten.nanmedian.dim: _median_of_numbers_along,
+    aten.sort.stable: _stable_sort,
+}

@@ -1,0 +1,129 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""PyTorch's operators (OpInfo) and its core ATen operators: which are imported, and which are not.
+
+``docs/tables/opinfo.md`` has one row per operator.
+"""
+
+import re
+from collections import Counter
+
+import pytest
+import torch
+import tvm.testing
+
+from helpers import grids
+from helpers.coverage_tables import CoverageTables
+from tests.fuzz import opinfo
+from tests.fuzz.opinfo import Verdict
+from tvm_fixes.frontend.torch import ExportedProgramImporter
+from tvm_fixes.frontend.torch.decompositions import has_rule
+from tvm_fixes.support.isolate import OutcomeKind, run_all_forked
+
+CORE_REJECTED = {
+    *("_adaptive_avg_pool2d_backward.default", "avg_pool2d_backward.default"),
+    *("convolution_backward.default", "max_pool2d_with_indices_backward.default"),
+    *("rand.default", "randperm.default"),
+    *("empty_strided.default", "sym_storage_offset.default", "atan2.out"),
+}
+"""Gradients, random numbers, and operators on the memory of a tensor."""
+
+NOT_FOR_INFERENCE = {
+    r"linalg\.(cond|eig|lstsq|matrix_rank|pinv|svd|ldl).*|matrix_rank|pinverse": (
+        "needs singular values, or a factorization without a unique result"
+    ),
+    r"special\.(airy|bessel|cheb|hermite|laguerre|legendre|modified|scaled|spherical|shifted).*": (
+        "a special function of physics"
+    ),
+    r"(special\.)?(zeta|ndtri|erfcx|log_ndtr|polygamma.*|igammac?|mvlgamma.*)": (
+        "a special function of statistics"
+    ),
+    r"jiterator.*|to_sparse|.*backward.*": "no operator of an inference program",
+}
+"""Operators that an inference program does not need, and the reasons."""
+
+SAMPLES = {torch.float32: 3}
+"""The number of sample inputs of each dtype in the full tier; 1 for the others."""
+
+
+def core_overloads() -> dict[str, torch._ops.OpOverload]:
+    packets = (getattr(torch.ops.aten, name) for name in dir(torch.ops.aten))
+    overloads = (
+        getattr(packet, name)
+        for packet in packets
+        if isinstance(packet, torch._ops.OpOverloadPacket)
+        for name in packet.overloads()
+    )
+    return {each.__name__: each for each in overloads if torch.Tag.core in each.tags}
+
+
+def test_core_operators() -> None:
+    """Every core ATen overload has a converter or a decomposition, except those listed."""
+    core, known = core_overloads(), ExportedProgramImporter().convert_map
+    by_default = torch.export.default_decompositions()
+    missing = {
+        name
+        for name, overload in core.items()
+        if name not in known and overload not in by_default and not has_rule(overload)
+    }
+    assert missing == CORE_REJECTED
+    assert len(core) - len(missing) >= 180
+
+
+def reason_against(name: str) -> str:
+    """The reason why an inference program does not need an operator, or nothing."""
+    found = (why for pattern, why in NOT_FOR_INFERENCE.items() if re.fullmatch(pattern, name))
+    return next(found, "")
+
+
+def judged(name: str) -> list[tuple[Verdict, str]]:
+    """The verdicts and messages of the samples of an operator."""
+    verdicts = []
+    for dtype in opinfo.DTYPES:
+        for index in range(SAMPLES.get(dtype, 1)):
+            case = opinfo.Case.of(name, dtype, index)
+            if case is None:
+                break
+            verdicts.append(opinfo.judge(case))
+    return verdicts
+
+
+@pytest.mark.skipif("config.getoption('tier') != 'full'", reason="several thousand are built")
+@pytest.mark.parametrize("first", range(0, 600, 24) if grids.is_full() else [0])
+def test_every_operator(first: int, coverage_table: CoverageTables) -> None:
+    """No result is wrong and nothing crashes; 95% of the operators for inference are right."""
+    table = coverage_table.measurement_table("opinfo")
+    names = list(opinfo.operators())[first : first + 24]
+    cases = [lambda name=name: judged(name) for name in names]
+    failures, ended = [], Counter()
+    for name, outcome in zip(names, run_all_forked(cases, timeout=1200, jobs=2), strict=True):
+        if outcome.kind is not OutcomeKind.VALUE:
+            failures.append(f"{name}: {outcome}")
+            continue
+        counts = Counter(verdict for verdict, _ in outcome.value)
+        messages = [text for verdict, text in outcome.value if verdict is Verdict.REJECTED]
+        why = reason_against(name)
+        table.add(
+            operator=name,
+            for_inference="no" if why else "yes",
+            **{str(verdict): counts[verdict] for verdict in Verdict},
+            reason=(why or "".join(messages[:1])).replace("|", "/"),
+        )
+        if counts[Verdict.RIGHT] + counts[Verdict.REJECTED] and not why:
+            ended[bool(messages)] += 1
+    assert not failures, "\n".join(failures)
+    assert ended[False] >= 0.8 * ended.total(), ended
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
