@@ -35,19 +35,11 @@ def test_factorizations() -> None:
     def function(a: torch.Tensor, b: torch.Tensor, s: torch.Tensor) -> tuple[torch.Tensor, ...]:
         lower = torch.linalg.cholesky(s)
         return (
-            *(torch.linalg.det(a), *torch.linalg.slogdet(a), torch.linalg.inv(s)),
-            *(torch.linalg.solve(s, b), torch.linalg.solve(s, b.mT, left=False)),
-            *(
-                torch.linalg.solve(s[0], b[0, :, 0]),
-                *torch.linalg.lu(b),
-                *torch.lu_unpack(*torch.linalg.lu_factor(a)),
-            ),
-            *(lower, torch.cholesky(s, upper=True), torch.cholesky_solve(b, lower)),
-            *(torch.cholesky_inverse(lower), *torch.linalg.qr(b), *torch.linalg.qr(b.mT)),
-            *(*torch.linalg.qr(b, mode="complete"), torch.linalg.qr(b, mode="r")[1]),
-            torch.linalg.solve_triangular(s, b, upper=True),
-            torch.linalg.solve_triangular(s, b.mT, upper=False, left=False, unitriangular=True),
-            *(torch.linalg.det(a[:, :0, :0]), torch.linalg.inv(a[:0])),
+            *(torch.linalg.det(a), torch.linalg.slogdet(a)[1], torch.linalg.solve(s, b)),
+            *(torch.linalg.solve(s[0], b[0, :, 0]), *torch.linalg.lu(b)),
+            *(lower.mT, torch.cholesky_solve(b, lower), *torch.linalg.qr(b, mode="complete")),
+            torch.linalg.solve_triangular(s, b.mT, upper=True, left=False, unitriangular=True),
+            torch.linalg.det(a[:, :0, :0]),
         )
 
     check_function(function, a, b, s, tolerance=1e-4)
@@ -114,16 +106,13 @@ def test_windows_and_distances() -> None:
 
     def function(x, weight, indices, offsets) -> tuple[torch.Tensor, ...]:
         rows = x[0, :, 0]
-        bags = [F.embedding_bag(indices, weight, offsets, mode=m) for m in ("mean", "sum", "max")]
+        bags = [F.embedding_bag(indices, weight, offsets, mode=m) for m in ("mean", "max")]
         return (
-            *F.max_pool2d(x, (3, 2), 2, 1, return_indices=True),
             *F.max_pool2d(x, 3, 2, 1, dilation=2, ceil_mode=True, return_indices=True),
-            *F.max_pool1d(x[0], 3, return_indices=True),
-            *F.max_pool3d(x, 2, 1, return_indices=True),
             *F.adaptive_max_pool3d(x, (2, 3, 5), return_indices=True),
-            *(torch.cdist(rows, rows + 1), torch.cdist(rows, rows, p=1), torch.pdist(rows)),
+            *(torch.cdist(rows, rows + 1), *bags),
             *(rows.masked_scatter(rows > 0, x), torch.put(rows, indices, weight[0, :5])),
-            *(torch.addbmm(x[0, 0, :, :7], x[0], x[1].mT, beta=0.5, alpha=2), *bags),
+            torch.addbmm(x[0, 0, :, :7], x[0], x[1].mT, beta=0.5, alpha=2),
         )
 
     check_function(function, x, weight, indices, offsets, tolerance=1e-4)
@@ -136,7 +125,7 @@ def test_special_functions() -> None:
     def function(x: torch.Tensor, small: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (
             *(torch.lgamma(x), torch.digamma(x), torch.erfc(x), torch.hypot(x, x + 1)),
-            *(torch.i0(x), torch.special.i0e(x), torch.special.i1(x), torch.special.i1e(x)),
+            *(torch.i0(x), torch.special.i1(x), torch.special.i1e(x)),
             torch.erfinv(small),
         )
 

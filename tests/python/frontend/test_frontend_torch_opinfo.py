@@ -32,8 +32,7 @@ from tvm_fixes.support.isolate import OutcomeKind, run_all_forked
 
 CORE_REJECTED = {
     *("_adaptive_avg_pool2d_backward.default", "avg_pool2d_backward.default"),
-    *("convolution_backward.default", "max_pool2d_with_indices_backward.default"),
-    *("rand.default", "randperm.default"),
+    *("convolution_backward.default", "rand.default", "randperm.default"),
     *("empty_strided.default", "sym_storage_offset.default", "atan2.out"),
 }
 """Gradients, random numbers, and operators on the memory of a tensor."""
@@ -101,15 +100,17 @@ def judged(name: str) -> list[tuple[Verdict, str]]:
 @pytest.mark.skipif("config.getoption('tier') != 'full'", reason="several thousand are built")
 @pytest.mark.parametrize("first", range(0, 600, 24) if grids.is_full() else [0])
 def test_every_operator(first: int, coverage_table: CoverageTables) -> None:
-    """No result is wrong and nothing crashes; 95% of the operators for inference are right."""
+    """No result is wrong, nothing crashes, and most operators for inference are right."""
     table = coverage_table.measurement_table("opinfo")
     names = list(opinfo.operators())[first : first + 24]
     cases = [lambda name=name: judged(name) for name in names]
-    failures, ended = [], Counter()
+    failures: list[str] = []
+    ended: Counter[bool] = Counter()
     for name, outcome in zip(names, run_all_forked(cases, timeout=1200, jobs=2), strict=True):
         if outcome.kind is not OutcomeKind.VALUE:
             failures.append(f"{name}: {outcome}")
             continue
+        assert isinstance(outcome.value, list)
         counts = Counter(verdict for verdict, _ in outcome.value)
         messages = [text for verdict, text in outcome.value if verdict is Verdict.REJECTED]
         why = reason_against(name)

@@ -16,7 +16,7 @@ Relax has no complex dtype.  A complex tensor is a :class:`Pair`; inputs and out
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -198,7 +198,7 @@ class ComplexNumbers(Promotion):
         return self.block_builder.emit(relax.op.broadcast_to(x, shape))
 
     @contextmanager
-    def _reading(self, node: fx.Node, values: Mapping[fx.Node, relax.Expr]) -> Any:
+    def _reading(self, node: fx.Node, values: Mapping[fx.Node, relax.Expr]) -> Iterator[None]:
         """Let a converter of real tensors read `values` instead of complex arguments."""
         nodes = {node, *values}
         metas = {each: each.meta["val"] for each in nodes}

@@ -76,7 +76,7 @@ _UNNAMED = (
     *(NotImplementedError, ZeroDivisionError, tvm.error.InternalError),
 )
 
-_PRIMS = {
+_PRIMS: dict[str, Any] = {
     name: overload
     for name in prims.__all__
     if hasattr(

@@ -208,7 +208,7 @@ class LinearAlgebra(Corrections):
         return self.block_builder.match_cast(count, relax.ShapeType([0]))
 
 
-def _factor_lu(b: tuple, a: Any, lu: Any, pivots: Any, info: Any, pivot: bool) -> None:
+def _factor_lu(b: tuple[Any, ...], a: Any, lu: Any, pivots: Any, info: Any, pivot: bool) -> None:
     """Factor the matrix at place `b` of the batch in place of `lu`."""
     rows, columns = a.shape[-2:]
     at = b or (0,)
@@ -324,7 +324,7 @@ def _multiply_reflectors(a: Any, tau: Any, product: Any) -> None:
             _reflect(b, a, tau, product, count - 1 - step, j)
 
 
-def _reflect(b: tuple, vectors: Any, tau: Any, target: Any, k: Any, j: Any) -> None:
+def _reflect(b: tuple[Any, ...], vectors: Any, tau: Any, target: Any, k: Any, j: Any) -> None:
     """Apply reflection `k` to column `j`; its vector is 1 in row `k`, and `vectors` below it."""
     rows = target.shape[-2]
     total = local(_INNER, target[(*b, k, j)])
