@@ -31,8 +31,14 @@ def _dtype(x: torch.Tensor) -> torch.dtype:
 
 
 def _erfc(x: torch.Tensor) -> torch.Tensor:
-    dtype = _dtype(x)
-    return (1 - torch.erf(x.double())).to(dtype)
+    dtype, x = _dtype(x), x.double()
+    # Far from 0, the difference to 1 is lost; there, a continued fraction converges.
+    large = x.clamp(min=2)
+    fraction = large
+    for k in range(40, 0, -1):
+        fraction = large + (k / 2) / fraction
+    far = torch.exp(-large * large) / (math.sqrt(math.pi) * fraction)
+    return torch.where(x > 2, far, 1 - torch.erf(x)).to(dtype)
 
 
 # Lanczos' approximation of the gamma function, with 7 as the shift.
