@@ -84,6 +84,7 @@ def test_orders_and_searches() -> None:
                 *torch.cummax(i, -1),
                 *torch.cummin(i > 1, 1),
             ),
+            *(torch.logcumsumexp(x, 1), torch.logcumsumexp(rows, 0)),
             *(torch.searchsorted(rows, x), torch.searchsorted(rows, x, right=True, out_int32=True)),
             *(torch.bucketize(x, rows[0]), torch.bucketize(i, rows[0], right=True)),
             *(torch.searchsorted(rows[0], 0.5), torch.searchsorted(rows[1], x[0, 0])),

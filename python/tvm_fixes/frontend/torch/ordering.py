@@ -10,8 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Searches in sorted tensors, and running extrema."""
+"""Searches in sorted tensors, running extrema and running sums of exponentials."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ class Ordering(Corrections):
             "bucketize.Tensor": self._bucketize_call,
             "cummax.default": self._running_call,
             "cummin.default": self._running_call,
+            "logcumsumexp.default": self._running_log_sum_call,
             "searchsorted.Scalar": self._search_call,
             "searchsorted.Tensor": self._search_call,
         }
@@ -62,6 +64,25 @@ class Ordering(Corrections):
         )
         best, places = (emit(relax.TupleGetItem(result, i)) for i in range(2))
         return relax.Tuple([self._astype(best, dtype), places])
+
+    def _running_log_sum_call(self, node: fx.Node) -> relax.Expr:
+        x, axis = self._arguments(node, input=None, dim=None)
+        switches.note(FIX_ID)
+        if x.ty.ndim == 0:
+            return x
+        axis %= x.ty.ndim
+
+        def outputs(tensor: te.Tensor) -> Outputs:
+            return [(tensor.shape, tensor.dtype)]
+
+        def body(source: Any, sums: Any) -> None:
+            _run_log_sums(source, sums, axis)
+
+        kernel = loops("logcumsumexp", outputs, body)
+        sums = self.block_builder.emit_te(
+            kernel, self._astype(x, "float64"), primfunc_name_hint="logcumsumexp"
+        )
+        return self._astype(sums, dtype_of(x))
 
     def _search_call(self, node: fx.Node) -> relax.Expr:
         names = {"sorted_sequence": None, "input": None}
@@ -121,6 +142,23 @@ def _run_extrema(source: Any, best: Any, places: Any, axis: int, largest: bool) 
                 found[0] = cast(i, "int64")
             best[at] = source[(*others[:axis], found[0], *others[axis:])]
             places[at] = found[0]
+
+
+def _run_log_sums(source: Any, sums: Any, axis: int) -> None:
+    extents = list(source.shape)
+    infinity = tirx.const(math.inf, "float64")
+    with nest(extents[:axis] + extents[axis + 1 :]) as others:
+        total = local("float64", -math.inf)
+        with T.serial(0, extents[axis]) as i:
+            at = (*others[:axis], i, *others[axis:])
+            large = tirx.Select(total[0] > source[at], total[0], source[at])
+            small = tirx.Select(total[0] > source[at], source[at], total[0])
+            finite = large + tirx.log(tirx.exp(small - large) + 1.0)
+            # The difference of infinities is NaN.
+            number = tirx.Select(tirx.abs(large) == infinity, large, finite)
+            is_nan = tirx.any(tirx.isnan(total[0]), tirx.isnan(source[at]))
+            total[0] = tirx.Select(is_nan, total[0] + source[at], number)
+            sums[at] = total[0]
 
 
 def _search(sequence: Any, numbers: Any, places: Any, is_after: bool) -> None:

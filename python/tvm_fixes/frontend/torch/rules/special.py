@@ -134,8 +134,7 @@ def _i0e(x: torch.Tensor) -> torch.Tensor:
 
 def _i0(x: torch.Tensor) -> torch.Tensor:
     wide = x.double()
-    out = _scaled_bessel(wide, 0) * torch.exp(wide.abs())
-    return torch.where(torch.isinf(wide), wide.abs(), out).to(_dtype(x))
+    return (_scaled_bessel(wide, 0) * torch.exp(wide.abs())).to(_dtype(x))
 
 
 def _i1e(x: torch.Tensor) -> torch.Tensor:
@@ -147,8 +146,7 @@ def _i1e(x: torch.Tensor) -> torch.Tensor:
 def _i1(x: torch.Tensor) -> torch.Tensor:
     wide = x.double()
     out = _scaled_bessel(wide, 1) * torch.exp(wide.abs()) * wide.sign()
-    out = torch.where(wide.abs() < 1e-6, wide / 2, out)
-    return torch.where(torch.isinf(wide), wide, out).to(_dtype(x))
+    return torch.where(wide.abs() < 1e-6, wide / 2, out).to(_dtype(x))
 
 
 RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
