@@ -12,7 +12,7 @@
 # and limitations under the License.
 """The operators of an ONNX model, without an import."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 from onnx import defs
@@ -37,11 +37,11 @@ def operators_of(model: onnx.ModelProto) -> list[Operator]:
         Its initializers need no elements.
     """
     versions = {imported.domain: imported.version for imported in model.opset_import}
-    opset = versions.get("", versions.get("ai.onnx", 1))
+    versions.setdefault("", versions.get("ai.onnx", 1))
     functions = {(function.domain, function.name) for function in model.functions}
     bodies = [function.node for function in model.functions]
     return counted(
-        (_full_name(node), place_of(node), "" if _is_supported(node, opset) else "no converter")
+        (_full_name(node), place_of(node), "" if _is_supported(node, versions) else "no converter")
         for nodes in (model.graph.node, *bodies)
         for node in _with_nested(nodes)
         if (node.domain, node.op_type) not in functions
@@ -64,16 +64,18 @@ def _with_nested(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
                 pending.extend(reversed(body.node))
 
 
-def _is_supported(node: onnx.NodeProto, opset: int, depth: int = 0) -> bool:
+def _is_supported(node: onnx.NodeProto, versions: Mapping[str, int], depth: int = 0) -> bool:
     if has_converter(node):
         return True
-    if node.domain not in ("", "ai.onnx") or depth > _MAX_NESTING:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    version = versions.get(domain, 1)
+    if depth > _MAX_NESTING:
         return False
     try:
-        schema = defs.get_schema(node.op_type, opset)
+        schema = defs.get_schema(node.op_type, version, domain)
     except defs.SchemaError:
         return False
     if schema.has_context_dependent_function:
         return True
     body = schema.function_body.node if schema.has_function else []
-    return len(body) > 0 and all(_is_supported(one, opset, depth + 1) for one in body)
+    return len(body) > 0 and all(_is_supported(one, versions, depth + 1) for one in body)
