@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import tvm
 import tvm.testing
 from tvm import relax
 from tvm.target.codegen import target_has_features
 
 from helpers.emulated_cpu import emulated_cpu
+from helpers.exact_products import exact_product
 from helpers.relax_modules import build, call, cpu, merge, run, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.target import resolve
@@ -71,16 +71,8 @@ class Product:
         return build(params, emit)
 
     def expected(self) -> np.ndarray:
-        data, weight = self.arrays()
-        if self.operator == "matmul":
-            return data.astype("int32") @ weight.astype("int32")
-        name = self.operator.removesuffix("_transpose")
-        if name != self.operator:
-            name = name.replace("conv", "conv_transpose")
-        names = {"strides": "stride"}
-        attributes = {names.get(key, key): value for key, value in self.attributes.items()}
-        wide = (torch.from_numpy(array.astype("float64")) for array in (data, weight))
-        return getattr(torch.nn.functional, name)(*wide, **attributes).numpy().astype("int32")
+        product = exact_product(self.operator, *self.arrays(), self.attributes)
+        return product.astype("int32")
 
     def arguments(self) -> list[np.ndarray]:
         data, weight = self.arrays()

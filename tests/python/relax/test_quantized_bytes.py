@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import tvm
 import tvm.testing
 from tvm import relax
@@ -25,6 +24,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from helpers.emulated_cpu import emulated_cpu
+from helpers.exact_products import exact_product
 from helpers.relax_modules import build, call, merge, tensor
 from helpers.relax_modules import cpu as cpu_target
 from tvm_fixes.pipeline import pipeline
@@ -84,22 +84,8 @@ class Quantized:
         return [data, *more, *([np.array(zero, self.dtype)] if self.zero is None else [])]
 
     def expected(self, zero: int) -> np.ndarray:
-        data, weight = (array.astype("float64") for array in self.arrays())
-        data = data - zero
-        if self.operator == "matmul":
-            return data @ weight
-        name = self.operator.removesuffix("_transpose")
-        if name != self.operator:
-            name = name.replace("conv", "conv_transpose")
-        names = {"strides": "stride"}
-        attributes = {names.get(key, key): value for key, value in self.attributes.items()}
-        padding = attributes.get("padding", 0)
-        data, weight = torch.from_numpy(data), torch.from_numpy(weight)
-        if isinstance(padding, list):
-            before, after = padding[:2], padding[2:]
-            data = torch.nn.functional.pad(data, [before[1], after[1], before[0], after[0]])
-            attributes["padding"] = 0
-        return getattr(torch.nn.functional, name)(data, weight, **attributes).numpy()
+        data, weight = self.arrays()
+        return exact_product(self.operator, data.astype("float64") - zero, weight, self.attributes)
 
 
 def conv(data, weight, operator="conv2d", *, dtype="uint8", zero=7, **attributes):

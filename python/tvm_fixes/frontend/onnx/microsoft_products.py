@@ -157,11 +157,7 @@ def convert_fused_conv(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the activation is not supported.
     """
-    given = named_operands(node, "X W B Z", ("X", "W"))
-    wide = {name: None if x is None else widen(node, x) for name, x in given.items()}
-    out = _convolution(node, convert, wide["X"], wide["W"], wide["B"])
-    out = _activated(node, convert, out, wide["Z"])
-    return round_to(node, out, dtype_of(given["X"]))
+    return _fused_conv(node, convert, is_channels_last=False)
 
 
 def convert_nhwc_conv(node: Node, convert: Converter) -> relax.Expr:
@@ -172,12 +168,17 @@ def convert_nhwc_conv(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the activation is not supported.
     """
+    return _fused_conv(node, convert, is_channels_last=True)
+
+
+def _fused_conv(node: Node, convert: Converter, *, is_channels_last: bool) -> relax.Expr:
     given = named_operands(node, "X W B Z", ("X", "W"))
     wide = {name: None if x is None else widen(node, x) for name, x in given.items()}
-    data = _channels_first(node, wide["X"])
-    out = _channels_last(node, _convolution(node, convert, data, wide["W"], wide["B"]))
-    out = _activated(node, convert, out, wide["Z"])
-    return round_to(node, out, dtype_of(given["X"]))
+    data = _channels_first(node, wide["X"]) if is_channels_last else wide["X"]
+    out = _convolution(node, convert, data, wide["W"], wide["B"])
+    if is_channels_last:
+        out = _channels_last(node, out)
+    return round_to(node, _activated(node, convert, out, wide["Z"]), dtype_of(given["X"]))
 
 
 def convert_nhwc_max_pool(node: Node, convert: Converter) -> relax.Expr:
