@@ -54,6 +54,13 @@ def test_a_singular_matrix_fails_at_run_time() -> None:
         vm["main"](tvm.runtime.from_dlpack(torch.zeros(3, 3)))
 
 
+def test_products_of_groups() -> None:
+    """The second group has no rows."""
+    x, weights = torch.rand(7, 16).bfloat16(), torch.rand(3, 16, 8).bfloat16()
+    ends = torch.tensor([3, 3, 7], dtype=torch.int32)
+    check_function(lambda x, w, ends: (F.grouped_mm(x, w, offs=ends),), x, weights, ends)
+
+
 def test_bits_and_integers() -> None:
     x = torch.tensor([0.0, -0.0, 1.5, INF, -2.0, -INF, 3e-42])
     y = torch.tensor([-1.0, 0.0, -0.0, 2.0, -INF, INF, 0.0])
