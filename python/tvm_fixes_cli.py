@@ -488,6 +488,7 @@ def _check(arguments: argparse.Namespace) -> _Result:
     shapes = _shapes(arguments)
     with terminal.stdout_to_stderr(), terminal.without_warnings():
         with terminal.loading():
+            _import_package(with_torch=not arguments.source.endswith(".onnx"))
             from tvm_fixes import check
             from tvm_fixes.console import render_preflight
             from tvm_fixes.errors import CompileError, UsageError
