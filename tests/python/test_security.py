@@ -410,6 +410,15 @@ class TestProgramsOfPyTorch:
             "_sparse_addmm.default",
             "_sparse_mm.default",
             "to_sparse.default",
+            # Do not check sizes or places; PyTorch writes them only into decomposed programs.
+            "_conj_physical.default",
+            "_fft_c2c.default",
+            "_fft_c2r.default",
+            "_fft_r2c.default",
+            "_linalg_check_errors.default",
+            "geqrf.default",
+            "linalg_householder_product.default",
+            "lu_unpack.default",
             # Not known to check the sizes of scales; a file that PT2E wrote does not contain them.
             "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default",
             "_int_mm.default",

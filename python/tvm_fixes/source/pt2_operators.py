@@ -45,57 +45,59 @@ _OTHERS = frozenset(
     bartlett_window batch_norm bilinear binary_cross_entropy binary_cross_entropy_with_logits
     bincount bitwise_left_shift bitwise_right_shift blackman_window block_diag bmm
     broadcast_tensors broadcast_to bucketize cartesian_prod cat cdist chain_matmul chalf
-    channel_shuffle cholesky chunk clone col2im column_stack combinations complex concat
-    concatenate conj constant_pad_nd contiguous conv1d conv2d conv3d conv_tbc conv_transpose1d
-    conv_transpose2d conv_transpose3d convolution copysign corrcoef cosine_embedding_loss
-    cosine_similarity count_nonzero cov cross cross_entropy_loss cummax cummin
-    cumulative_trapezoid det detach_copy diag diag_embed diagflat diagonal diagonal_copy
-    diagonal_scatter diff digamma dim dist dot dsplit dstack einsum embedding empty empty_like
-    empty_permuted empty_strided erfc erfinv exp2 expand expand_as expand_copy eye
-    feature_dropout fft_fft fft_fft2 fft_fftn fft_fftshift fft_hfft fft_hfft2 fft_hfftn fft_ifft
-    fft_ifft2 fft_ifftn fft_ifftshift fft_ihfft fft_ihfft2 fft_ihfftn fft_irfft fft_irfft2
-    fft_irfftn fft_rfft fft_rfft2 fft_rfftn flatten flip fliplr flipud fmax fmin frobenius_norm
-    full full_like gather gcd ger get_device glu gradient grid_sampler grid_sampler_2d
-    grid_sampler_3d group_norm gru gru_cell hamming_window hann_window hardshrink
-    hinge_embedding_loss histc hsplit hstack huber_loss hypot i0 igamma igammac im2col imag
-    index index_select inner instance_norm inverse is_complex is_conj is_floating_point is_neg
-    is_nonzero is_signed isclose isfinite isin isinf isnan isneginf isposinf isreal istft item
-    kaiser_window kl_div kron kthvalue l1_loss layer_norm lcm ldexp lgamma lift lift_fresh
-    lift_fresh_copy linalg_cholesky linalg_cross linalg_det linalg_diagonal linalg_inv
-    linalg_inv_ex linalg_matmul linalg_matrix_norm linalg_matrix_power linalg_multi_dot
-    linalg_norm linalg_solve linalg_vecdot linalg_vector_norm linear linspace log_sigmoid
-    log_sigmoid_forward log_softmax logaddexp logaddexp2 logcumsumexp logdet logspace logsumexp
-    lstm lstm_cell mH mT margin_ranking_loss masked_select matmul matrix_H matrix_power max
-    max_pool1d max_pool1d_with_indices max_pool2d max_pool2d_with_indices max_pool3d
+    channel_shuffle cholesky cholesky_inverse cholesky_solve chunk clone col2im column_stack
+    combinations complex concat concatenate conj conj_physical constant_pad_nd contiguous conv1d
+    conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d convolution
+    copysign corrcoef cosine_embedding_loss cosine_similarity count_nonzero cov cross
+    cross_entropy_loss cummax cummin cumulative_trapezoid det detach_copy diag diag_embed
+    diagflat diagonal diagonal_copy diagonal_scatter diff digamma dim dist dot dsplit dstack
+    einsum embedding empty empty_like empty_permuted empty_strided erfc erfinv exp2 expand
+    expand_as expand_copy eye feature_dropout fft_fft fft_fft2 fft_fftn fft_fftshift fft_hfft
+    fft_hfft2 fft_hfftn fft_ifft fft_ifft2 fft_ifftn fft_ifftshift fft_ihfft fft_ihfft2
+    fft_ihfftn fft_irfft fft_irfft2 fft_irfftn fft_rfft fft_rfft2 fft_rfftn flatten flip fliplr
+    flipud fmax fmin frexp frobenius_norm full full_like gather gcd ger get_device glu gradient
+    grid_sampler grid_sampler_2d grid_sampler_3d group_norm gru gru_cell hamming_window
+    hann_window hardshrink hinge_embedding_loss histc hsplit hstack huber_loss hypot i0 igamma
+    igammac im2col imag index index_select inner instance_norm inverse is_complex is_conj
+    is_floating_point is_neg is_nonzero is_signed isclose isfinite isin isinf isnan isneginf
+    isposinf isreal istft item kaiser_window kl_div kron kthvalue l1_loss layer_norm lcm ldexp
+    lgamma lift lift_fresh lift_fresh_copy linalg_cholesky linalg_cholesky_ex linalg_cross
+    linalg_det linalg_diagonal linalg_inv linalg_inv_ex linalg_lu linalg_lu_factor
+    linalg_lu_factor_ex linalg_matmul linalg_matrix_exp linalg_matrix_norm linalg_matrix_power
+    linalg_multi_dot linalg_norm linalg_qr linalg_slogdet linalg_solve linalg_solve_triangular
+    linalg_vecdot linalg_vector_norm linear linspace log_sigmoid log_sigmoid_forward log_softmax
+    logaddexp logaddexp2 logcumsumexp logdet logspace logsumexp lstm lstm_cell mH mT
+    margin_ranking_loss masked_select matmul matrix_H matrix_exp matrix_power max max_pool1d
+    max_pool1d_with_indices max_pool2d max_pool2d_with_indices max_pool3d
     max_pool3d_with_indices maximum mean median meshgrid min minimum mm mode moveaxis movedim
     mse_loss msort multi_margin_loss multilabel_margin_loss multilabel_margin_loss_forward mv
-    nanmean nanmedian nanquantile nansum narrow native_channel_shuffle
-    native_dropout native_group_norm native_layer_norm new_empty new_empty_strided new_full
-    new_ones new_zeros nextafter nll_loss nll_loss2d nll_loss2d_forward nll_loss_forward
-    nll_loss_nd nonzero nonzero_static norm norm_except_dim nuclear_norm numel numpy_T one_hot
-    ones ones_like outer pad pad_sequence pairwise_distance pdist permute permute_copy
-    pixel_shuffle pixel_unshuffle poisson_nll_loss polar polygamma prelu prod quantile rand
-    rand_like randint randint_like randn randn_like randperm ravel real reflection_pad1d
-    reflection_pad2d reflection_pad3d repeat repeat_interleave replication_pad1d
-    replication_pad2d replication_pad3d reshape reshape_as resolve_conj resolve_neg rms_norm
-    rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell roll rot90 row_stack rrelu_with_noise rsub
-    scalar_tensor scaled_dot_product_attention searchsorted select select_copy select_scatter
-    signbit size slice slice_copy slice_scatter slogdet smooth_l1_loss soft_margin_loss softmax
-    softplus softshrink sort special_digamma special_entr special_erf special_erfc
-    special_erfinv special_exp2 special_expit special_expm1 special_gammainc special_gammaincc
-    special_gammaln special_i0 special_i0e special_i1 special_i1e special_log1p special_log_ndtr
-    special_log_softmax special_logit special_logsumexp special_multigammaln special_ndtr
-    special_ndtri special_polygamma special_psi special_round special_sinc special_softmax
-    special_xlog1py special_xlogy special_zeta split split_copy split_with_sizes
-    split_with_sizes_copy squeeze squeeze_copy stack std std_mean stft stride sum sum_to_size
-    swapaxes swapdims sym_constrain_range sym_constrain_range_for_size sym_is_contiguous
-    sym_numel sym_size sym_storage_offset sym_stride t t_copy take take_along_dim tensor_split
-    tensordot tile to topk trace transpose transpose_copy trapezoid trapz tril_indices
-    triplet_margin_loss triu_indices type_as unbind unbind_copy unflatten unfold unfold_copy
-    unique_consecutive unique_dim unsafe_split unsafe_split_with_sizes unsqueeze unsqueeze_copy
-    upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d
-    upsample_nearest2d upsample_nearest3d upsample_trilinear3d vander var var_mean vdot view
-    view_as view_as_complex view_as_real view_copy vsplit vstack where zeros zeros_like
+    nanmean nanmedian nanquantile nansum narrow native_channel_shuffle native_dropout
+    native_group_norm native_layer_norm new_empty new_empty_strided new_full new_ones new_zeros
+    nextafter nll_loss nll_loss2d nll_loss2d_forward nll_loss_forward nll_loss_nd nonzero
+    nonzero_static norm norm_except_dim nuclear_norm numel numpy_T one_hot ones ones_like outer
+    pad pad_sequence pairwise_distance pdist permute permute_copy pixel_shuffle pixel_unshuffle
+    poisson_nll_loss polar polygamma prelu prod quantile rand rand_like randint randint_like
+    randn randn_like randperm ravel real reflection_pad1d reflection_pad2d reflection_pad3d
+    repeat repeat_interleave replication_pad1d replication_pad2d replication_pad3d reshape
+    reshape_as resolve_conj resolve_neg rms_norm rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell
+    roll rot90 row_stack rrelu_with_noise rsub scalar_tensor scaled_dot_product_attention
+    searchsorted select select_copy select_scatter signbit size slice slice_copy slice_scatter
+    slogdet smooth_l1_loss soft_margin_loss softmax softplus softshrink sort special_digamma
+    special_entr special_erf special_erfc special_erfinv special_exp2 special_expit
+    special_expm1 special_gammainc special_gammaincc special_gammaln special_i0 special_i0e
+    special_i1 special_i1e special_log1p special_log_ndtr special_log_softmax special_logit
+    special_logsumexp special_multigammaln special_ndtr special_ndtri special_polygamma
+    special_psi special_round special_sinc special_softmax special_xlog1py special_xlogy
+    special_zeta split split_copy split_with_sizes split_with_sizes_copy squeeze squeeze_copy
+    stack std std_mean stft stride sum sum_to_size swapaxes swapdims sym_constrain_range
+    sym_constrain_range_for_size sym_is_contiguous sym_numel sym_size sym_storage_offset
+    sym_stride t t_copy take take_along_dim tensor_split tensordot tile to topk trace transpose
+    transpose_copy trapezoid trapz tril_indices triplet_margin_loss triu_indices type_as unbind
+    unbind_copy unflatten unfold unfold_copy unique_consecutive unique_dim unsafe_split
+    unsafe_split_with_sizes unsqueeze unsqueeze_copy upsample_bicubic2d upsample_bilinear2d
+    upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d
+    upsample_trilinear3d vander var var_mean vdot view view_as view_as_complex view_as_real
+    view_copy vsplit vstack where zeros zeros_like
     """.split()
 )
 # A leading "_" marks internal operators; these check their operands like public ones.

@@ -33,7 +33,7 @@ from tvm_fixes.support.isolate import OutcomeKind, run_all_forked
 CORE_REJECTED = {
     *("_adaptive_avg_pool2d_backward.default", "avg_pool2d_backward.default"),
     *("convolution_backward.default", "rand.default", "randperm.default"),
-    *("empty_strided.default", "sym_storage_offset.default", "atan2.out"),
+    *("empty_strided.default", "sym_storage_offset.default", "atan2.out", "resize_.default"),
 }
 """Gradients, random numbers, and operators on the memory of a tensor."""
 
@@ -56,14 +56,15 @@ SAMPLES = {torch.float32: 3}
 
 
 def core_overloads() -> dict[str, torch._ops.OpOverload]:
-    packets = (getattr(torch.ops.aten, name) for name in dir(torch.ops.aten))
-    overloads = (
-        getattr(packet, name)
-        for packet in packets
-        if isinstance(packet, torch._ops.OpOverloadPacket)
-        for name in packet.overloads()
-    )
-    return {each.__name__: each for each in overloads if torch.Tag.core in each.tags}
+    found = {}
+    for full in torch._C._dispatch_get_all_op_names():
+        namespace, _, name = full.partition("::")
+        packet, _, overload = name.partition(".")
+        if namespace == "aten" and hasattr(torch.ops.aten, packet):
+            each = getattr(getattr(torch.ops.aten, packet), overload or "default", None)
+            if each is not None and torch.Tag.core in each.tags:
+                found[each.__name__] = each
+    return found
 
 
 def test_core_operators() -> None:

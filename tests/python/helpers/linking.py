@@ -20,6 +20,8 @@ the time.
 import functools
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +32,28 @@ from tvm.runtime import Executable, Module
 _PROGRAM, _KERNELS = "relax.VMExecutable", "llvm"
 
 
+_STOCK = Executable.jit
+
+
+@contextmanager
+def without_linker() -> Iterator[None]:
+    """Let TVM's JIT load executables within the ``with`` block."""
+    current, Executable.jit = Executable.jit, _STOCK
+    try:
+        yield
+    finally:
+        Executable.jit = current
+
+
 @functools.cache
 def use_linker() -> None:
     """Make TVM link the kernels of an executable before it runs; a second call is a no-op."""
-    stock = Executable.jit
 
     def jit(executable: Executable, *args: Any, **options: Any) -> Module:
         if executable._jitted_mod is None and not args and not options:
             executable._jitted_mod = linked(executable.mod)
         if executable._jitted_mod is None or args or options:
-            return stock(executable, *args, **options)
+            return _STOCK(executable, *args, **options)
         return executable._jitted_mod
 
     Executable.jit = jit
