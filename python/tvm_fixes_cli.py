@@ -225,15 +225,36 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    command: Callable[[argparse.Namespace], "_Result"],
+    *,
+    help: str,
+    description: str,
+    epilog: str,
+) -> argparse.ArgumentParser:
+    """Add a command whose description and epilog keep their line breaks."""
     parser = commands.add_parser(
+        name,
+        help=help,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=command)
+    return parser
+
+
+def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _add_command(
+        commands,
         "compile",
+        _compile,
         help="compile a model and compare it with the original",
         description=_COMPILE_HELP,
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(command=_compile)
     parser.add_argument(
         "source",
         metavar="MODEL",
@@ -317,14 +338,14 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser(
+    parser = _add_command(
+        commands,
         "check",
+        _check,
         help="list the operators of a model that cannot be imported",
         description=_CHECK_HELP,
         epilog=_CHECK_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(command=_check)
     parser.add_argument(
         "source",
         metavar="MODEL",
@@ -338,14 +359,14 @@ def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _add_verify(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser(
+    parser = _add_command(
+        commands,
         "verify",
+        _verify,
         help="report all violations in a model or a TVM module",
         description=_VERIFY_HELP,
         epilog=_VERIFY_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(command=_verify)
     parser.add_argument(
         "source",
         metavar="FILE",
@@ -363,14 +384,14 @@ def _add_verify(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser(
+    parser = _add_command(
+        commands,
         "inspect",
+        _inspect,
         help="show where the bytes of an artifact are",
         description=_INSPECT_HELP,
         epilog=_INSPECT_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(command=_inspect)
     parser.add_argument(
         "path",
         metavar="DIR|FILE",
