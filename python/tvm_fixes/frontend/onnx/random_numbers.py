@@ -39,7 +39,7 @@ __all__ = ["convert_bernoulli", "convert_multinomial", "convert_random"]
 
 
 def _key(node: Node) -> tuple[int, int]:
-    """The key: the bits of the seed, or, if there is none, a hash of the node's name."""
+    """The key: the bits of the seed; without a seed, a hash of the node's name."""
     seed = node.attributes.get("seed")
     if seed is None:
         return zlib.crc32(node.attributes["tvm_custom"]["name"].encode()), 1
@@ -99,7 +99,7 @@ def convert_random(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the dtype of the result is none of floating-point numbers.
+        If the dtype of the result is not a floating-point dtype.
     """
     switches.note(OPERATORS)
     number = node.attributes.get("dtype")

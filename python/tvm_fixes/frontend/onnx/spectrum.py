@@ -217,7 +217,7 @@ def _around(
         computed = vector(node, 2, "axis")
         if length_of(computed) != 1:
             raise node.invalid("type of axis", computed.ty, "expected one element")
-        # Negative axes also count the last axis, which is none of the axes here.
+        # A negative axis also counts the last one, which is not transformed.
         last = relax.const(-1, "int64")
         require_all(node, op.not_equal(computed, last))
         is_negative = node.emit(op.less(computed, relax.const(0, "int64")))

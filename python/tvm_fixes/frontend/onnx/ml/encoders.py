@@ -130,7 +130,7 @@ def _default(node: Node, dtype: np.dtype) -> np.ndarray:
 
 
 def _place(x: te.Tensor, keys: te.Tensor) -> te.Tensor:
-    """The position of each element of `x` in `keys`, or their number if it is none of them."""
+    """The position of each element of `x` in `keys`, or the number of keys if it is not there."""
     count = keys.shape[0]
     k = te.reduce_axis((0, count), "k")
 
