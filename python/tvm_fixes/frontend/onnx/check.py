@@ -28,12 +28,13 @@ __all__ = [
     "check_size",
     "describe_node",
     "is_known_domain",
+    "nodes_in",
     "place_of",
 ]
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
-# The domains of ONNX Runtime's own operators, some of which TVM converts, of classical models, and
-# of new ONNX functions.
+# ONNX Runtime's own operators, some of which TVM converts; trees and other classical models; new
+# functions of ONNX.
 _KNOWN_DOMAINS = frozenset({"com.microsoft", "ai.onnx.ml", "ai.onnx.preview"})
 
 _MAX_NODES = 200_000
@@ -86,7 +87,7 @@ def check_model(model: onnx.ModelProto) -> None:
                 f"function {_full_name(*key)} expands to more than {_MAX_NODES} nodes, including "
                 "the functions that it calls"
             )
-    nodes = sum(sizes.get((node.domain, node.op_type), 1) for node in _nodes(model.graph.node))
+    nodes = sum(sizes.get((node.domain, node.op_type), 1) for node in nodes_in(model.graph.node))
     if nodes > _MAX_NODES:
         raise ValueError(
             f"{nodes} nodes, including those of functions; expected at most {_MAX_NODES}"
@@ -356,7 +357,7 @@ def _expanded_size(
     if len(callers) > _MAX_NESTING:
         raise ValueError(f"function calls are nested more than {_MAX_NESTING} levels deep")
     if key not in sizes:
-        called = [(node.domain, node.op_type) for node in _nodes(functions[key].node)]
+        called = [(node.domain, node.op_type) for node in nodes_in(functions[key].node)]
         sizes[key] = sum(
             _expanded_size(other, functions, sizes, [*callers, key]) if other in functions else 1
             for other in called
@@ -364,12 +365,12 @@ def _expanded_size(
     return sizes[key]
 
 
-def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield `nodes` and the nodes of the graphs nested in them."""
-    pending = list(nodes)
+def nodes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield `nodes` and the nodes of the graphs nested in them, in order."""
+    pending = list(nodes)[::-1]
     while pending:
         node = pending.pop()
         yield node
         for attribute in node.attribute:
             for body in (attribute.g, *attribute.graphs):
-                pending.extend(body.node)
+                pending.extend(reversed(body.node))

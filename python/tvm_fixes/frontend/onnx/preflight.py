@@ -12,13 +12,13 @@
 # and limitations under the License.
 """The operators of an ONNX model, without an import."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 import onnx
 from onnx import defs
 
 from ..operators import Operator, counted
-from .check import place_of
+from .check import nodes_in, place_of
 from .importer import has_converter
 
 # Operators without a converter whose bodies call each other are nested no deeper.
@@ -43,7 +43,7 @@ def operators_of(model: onnx.ModelProto) -> list[Operator]:
     return counted(
         (_full_name(node), place_of(node), "" if _is_supported(node, versions) else "no converter")
         for nodes in (model.graph.node, *bodies)
-        for node in _with_nested(nodes)
+        for node in nodes_in(nodes)
         if (node.domain, node.op_type) not in functions
     )
 
@@ -51,17 +51,6 @@ def operators_of(model: onnx.ModelProto) -> list[Operator]:
 def _full_name(node: onnx.NodeProto) -> str:
     is_default = node.domain in ("", "ai.onnx")
     return node.op_type if is_default else f"{node.domain}.{node.op_type}"
-
-
-def _with_nested(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes and those of the graphs in them, in order."""
-    pending = list(nodes)[::-1]
-    while pending:
-        node = pending.pop()
-        yield node
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                pending.extend(reversed(body.node))
 
 
 def _is_supported(node: onnx.NodeProto, versions: Mapping[str, int], depth: int = 0) -> bool:
