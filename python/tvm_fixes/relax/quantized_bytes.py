@@ -61,10 +61,10 @@ def product_of_bytes(
         return with_operands(call, data.data, weight)
     if data.zero is None or data.zero.ty.ndim:
         return None
-    padded = _with_explicit_padding(bb, call, data.data, zero)
-    if padded is None:
+    product = _padded_product(bb, call, data.data, weight, zero)
+    if product is None:
         return None
-    total = bb.emit(with_operands(padded, padded.args[0], weight))
+    total = bb.emit(product)
     of_zero = _sums_times_zero(bb, call, weight, data.zero)
     if of_zero.ty.ndim == 1:
         of_zero = along(bb, of_zero, channel_axis(call), call.ty.ndim)
@@ -90,22 +90,24 @@ def _in_dtype(bb: relax.BlockBuilder, value: Integers, dtype: str) -> Integers:
     return replace(value, data=move(value.data), zero=move(zero))
 
 
-def _with_explicit_padding(
-    bb: relax.BlockBuilder, call: relax.Call, data: relax.Expr, zero: np.ndarray | None
+def _padded_product(
+    bb: relax.BlockBuilder,
+    call: relax.Call,
+    data: relax.Expr,
+    weight: relax.Expr,
+    zero: np.ndarray | None,
 ) -> relax.Call | None:
-    """`call` on data padded with its zero point.
+    """The product of the weight and the data, which is padded with its zero point.
 
     None if an output would still have other products than the sum of the weight: in a transposed
     convolution, or if the zero point is not known.
     """
     name = str(call.op.name)
-    if name == "relax.matmul":
-        return with_operands(call, data, call.args[1])
     if name.endswith("_transpose"):
         return None
-    padding = [int(width) for width in call.attrs.padding]
+    padding = [] if name == "relax.matmul" else [int(width) for width in call.attrs.padding]
     if not any(padding):
-        return with_operands(call, data, call.args[1])
+        return with_operands(call, data, weight)
     layout = Layout(str(call.attrs.data_layout))
     if zero is None or layout.blocks:
         return None
@@ -115,7 +117,7 @@ def _with_explicit_padding(
         axis = layout.letters.index(letter)
         widths[2 * axis : 2 * axis + 2] = padding[number :: len(spatial)]
     data = bb.emit(relax.op.nn.pad(data, widths, pad_value=float(zero)))
-    return nn_call(call, data, call.args[1], out_dtype="int32", padding=[0] * len(padding))
+    return nn_call(call, data, weight, out_dtype="int32", padding=[0] * len(padding))
 
 
 def _sums_times_zero(

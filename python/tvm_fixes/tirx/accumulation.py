@@ -63,7 +63,7 @@ class MultiplyAccumulate:
         return replace(cpu, vector_bytes=4 * self.dot_product.lanes)
 
     def with_copies(self, *, data: bool = False, weight: bool = False) -> Self:
-        """The same for kernels that copy an operand before they multiply: see :meth:`copied`."""
+        """The same for kernels that copy an operand before they multiply: see :func:`copied`."""
         dot_product = self.dot_product
         if dot_product is None or dot_product.sums != "float32":
             return self
@@ -73,17 +73,18 @@ class MultiplyAccumulate:
         )
         return replace(self, dot_product=reading)
 
-    def copied(self, value: tirx.Expr, dtype: str) -> tirx.Expr:
-        """An element of an operand for a copy of `dtype`; ``uint16`` has the bits of bfloat16."""
-        if str(value.ty) == "bfloat16" and dtype == "uint16":
-            return tirx.reinterpret(dtype, value)
-        return value.astype(dtype)
-
     def product(self, data: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
         """The product of a pair of elements, in the dtype of the accumulator."""
         if self.dot_product is not None:
             return self.dot_product.widened(data) * self.dot_product.widened(weight)
         return data.astype(self.accumulator) * weight.astype(self.accumulator)
+
+
+def copied(value: tirx.Expr, dtype: str) -> tirx.Expr:
+    """An element of an operand for a copy of `dtype`; ``uint16`` has the bits of bfloat16."""
+    if str(value.ty) == "bfloat16" and dtype == "uint16":
+        return tirx.reinterpret(dtype, value)
+    return value.astype(dtype)
 
 
 def accumulator_dtype(data: str, weight: str, out: str) -> str:

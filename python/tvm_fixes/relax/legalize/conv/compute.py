@@ -21,7 +21,7 @@ import tvm
 from tvm import te, tirx
 from tvm.sym import Analyzer
 
-from ....tirx.accumulation import MultiplyAccumulate
+from ....tirx.accumulation import MultiplyAccumulate, copied
 from ....tirx.util import divides, is_one
 from ...layouts import Layout
 
@@ -332,7 +332,7 @@ class Convolution:
                 conditions = [at[axis] >= 0, at[axis] < data_extent[axis]]
                 guards += [needed for needed in conditions if not analyzer.can_prove(needed)]
             value = data(*self.data_layout.position(at, analyzer))
-            return guarded(self.multiply_accumulate.copied(value, dtype), guards)
+            return guarded(copied(value, dtype), guards)
 
         return te.compute(shape, element, name="padded")
 

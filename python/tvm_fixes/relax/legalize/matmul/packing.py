@@ -18,7 +18,7 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
-from ....tirx.accumulation import MultiplyAccumulate
+from ....tirx.accumulation import MultiplyAccumulate, copied
 from ...constants.make import filled, rearranged
 
 
@@ -105,7 +105,7 @@ def pack_at_run_time(
         if at_once > 1:
             row = row * at_once + position[-1]
         at = tile * columns + column
-        value = multiply_accumulate.copied(matrices(*batch, row, at), dtype)
+        value = copied(matrices(*batch, row, at), dtype)
         return tirx.if_then_else(at < column_count, value, tirx.const(0, dtype))
 
     tiles = tirx.ceildiv(column_count, columns)
