@@ -29,9 +29,9 @@ __all__ = ["axes_count", "axis_parts", "is_axis", "kept_extents", "pairs_of_all_
 def _nonnegative(node: Node, axes: relax.Expr, rank: int) -> relax.Expr:
     """The axes as nonnegative numbers; the model checks at run time that they are in range."""
     bounds = [relax.const(bound, "int64") for bound in (-rank, rank)]
-    is_high = node.emit(op.greater_equal(axes, bounds[0]))
-    is_low = node.emit(op.less(axes, bounds[1]))
-    require_all(node, op.logical_and(is_high, is_low))
+    is_above = node.emit(op.greater_equal(axes, bounds[0]))
+    is_below = node.emit(op.less(axes, bounds[1]))
+    require_all(node, op.logical_and(is_above, is_below))
     is_negative = node.emit(op.less(axes, relax.const(0, "int64")))
     return node.emit(op.where(is_negative, op.add(axes, bounds[1]), axes))
 
