@@ -130,13 +130,28 @@ def _sums_times_zero(
     else:
         letters = Layout(str(call.attrs.kernel_layout)).letters
         axes, keeps_axes = [axis for axis, letter in enumerate(letters) if letter != "O"], False
-    if constant(weight) is not None:
+    matrix, order = _permuted(bb, weight)
+    if constant(matrix) is not None:
 
         def sums(array: np.ndarray) -> np.ndarray:
-            return array.sum(tuple(axes), "int32", keepdims=keeps_axes)
+            return array.transpose(order).sum(tuple(axes), "int32", keepdims=keeps_axes)
 
-        of_weight = rearranged(weight, sums, "sum")
+        of_weight = rearranged(matrix, sums, "sum")
     else:
         wide = bb.emit(relax.op.astype(weight, "int32"))
         of_weight = bb.emit(relax.op.sum(wide, axes, keepdims=keeps_axes))
     return bb.emit(relax.op.multiply(of_weight, bb.emit(relax.op.astype(zero, "int32"))))
+
+
+def _permuted(bb: relax.BlockBuilder, weight: relax.Expr) -> tuple[relax.Expr, list[int]]:
+    """The tensor whose axes, in another order, are those of `weight`, and that order.
+
+    A permuted weight that nothing but its product reads is packed at compile time.
+    """
+    binding = bb.lookup_binding(weight) if isinstance(weight, relax.Var) else None
+    is_permuted = isinstance(binding, relax.Call) and binding.op.name == "relax.permute_dims"
+    order = list(range(weight.ty.ndim))
+    if not is_permuted:
+        return weight, order
+    axes = binding.attrs.axes
+    return binding.args[0], order[::-1] if axes is None else [int(axis) for axis in axes]

@@ -175,5 +175,20 @@ def test_zero_point_is_applied_to_the_sums() -> None:
         tvm.ir.assert_structural_equal(FuseQuantized()(Before), Expected)
 
 
+def test_transposed_weight_is_packed_at_compile_time() -> None:
+    weight = np.random.default_rng(0).integers(-128, 128, (40, 64), "int8")
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        one, zero = relax.const(np.float32(1)), relax.const(np.uint8(128))
+        x = bb.emit(relax.op.dequantize(x, one, zero, 0))
+        w = bb.emit(relax.op.permute_dims(relax.const(weight)))
+        w = bb.emit(relax.op.dequantize(w, one, relax.const(np.int8(0)), 0))
+        return relax.op.matmul(x, w)
+
+    with emulated_cpu(**CPUS["VPDPBUSD"]), cpu_target():
+        lowered = pipeline()(build({"x": tensor(3, 64, dtype="uint8")}, emit))
+    assert "in_tiles" not in str(lowered)
+
+
 if __name__ == "__main__":
     tvm.testing.main()
