@@ -157,7 +157,7 @@ class Stages:
         ``Lower`` lowers memory, shapes and calls to the virtual machine.
     guards : tuple of Pass
         ``GuardFloatArithmetic``, ``GuardIntegerDivision``, ``GuardLongLoops``,
-        ``GuardSplitIndices`` and ``CheckLowered``.
+        ``GuardSplitIndices``, ``KeepTilesOnStack`` and ``CheckLowered``.
     """
 
     operators: tuple[tvm.transform.Pass, ...]

@@ -27,6 +27,19 @@ LONG_LOOPS = declare(
     },
 )
 
+TILES_ON_STACK = declare(
+    "tiles-on-stack",
+    family="memory",
+    kind=Kind.PASS,
+    summary="keeps register tiles of 1 KiB or more on the stack",
+    symptoms={
+        Symptom.COST: (
+            "a kernel with a register tile of 1 KiB or more allocates it anew for each tile, and "
+            "loads and stores each sum"
+        ),
+    },
+)
+
 PLAN_MEMORY_IF = declare(
     "plan-memory-if",
     family="memory",

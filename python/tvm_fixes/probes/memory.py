@@ -30,10 +30,12 @@ from ..fixes.memory import (
     LONG_LOOPS,
     PLAN_MEMORY_ESCAPE,
     PLAN_MEMORY_IF,
+    TILES_ON_STACK,
     VM_SHAPE_LOWER_WEIGHTS,
 )
 from ..pipeline import pipeline
-from ..tirx.transform import GuardLongLoops
+from ..tirx.transform import GuardLongLoops, KeepTilesOnStack
+from ..tirx.transform.keep_tiles_on_stack import TILE
 from ._run import run
 from .probe import Probe, register
 
@@ -119,6 +121,51 @@ register(
         stock=_check_unrolling,
         fixed=_check_unrolling,
         symptom=re.compile("AssertionError: .*iterations is unrolled"),
+    ),
+)
+
+
+@I.ir_module
+class _Tile:
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((4, 16), "float32"), y: T.Buffer((4, 2, 8), "float32")):
+        tile = T.sblock_alloc_buffer((4, 2, 8, 16))
+        for n in range(4):
+            for i in T.unroll(2):
+                for j in T.unroll(8):
+                    for k in T.vectorized(16):
+                        with T.sblock("tile"):
+                            v_n, v_i, v_j, v_k = T.axis.remap("SSSS", [n, i, j, k])
+                            T.sblock_attr({TILE: 256})
+                            tile[v_n, v_i, v_j, v_k] = x[v_n, v_k]
+            for i in T.unroll(2):
+                for j in range(8):
+                    with T.sblock("out"):
+                        v_n, v_i, v_j = T.axis.remap("SSS", [n, i, j])
+                        y[v_n, v_i, v_j] = tile[v_n, v_i, v_j, v_i + v_j]
+
+
+def _build_tile(mod: tvm.IRModule) -> None:
+    source = tvm.compile(mod, tvm.target.Target("llvm")).mod.inspect_source("ll")
+    calls = [line for line in source.splitlines() if "declare" not in line]
+    assert "TVMBackendAllocWorkspace" not in "".join(calls), "a tile is allocated at run time"
+
+
+def _build_tile_stock() -> None:
+    _build_tile(_Tile)
+
+
+def _build_tile_fixed() -> None:
+    with tvm.target.Target("llvm"):
+        _build_tile(KeepTilesOnStack()(_Tile))
+
+
+register(
+    TILES_ON_STACK,
+    Probe(
+        stock=_build_tile_stock,
+        fixed=_build_tile_fixed,
+        symptom=re.compile("AssertionError: a tile is allocated at run time"),
     ),
 )
 

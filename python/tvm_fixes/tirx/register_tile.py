@@ -17,6 +17,8 @@ some operands, and adds a product to every accumulator; a larger tile needs fewe
 An accumulator that does not fit into the registers goes through memory at each step.
 """
 
+from ..fixes.memory import TILES_ON_STACK
+from ..support import switches
 from ..target.cpu import Cpu
 
 
@@ -27,6 +29,7 @@ def max_columns(
     accumulator_bytes: int | None = None,
     operands_per_column: int = 0,
     other_operands: int,
+    parts: int = 1,
 ) -> int:
     """The maximum columns of a register tile such that accumulators and operands fit.
 
@@ -42,18 +45,21 @@ def max_columns(
         The number of operands per column, each of the size of an accumulator.
     other_operands : int
         The number of registers for other operands.
+    parts : int
+        The number of buffers that :func:`~tvm_fixes.tirx.transform.KeepTilesOnStack` can divide the
+        accumulators into.
 
     Returns
     -------
     int
-        At least 1.  The accumulators are one buffer, which must fit on TVM's stack; LLVM promotes
-        it to registers.
+        At least 1.  Each buffer must fit on TVM's stack; LLVM promotes it to registers.
     """
     size = cpu.vector_bytes if accumulator_bytes is None else accumulator_bytes
     registers = -(-size // cpu.vector_bytes)
     free = cpu.vector_registers - other_operands
     by_registers = free // ((rows + operands_per_column) * registers)
-    by_stack = cpu.max_stack_buffer_bytes // (rows * size)
+    parts = parts if switches.enabled(TILES_ON_STACK) else 1
+    by_stack = parts * cpu.max_stack_buffer_bytes // (rows * size)
     return max(min(by_registers, by_stack), 1)
 
 

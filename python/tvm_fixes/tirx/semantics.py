@@ -20,6 +20,7 @@ from .transform import (
     GuardIntegerDivision,
     GuardLongLoops,
     GuardSplitIndices,
+    KeepTilesOnStack,
     LowerElementaryFunctions,
 )
 
@@ -31,4 +32,10 @@ def before_lowering() -> tuple[tvm.transform.Pass, ...]:
 
 def after_lowering() -> tuple[tvm.transform.Pass, ...]:
     """The passes to run last, on the kernels that compute shapes too."""
-    return GuardFloatArithmetic(), GuardIntegerDivision(), GuardLongLoops(), GuardSplitIndices()
+    return (
+        GuardFloatArithmetic(),
+        GuardIntegerDivision(),
+        GuardLongLoops(),
+        GuardSplitIndices(),
+        KeepTilesOnStack(),
+    )

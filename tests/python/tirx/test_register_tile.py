@@ -99,33 +99,36 @@ def test_even_parts(whole, limit):
 @pytest.mark.parametrize(
     ("dtype", "columns", "channels", "phases", "may_pad", "expected"),
     [
-        ("float32", 1, 64, 1, True, ((1, 16), (1, 16), (1, 8))),
-        ("float32", 7, 64, 1, True, ((4, 16), (7, 16), (4, 8))),
-        ("float32", 14, 64, 1, False, ((5, 16), (14, 16), (5, 8))),
-        ("float32", 28, 24, 1, False, ((14, 8), (28, 8), (4, 8))),
-        ("float32", 30, 20, 1, True, ((10, 8), (30, 8), (10, 4))),
-        ("float32", 31, 9, 1, True, ((4, 16), (8, 16), (8, 4))),
-        ("float32", 56, 32, 1, True, ((4, 16), (14, 16), (4, 8))),
-        ("float32", 112, 17, 1, True, ((14, 8), (28, 8), (14, 4))),
-        ("float32", 224, 3, 1, True, ((14, 8), (28, 8), (14, 4))),
-        ("float32", 224, 3, 1, False, ((8, 1), (8, 1), (8, 1))),
-        ("float32", 56, 8, 1, False, ((14, 8), (28, 8), (4, 8))),
-        ("float32", N, 64, 1, True, ((3, 16), (8, 16), (3, 8))),
-        ("float32", N, 8, 1, False, ((7, 8), (8, 8), (3, 8))),
-        ("float32", N, N, 1, True, ((8, 1), (8, 1), (8, 1))),
-        ("float32", 28, 32, 2, True, ((4, 16), (14, 16), (4, 8))),
-        ("float32", 31, 32, 3, True, ((6, 16), (12, 16), (6, 8))),
-        ("float32", N, 64, 3, True, ((6, 16), (15, 16), (6, 8))),
-        ("float64", 56, 32, 1, True, ((4, 8), (14, 8), (4, 4))),
-        ("float64", 14, 4, 1, False, ((14, 4), (14, 4), (5, 4))),
+        ("float32", 1, 64, 1, True, ((1, 16, 4), (1, 16, 4), (1, 8, 4))),
+        ("float32", 7, 64, 1, True, ((4, 16, 1), (7, 16, 2), (4, 8, 1))),
+        ("float32", 14, 64, 1, False, ((5, 16, 1), (14, 16, 2), (5, 8, 1))),
+        ("float32", 28, 24, 1, False, ((4, 8, 3), (14, 8, 3), (4, 8, 1))),
+        ("float32", 30, 20, 1, True, ((3, 8, 3), (10, 8, 3), (10, 4, 1))),
+        ("float32", 31, 9, 1, True, ((4, 16, 1), (11, 16, 1), (4, 4, 3))),
+        ("float32", 56, 32, 1, True, ((4, 16, 1), (14, 16, 2), (4, 8, 1))),
+        ("float32", 112, 17, 1, True, ((4, 8, 3), (14, 8, 3), (14, 4, 1))),
+        ("float32", 224, 3, 1, True, ((14, 8, 1), (28, 8, 1), (14, 4, 1))),
+        ("float32", 224, 3, 1, False, ((8, 1, 1), (8, 1, 1), (8, 1, 1))),
+        ("float32", 56, 8, 1, False, ((14, 8, 1), (28, 8, 1), (4, 8, 1))),
+        ("float32", N, 64, 1, True, ((4, 16, 1), (4, 16, 2), (4, 8, 1))),
+        ("float32", N, 8, 1, False, ((8, 8, 1), (8, 8, 1), (4, 8, 1))),
+        ("float32", N, N, 1, True, ((8, 1, 1), (8, 1, 1), (8, 1, 1))),
+        ("float32", 28, 32, 2, True, ((4, 16, 1), (14, 16, 2), (4, 8, 1))),
+        ("float32", 31, 32, 3, True, ((6, 16, 1), (12, 16, 2), (6, 8, 1))),
+        ("float32", N, 64, 3, True, ((6, 16, 1), (6, 16, 4), (6, 8, 1))),
+        ("float64", 56, 32, 1, True, ((4, 8, 1), (14, 8, 2), (4, 4, 1))),
+        ("float64", 14, 4, 1, False, ((14, 4, 1), (14, 4, 1), (5, 4, 1))),
     ],
 )
 def test_convolution_in_vectors_of_channels(dtype, columns, channels, phases, may_pad, expected):
-    """Columns and channels, for each CPU."""
+    """Columns, channels and vectors, for each CPU."""
 
     def choose(cpu):
         extents = extent(columns), extent(channels)
-        return choose_tile_of_channels(cpu, dtype, *extents, phases=phases, may_pad=may_pad)
+        tile = choose_tile_of_channels(
+            cpu, dtype, *extents, phases=phases, may_pad=may_pad, max_vectors=4
+        )
+        return tile.columns, tile.channels, tile.vectors
 
     assert of_each_cpu(choose) == expected
 
@@ -169,18 +172,18 @@ def test_convolution_in_vectors_of_columns(dtype, spatial, stride, expected):
         ("float32", 2, 64, True, ((2, 32), (2, 64), (2, 16))),
         ("float32", 3, 130, False, ((3, None), (3, None), (3, None))),
         ("float32", 4, 31, True, ((4, 16), (4, 32), (4, 8))),
-        ("float32", 5, 200, True, ((5, 16), (5, 48), (5, 8))),
-        ("float32", 6, 768, True, ((6, 16), (6, 32), (6, 8))),
-        ("float32", 7, 96, False, ((4, 16), (4, 48), (4, 8))),
-        ("float32", 8, 112, False, ((4, 16), (4, 48), (4, 8))),
+        ("float32", 5, 200, True, ((5, 16), (5, 80), (5, 8))),
+        ("float32", 6, 768, True, ((6, 16), (6, 64), (6, 8))),
+        ("float32", 7, 96, False, ((4, 16), (4, 96), (4, 8))),
+        ("float32", 8, 112, False, ((4, 16), (4, 64), (4, 8))),
         ("float32", 13, 48, True, ((5, 16), (5, 48), (5, 8))),
         ("float32", 64, 3, True, ((6, 8), (6, 16), (6, 4))),
         ("float32", 64, 24, False, ((6, 16), (6, 32), (6, 8))),
-        ("float32", 130, 130, False, ((6, 16), (6, 32), (6, 8))),
-        ("float32", N, 768, True, ((6, 16), (6, 32), (6, 8))),
-        ("float32", N, N, False, ((6, 16), (6, 32), (6, 8))),
+        ("float32", 130, 130, False, ((6, 16), (6, 48), (6, 8))),
+        ("float32", N, 768, True, ((6, 16), (6, 64), (6, 8))),
+        ("float32", N, N, False, ((6, 16), (6, 64), (6, 8))),
         ("float32", FEW, 768, True, ((1, 56), (1, 128), (1, 28))),
-        ("float64", 6, 768, True, ((6, 8), (6, 16), (6, 4))),
+        ("float64", 6, 768, True, ((6, 8), (6, 32), (6, 4))),
         ("float64", 1, 9, False, ((1, None), (1, None), (1, None))),
     ],
 )

@@ -19,6 +19,7 @@ from .guard_integer_division import GuardIntegerDivision
 from .guard_long_loops import GuardLongLoops
 from .guard_split_indices import GuardSplitIndices
 from .inline_elementwise import InlineElementwise
+from .keep_tiles_on_stack import KeepTilesOnStack
 from .lower_elementary_functions import LowerElementaryFunctions
 from .schedule_elementwise import ScheduleElementwise
 from .schedule_reductions import ScheduleReductions
@@ -31,6 +32,7 @@ __all__ = [
     "GuardLongLoops",
     "GuardSplitIndices",
     "InlineElementwise",
+    "KeepTilesOnStack",
     "LowerElementaryFunctions",
     "ScheduleElementwise",
     "ScheduleReductions",

@@ -114,7 +114,7 @@ class Tile:
         that a stride skips: see :attr:`Convolution.column_stride`. With vectors, all tiles are
         whole.
     channels : int
-        The vectorized output channels; 1 if no vector length suits the channels of a group. Then
+        The output channels of a vector; 1 if no vector length suits the channels of a group. Then
         channels are computed one by one, and LLVM may vectorize.
     kernel_axis : str
         The kernel axis of these channels: ``O``, or, in a depthwise convolution, the axis with the
@@ -122,6 +122,8 @@ class Tile:
     padding : int
         The channels of zeros to append to ``O`` of the kernel for whole vectors; 0 with several
         groups.
+    vectors : int
+        The vectors of channels that are computed together. They share each element of the data.
     rows : int
         The elements along the axis before the innermost spatial one.
     vectorizes_columns : bool
@@ -132,6 +134,7 @@ class Tile:
     channels: int
     kernel_axis: str = "O"
     padding: int = 0
+    vectors: int = 1
     rows: int = 1
     vectorizes_columns: bool = False
 
@@ -419,6 +422,8 @@ class Convolution:
                 out_extent = out_extent | {axis: whole}
         if self.tile.padding:
             out_extent = out_extent | {"C": out_extent["C"] + self.tile.padding}
+        if self.tile.vectors > 1:
+            return Layout(f"{self._sums_layout.name}{self.tile.channels}c"), out_extent
         return self._sums_layout, out_extent
 
     def _lay_out(
@@ -433,7 +438,9 @@ class Convolution:
             at = layout.element(position)
             analyzer = bounded(position, shape)
             wanted = [] if self.column_stride == 1 else [0]
-            value = acc(*acc_layout.position(at, analyzer), *wanted).astype(self.out_dtype)
+            # The schedule computes the blocks of the sums in loops of their own.
+            of_sums = acc_layout.position(at, analyzer, hides_blocks=not acc_layout.blocks)
+            value = acc(*of_sums, *wanted).astype(self.out_dtype)
             if not has_padding:
                 return value
             inside = [at[axis] < out_extent[axis] for axis in layout.blocks]

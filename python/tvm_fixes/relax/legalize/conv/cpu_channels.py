@@ -13,6 +13,7 @@
 """CPU schedule of a convolution with vectors of output channels."""
 
 import math
+from dataclasses import dataclass
 
 import tvm
 from tvm import s_tir, tirx
@@ -21,6 +22,7 @@ from tvm.sym import Analyzer
 from ....target.cpu import Cpu
 from ....tirx.parallel import parallelize
 from ....tirx.register_tile import max_columns
+from ....tirx.transform.keep_tiles_on_stack import TILE
 from ....tirx.util import divides, is_one
 from ...layouts import Layout
 from .compute import COPIED_COLUMNS, Convolution
@@ -28,9 +30,24 @@ from .compute import COPIED_COLUMNS, Convolution
 # The sums that hide the latency of a multiply-add: it takes four cycles, and two issue per cycle.
 _MIN_SUMS = 8
 
+# Stands for an unknown number of columns.
+_MANY_COLUMNS = 1024
+
+# A vector of the kernel comes from the L2 cache, which takes twice as long as from the L1 cache.
+_LOADS_OF_KERNEL = 2
+
 # The columns of a tile without vectors: all their channels stay in the L1 cache, and in NCHW they
 # share a cache line.
 _SCALAR_COLUMNS = 8
+
+
+@dataclass(frozen=True)
+class TileOfChannels:
+    """The extents of a :class:`Tile`: columns, and vectors of channels."""
+
+    columns: int
+    channels: int
+    vectors: int = 1
 
 
 def choose_tile_of_channels(
@@ -41,7 +58,8 @@ def choose_tile_of_channels(
     *,
     phases: int,
     may_pad: bool,
-) -> tuple[int, int]:
+    max_vectors: int = 1,
+) -> TileOfChannels:
     """Choose the columns and channels of a :class:`Tile`.
 
     A vector of channels takes up to two registers, but at most a cache line.
@@ -58,23 +76,39 @@ def choose_tile_of_channels(
         the same phase.
     may_pad : bool
         Whether the last vector may be padded.
+    max_vectors : int
+        The maximum number of vectors that share an element of the data.
 
     Returns
     -------
-    tuple
-        Columns and channels; 1 channel if no vector length suits them.
+    TileOfChannels
+        With 1 channel if no vector length suits them.
     """
     vector_bytes = min(2 * cpu.vector_bytes, cpu.cache_line_bytes)
     extent = int(columns) if isinstance(columns, tirx.IntImm) else None
     lanes = vector_bytes // max(tvm.DataType(dtype).bits // 8, 4)
     vector = _vector(channels, lanes, may_pad=may_pad)
     if vector == 1:
-        return _SCALAR_COLUMNS if extent is None else min(_SCALAR_COLUMNS, extent), 1
+        return TileOfChannels(_SCALAR_COLUMNS if extent is None else min(_SCALAR_COLUMNS, extent), 1)
     vector_bytes = vector * vector_bytes // lanes
     registers = -(-vector_bytes // cpu.vector_bytes)
-    # The operands are an element of the data and a vector of the kernel.
-    limit = max_columns(cpu, accumulator_bytes=vector_bytes, other_operands=1 + registers)
-    return _columns(extent, limit, registers, phases), vector
+    best, least = TileOfChannels(1, vector), math.inf
+    for vectors in range(1, max_vectors + 1):
+        count = -(-int(channels) // vector) if isinstance(channels, tirx.IntImm) else max_vectors
+        if count % vectors:
+            continue
+        # The operands are an element of the data and a vector of the kernel.
+        limit = max_columns(
+            cpu,
+            accumulator_bytes=vectors * vector_bytes,
+            other_operands=1 + vectors * registers,
+            parts=vectors,
+        )
+        tile_columns, time = _columns(extent, limit, vectors * registers, phases)
+        time *= count // vectors
+        if time < least:
+            best, least = TileOfChannels(tile_columns, vector, vectors), time
+    return best
 
 
 def _vector(channels: tirx.Expr, lanes: int, *, may_pad: bool) -> int:
@@ -87,21 +121,26 @@ def _vector(channels: tirx.Expr, lanes: int, *, may_pad: bool) -> int:
     return min((lanes, lanes // 2), key=lambda vector: -(-channels.value // vector) * vector)
 
 
-def _columns(extent: int | None, limit: int, registers: int, phases: int) -> int:
-    """The columns of `extent` to sum at once: at most `limit`, each in `registers` registers.
+def _columns(extent: int | None, limit: int, registers: int, phases: int) -> tuple[int, float]:
+    """The columns of `extent` to sum at once, at most `limit`, and the time that they take.
 
-    A step of a tile takes as long as :data:`_MIN_SUMS` sums even if it has fewer, plus overhead.
-    If the extent is unknown, a tile is no larger than that, since the last one is computed whole.
+    The sums of a column are in `registers` registers.  A step of a tile takes as long as its sums,
+    its loads or :data:`_MIN_SUMS` sums, plus overhead: most CPUs issue two multiply-adds and two
+    loads per cycle.  If the extent is unknown, a tile is
+    no larger than that, since the last one is computed whole.
     """
     if extent is None:
-        limit, extent = min(limit, math.lcm(-(-_MIN_SUMS // registers), phases)), limit
+        limit, extent = min(limit, math.lcm(-(-_MIN_SUMS // registers), phases)), _MANY_COLUMNS
     else:
         limit = min(limit, extent)
 
-    def time(columns: int) -> int:
-        return -(-extent // columns) * (max(columns * registers, _MIN_SUMS) + 1)
+    def time(columns: int) -> float:
+        loads = columns + _LOADS_OF_KERNEL * registers
+        step = max(columns * registers, loads, _MIN_SUMS) + 1
+        return -(-extent // columns) * step
 
-    return min(range(phases, limit + 1, phases) or range(1, limit + 1), key=time)
+    columns = min(range(phases, limit + 1, phases) or range(1, limit + 1), key=time)
+    return columns, time(columns)
 
 
 def schedule_channels(
@@ -135,7 +174,10 @@ def schedule_channels(
     dot_product = convolution.multiply_accumulate.dot_product
     within = [] if dot_product is None else [loops.pop()]
     reduction_count = len(convolution.spatial) + 1
-    (*outer, column, channel), reductions = loops[:-reduction_count], loops[-reduction_count:]
+    outer, reductions = loops[:-reduction_count], loops[-reduction_count:]
+    vectors = 1 if convolution.tile is None else convolution.tile.vectors
+    lane = [outer.pop()] if vectors > 1 else []
+    *outer, column, channel = outer
     if convolution.tile is None:
         outer.append(column)
         _write_out(sch, block, column, layout, out_extent)
@@ -152,7 +194,8 @@ def schedule_channels(
         # One group at a time, so that the innermost loop reads a single input channel.
         channels = sch.split(channel, [groups, None])
     if vector > 1:
-        channels = [*channels[:-1], *sch.split(channels[-1], [None, vector])]
+        at_once = vectors if lane else vector
+        channels = [*channels[:-1], *sch.split(channels[-1], [None, at_once])]
         if not sch.get_consumers(block):
             sch.cache_write(block, 0, "global")
     *channel_tiles, channel = channels
@@ -170,26 +213,34 @@ def schedule_channels(
         order = outer = [*channel_tiles, *outer, tile]
     elif len(outer) == 1:
         outer = [*outer, tile]  # in 1-D there are no rows
-    sch.reorder(*order, *reductions, column, channel, *within)
+    sch.reorder(*order, *reductions, column, channel, *lane, *within)
     is_vectorized = by_vector and _writes_vectors(convolution, out_extent)
     loop = order[-1] if by_vector else tile
-    _write_out(sch, block, loop, layout, out_extent, is_vectorized=is_vectorized)
+    _write_out(sch, block, loop, layout, out_extent, vectors, is_vectorized=is_vectorized)
     # If the channel loops are fused with others, TVM cannot prove that a vector is in one group.
     has_vectors = len(channel_tiles) > 1 and not is_one(sch.get(channel_tiles[-1]).extent)
     is_apart = has_vectors and outer[0].same_as(channel_tiles[0])
     parallelize(sch, outer[len(channel_tiles) :] if is_apart else outer)
     if vector > 1:
-        sch.unroll(column)
-        if dot_product is None:
-            sch.vectorize(channel)
+        _vectorize(sch, [column, channel, *lane], vectorizes=dot_product is None)
+        if vectors > 1:
+            sch.annotate(block, TILE, convolution.tile.columns * vector * vectors)
     init = sch.decompose_reduction(block, reductions[0])
     if dot_product is not None:
-        dot_product.tensorize(sch, channel)
+        dot_product.tensorize(sch, [channel, *lane][-1])
     if vector > 1:
-        column, channel = sch.get_loops(init)[-2:]
-        sch.unroll(column)
-        sch.vectorize(channel)
+        _vectorize(sch, sch.get_loops(init)[-2 - len(lane) :])
     return sch.mod["main"]
+
+
+def _vectorize(
+    sch: s_tir.Schedule, loops: list[s_tir.schedule.LoopRV], *, vectorizes: bool = True
+) -> None:
+    """Unroll the loops of a tile except for the last one, over the channels of a vector."""
+    for loop in loops[:-1]:
+        sch.unroll(loop)
+    if vectorizes:
+        sch.vectorize(loops[-1])
 
 
 def _schedule_copy(sch: s_tir.Schedule, layout: Layout) -> None:
@@ -239,17 +290,23 @@ def _write_out(
     loop: s_tir.schedule.LoopRV,
     layout: Layout,
     out_extent: dict[str, tirx.Expr],
+    vectors: int = 1,
     *,
     is_vectorized: bool = False,
 ) -> None:
     """Write the sums of `block` to the output; inside `loop` if they fill whole layout blocks.
 
-    With `is_vectorized`, a tile whose channels are not innermost is transposed in registers.
+    Each of the `vectors` of a tile is written on its own.  With `is_vectorized`, a tile whose channels are not innermost is transposed in registers.
     """
     is_apart = set(layout.blocks) - {"C"} or layout.has_padding(out_extent)
     for consumer in sch.get_consumers(block):
         if not is_apart:
-            sch.reverse_compute_at(consumer, loop)
+            sch.reverse_compute_at(consumer, loop, preserve_unit_loops=vectors > 1)
+            if vectors > 1:
+                channel = sch.get_loops(consumer)[layout.letters.index("C") - len(layout.letters)]
+                if "C" not in layout.blocks:
+                    channel, _ = sch.split(channel, [vectors, None])
+                sch.unroll(channel)
             if is_vectorized:
                 sch.vectorize(sch.get_loops(consumer)[-1])
         else:

@@ -34,6 +34,9 @@ from .gemm import has_few_channels, lower_as_gemm
 # The number of cached kernels; a model has fewer.
 _MAX_KERNELS = 256
 
+# The maximum number of vectors of channels in a tile.
+_MAX_VECTORS = 4
+
 
 @dataclass(frozen=True)
 class Family:
@@ -272,7 +275,8 @@ def _tile(
     else:
         channels = Analyzer().simplify(tirx.floordiv(channels, groups))
     column = list(convolution.spatial)[-1]
-    columns, vector = choose_tile_of_channels(
+    choose = functools.partial(
+        choose_tile_of_channels,
         cpu,
         dtype,
         out_extent[column],
@@ -280,5 +284,11 @@ def _tile(
         phases=convolution.spatial[column].phases,
         may_pad=groups == 1,
     )
+    out = convolution.out_layout
+    is_depthwise, is_apart = kernel_axis != "O", set(out.blocks) - {"C"} or out.has_padding(out_extent)
+    found = choose(max_vectors=1 if is_depthwise or is_apart else _MAX_VECTORS)
+    if out.blocks.get("C", found.channels) != found.channels:
+        found = choose()
+    vector = found.channels
     padding = -int(channels) % vector if vector > 1 and isinstance(channels, tirx.IntImm) else 0
-    return Tile(columns, vector, kernel_axis, padding)
+    return Tile(found.columns, vector, kernel_axis, padding, found.vectors)

@@ -17,6 +17,7 @@ from tvm import s_tir, tirx
 from ....tirx.dot_product import DotProduct
 from ....tirx.parallel import is_worth_threads, parallelize
 from ....tirx.register_tile import even_part
+from ....tirx.transform.keep_tiles_on_stack import TILE
 from ....tirx.util import count_of
 from .tiles import Tile
 
@@ -64,6 +65,9 @@ def _schedule_whole(
         parallelize(sch, outer)
     if (in_tiles := _find(sch, "in_tiles")) is not None:
         sch.parallel(sch.get_loops(in_tiles)[0])
+    if tile.columns is not None and tile.rows > 1:
+        sch.unroll(row)
+        sch.annotate(acc, TILE, tile.rows * tile.columns)
     init = sch.decompose_reduction(acc, common)
     if tile.streams > 1:
         sch.unroll(stream)
@@ -124,6 +128,7 @@ def _schedule_in_chunks(
     sch.unroll(row)
     sch.vectorize(column)
     sch.parallel(columns)
+    sch.annotate(parts, TILE, tile.rows * tile.columns)
     for block, loop in ((parts, common), (acc, part)):
         _vectorize(sch, sch.decompose_reduction(block, loop))
     _vectorize(sch, parts, dot_product)

@@ -89,21 +89,36 @@ def choose_tile(
     lanes = cpu.vector_bytes // (tvm.DataType(dtype).bits // 8)
     tile_rows = _tile_rows(rows)
     # The operands are a vector per column and an element of a row; keep one register spare.
-    vectors = max_columns(cpu, rows=tile_rows, operands_per_column=1, other_operands=2)
+    vectors = max_columns(
+        cpu, rows=tile_rows, operands_per_column=1, other_operands=2, parts=tile_rows
+    )
     vectors = min(vectors, _MAX_VECTORS)
     if widens:
         # LLVM widens other vectors element by element.
         vectors = 1 << (vectors.bit_length() - 1)
-    if isinstance(columns, tirx.IntImm):
-        vectors = min(vectors, -(-columns.value // lanes))
-    if not packed:
-        fewer = range(vectors, vectors // 2, -1)
-        vectors = next((n for n in fewer if divides(n * lanes, columns)), vectors)
+    count = -(-columns.value // lanes) if isinstance(columns, tirx.IntImm) else None
+    if count is not None:
+        vectors = min(vectors, count)
+    fewer = () if packed else range(vectors, vectors // 2, -1)
+    whole = [number for number in fewer if divides(number * lanes, columns)]
+    if whole:
+        vectors = whole[0]
+    elif count is not None and not widens:
+        vectors = _even_vectors(tile_rows, count, vectors)
     # Packing a matrix takes as long as multiplying few rows by it.
     has_few_rows = isinstance(rows, tirx.IntImm) and rows.value <= 4
     if has_few_rows and not packed and not divides(vectors * lanes, columns):
         return Tile(tile_rows, None)
     return Tile(tile_rows, vectors * lanes)
+
+
+def _even_vectors(rows: int, count: int, limit: int) -> int:
+    """The vectors of a tile, at most `limit`, that take the least time for a row of `count`."""
+
+    def time(vectors: int) -> int:
+        return -(-count // vectors) * (max(rows * vectors, rows + vectors) + 1)
+
+    return min(range(limit, limit // 2, -1), key=time)
 
 
 def in_streams(tile: Tile, cpu: Cpu, columns: tirx.Expr) -> Tile:

@@ -1,0 +1,236 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""A pass that keeps register tiles of 1 KiB or more on the stack.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A kernel for a CPU whose schedule caches 1 KiB or more inside a loop, such as a register tile of
+    6 x 64 float32.
+Symptom
+    The kernel takes several times as long: it allocates the tile anew for each iteration, and each
+    product loads and stores its sum.
+Mechanism
+    ``LowerTVMBuiltin`` leaves only buffers of less than 1 KiB on the stack, where LLVM promotes
+    them to registers.
+How to remove
+    When TVM leaves buffers of 4 KiB on the stack, delete this file, its tests, its line in
+    :mod:`tvm_fixes.tirx.semantics` and the fix id ``tiles-on-stack``.
+"""
+
+import math
+from collections.abc import Sequence
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.s_tir import SBlock
+from tvm_ffi import structural_map, structural_walk
+
+from ...fixes.memory import TILES_ON_STACK as FIX_ID
+from ...target.cpu import Cpu
+from ..loop_nest import substitute
+from ..util import contains, prim_func_pass
+
+TILE = "tvm_fixes.tile"
+"""The annotation of a block that computes a tile: the number of its elements."""
+
+# More sums than all registers hold, but few enough for the stack of a thread.
+_MAX_BYTES = 4096
+
+
+def KeepTilesOnStack() -> tvm.transform.Pass:
+    """Lower kernels with large tiles to loops, and divide each tile into several buffers.
+
+    Before::
+
+        tile = T.alloc_buffer((2, 14, 16))
+        for i in T.unroll(2):
+            for j in T.unroll(14):
+                for k in T.vectorized(16): tile[i, j, k] = …
+
+    and after::
+
+        tile_0 = T.alloc_buffer((14, 16))
+        tile_1 = T.alloc_buffer((14, 16))
+        for j in T.unroll(14):
+            for k in T.vectorized(16): tile_0[j, k] = …
+        for j in T.unroll(14):
+            for k in T.vectorized(16): tile_1[j, k] = …
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the PrimFuncs of a CPU target, for those with a block that has the
+        annotation :data:`TILE`.  A tile is divided along an axis whose indices are constants and
+        variables of unrolled loops; without such an axis, it stays whole.  Run it last: schedules
+        need blocks.
+    """
+    return prim_func_pass("KeepTilesOnStack", FIX_ID, _divide_tiles)
+
+
+def _divide_tiles(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    limit = Cpu.of(target).max_stack_buffer_bytes
+
+    def is_large(block: SBlock) -> bool:
+        if TILE not in block.annotations:
+            return False
+        [written] = block.writes
+        return int(block.annotations[TILE]) * _item_bytes(written.source) > limit
+
+    if not contains(function.body, SBlock, is_large):
+        return function
+    lowered = _without_blocks(function)
+    tiles: list[tirx.Buffer] = []
+    structural_walk(lowered.body, (tirx.AllocBuffer, lambda alloc: tiles.append(alloc.buffer)))
+    for tile in tiles:
+        if limit < _bytes(tile) <= _MAX_BYTES:
+            lowered = _divide(lowered, tile, limit)
+    return lowered
+
+
+def _without_blocks(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The kernel as loops, with each buffer as small as its uses allow."""
+    transform = s_tir.transform
+    steps = tvm.transform.Sequential(
+        [
+            transform.CanonicalizeLoop(),
+            transform.LowerInitBlock(),
+            transform.PlanAndUpdateBufferAllocationLocation(),
+            transform.ConvertBlocksToOpaque(),
+            transform.CompactBufferAllocation(),
+            transform.LowerMatchBuffer(),
+            transform.StmtSimplify(),
+            transform.AnnotateIrregularLoop(),
+            transform.LowerOpaqueBlock(),
+        ]
+    )
+    [lowered] = steps(tvm.IRModule({"main": function})).functions.values()
+    return lowered
+
+
+def _bytes(buffer: tirx.Buffer) -> int:
+    """The size of a buffer; 0 if it is unknown."""
+    if not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
+        return 0
+    return math.prod(int(extent) for extent in buffer.shape) * _item_bytes(buffer)
+
+
+def _item_bytes(buffer: tirx.Buffer) -> int:
+    return -(-tvm.DataType(str(buffer.dtype)).bits // 8)
+
+
+def _divide(function: tirx.PrimFunc, tile: tirx.Buffer, limit: int) -> tirx.PrimFunc:
+    """Divide a tile into buffers of at most `limit` bytes; the same function if that fails."""
+    loops: dict[tirx.Var, tirx.For] = {}
+    structural_walk(function.body, (tirx.For, lambda loop: loops.update({loop.loop_var: loop})))
+    positions = _positions(function.body, tile)
+    for axis, extent in enumerate(int(extent) for extent in tile.shape):
+        indices = [position[axis] for position in positions]
+        if extent == 1 or _bytes(tile) // extent > limit or not _are_known(indices, loops):
+            continue
+        variables = {index for index in indices if isinstance(index, tirx.Var)}
+        repeated = _repeat(function, variables)
+        return _replace(repeated, tile, axis)
+    return function
+
+
+def _positions(body: tirx.Stmt, tile: tirx.Buffer) -> list[Sequence[tirx.Expr]]:
+    """The indices of all accesses to `tile`."""
+    found: list[Sequence[tirx.Expr]] = []
+
+    def load(node: tvm.ir.TensorLoad) -> None:
+        if node.source.same_as(tile):
+            found.append(list(node.indices))
+
+    def store(node: tirx.BufferStore) -> None:
+        if node.buffer.same_as(tile):
+            found.append(list(node.indices))
+
+    structural_walk(body, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)])
+    return found
+
+
+def _are_known(indices: list[tirx.Expr], loops: dict[tirx.Var, tirx.For]) -> bool:
+    """Whether indices are constants, or variables of loops that are unrolled from 0."""
+
+    def is_known(index: tirx.Expr) -> bool:
+        if isinstance(index, tirx.IntImm):
+            return True
+        loop = loops.get(index) if isinstance(index, tirx.Var) else None
+        if loop is None or loop.kind != tirx.ForKind.UNROLLED:
+            return False
+        return isinstance(loop.extent, tirx.IntImm) and int(loop.min) == 0
+
+    return all(map(is_known, indices))
+
+
+def _repeat(function: tirx.PrimFunc, variables: set[tirx.Var]) -> tirx.PrimFunc:
+    """Unroll the loops over `variables`."""
+
+    def unroll(loop: tirx.For) -> tirx.Stmt:
+        if loop.loop_var not in variables:
+            return loop
+        dtype = str(loop.loop_var.ty)
+        steps = (tirx.IntImm(dtype, step) for step in range(int(loop.extent)))
+        return tirx.SeqStmt(
+            [_with_own_loops(substitute(loop.body, {loop.loop_var: step})) for step in steps]
+        )
+
+    return structural_map(function, (tirx.For, unroll))
+
+
+def _with_own_loops(body: tirx.Stmt) -> tirx.Stmt:
+    """A copy of `body` with new loop variables: each variable has one loop."""
+    loops: dict[tirx.Var, tirx.Var] = {}
+
+    def rename(loop: tirx.For) -> None:
+        loops[loop.loop_var] = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
+
+    structural_walk(body, (tirx.For, rename))
+    return substitute(body, loops)
+
+
+def _replace(function: tirx.PrimFunc, tile: tirx.Buffer, axis: int) -> tirx.PrimFunc:
+    """Replace a tile by a buffer for each index along `axis`."""
+    shape = [extent for at, extent in enumerate(tile.shape) if at != axis]
+    parts = [
+        tirx.decl_buffer(shape, tile.dtype, f"{tile.name}_{number}", layout=None)
+        for number in range(int(tile.shape[axis]))
+    ]
+
+    def moved(indices: Sequence[tirx.Expr]) -> tuple[tirx.Buffer, list[tirx.Expr]]:
+        rest = list(indices)
+        return parts[int(rest.pop(axis))], rest
+
+    def load(node: tvm.ir.TensorLoad) -> tirx.Expr:
+        return tirx.BufferLoad(*moved(node.indices)) if node.source.same_as(tile) else node
+
+    def store(node: tirx.BufferStore) -> tirx.Stmt:
+        if not node.buffer.same_as(tile):
+            return node
+        part, indices = moved(node.indices)
+        return tirx.BufferStore(part, node.value, indices)
+
+    def allocate(node: tirx.AllocBuffer) -> tirx.Stmt:
+        if not node.buffer.same_as(tile):
+            return node
+        return tirx.SeqStmt([tirx.AllocBuffer(part) for part in parts])
+
+    callbacks = [
+        (tvm.ir.TensorLoad, load),
+        (tirx.BufferStore, store),
+        (tirx.AllocBuffer, allocate),
+    ]
+    return structural_map(function, callbacks)
