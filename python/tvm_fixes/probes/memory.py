@@ -128,7 +128,7 @@ register(
 @I.ir_module
 class _Tile:
     @T.prim_func(s_tir=True)
-    def main(x: T.Buffer((4, 16), "float32"), y: T.Buffer((4, 2, 8), "float32")):
+    def main(x: T.Buffer((4, 16), "float32"), y: T.Buffer((4, 2, 8), "float32")) -> None:
         tile = T.sblock_alloc_buffer((4, 2, 8, 16))
         for n in range(4):
             for i in T.unroll(2):

@@ -149,9 +149,8 @@ def _permuted(bb: relax.BlockBuilder, weight: relax.Expr) -> tuple[relax.Expr, l
     A permuted weight that nothing but its product reads is packed at compile time.
     """
     binding = bb.lookup_binding(weight) if isinstance(weight, relax.Var) else None
-    is_permuted = isinstance(binding, relax.Call) and binding.op.name == "relax.permute_dims"
     order = list(range(weight.ty.ndim))
-    if not is_permuted:
+    if not isinstance(binding, relax.Call) or binding.op.name != "relax.permute_dims":
         return weight, order
     axes = binding.attrs.axes
     return binding.args[0], order[::-1] if axes is None else [int(axis) for axis in axes]

@@ -20,6 +20,7 @@ from tvm import s_tir, tirx
 from tvm.sym import Analyzer
 
 from ....target.cpu import Cpu
+from ....tirx.dot_product import DotProduct
 from ....tirx.parallel import parallelize
 from ....tirx.register_tile import max_columns
 from ....tirx.transform.keep_tiles_on_stack import TILE
@@ -89,7 +90,9 @@ def choose_tile_of_channels(
     lanes = vector_bytes // max(tvm.DataType(dtype).bits // 8, 4)
     vector = _vector(channels, lanes, may_pad=may_pad)
     if vector == 1:
-        return TileOfChannels(_SCALAR_COLUMNS if extent is None else min(_SCALAR_COLUMNS, extent), 1)
+        return TileOfChannels(
+            _SCALAR_COLUMNS if extent is None else min(_SCALAR_COLUMNS, extent), 1
+        )
     vector_bytes = vector * vector_bytes // lanes
     registers = -(-vector_bytes // cpu.vector_bytes)
     best, least = TileOfChannels(1, vector), math.inf
@@ -176,6 +179,7 @@ def schedule_channels(
     reduction_count = len(convolution.spatial) + 1
     outer, reductions = loops[:-reduction_count], loops[-reduction_count:]
     vectors = 1 if convolution.tile is None else convolution.tile.vectors
+    # The sums of several vectors have an axis for the lanes.
     lane = [outer.pop()] if vectors > 1 else []
     *outer, column, channel = outer
     if convolution.tile is None:
@@ -222,25 +226,34 @@ def schedule_channels(
     is_apart = has_vectors and outer[0].same_as(channel_tiles[0])
     parallelize(sch, outer[len(channel_tiles) :] if is_apart else outer)
     if vector > 1:
-        _vectorize(sch, [column, channel, *lane], vectorizes=dot_product is None)
-        if vectors > 1:
-            sch.annotate(block, TILE, convolution.tile.columns * vector * vectors)
-    init = sch.decompose_reduction(block, reductions[0])
-    if dot_product is not None:
-        dot_product.tensorize(sch, [channel, *lane][-1])
-    if vector > 1:
-        _vectorize(sch, sch.get_loops(init)[-2 - len(lane) :])
+        loops = [column, channel, *lane]
+        _keep_in_registers(sch, block, loops, reductions[0], dot_product)
+    else:
+        sch.decompose_reduction(block, reductions[0])
     return sch.mod["main"]
 
 
-def _vectorize(
-    sch: s_tir.Schedule, loops: list[s_tir.schedule.LoopRV], *, vectorizes: bool = True
+def _keep_in_registers(
+    sch: s_tir.Schedule,
+    block: s_tir.schedule.SBlockRV,
+    tile: list[s_tir.schedule.LoopRV],
+    reduction: s_tir.schedule.LoopRV,
+    dot_product: DotProduct | None,
 ) -> None:
     """Unroll the loops of a tile except for the last one, over the channels of a vector."""
-    for loop in loops[:-1]:
+    *unrolled, lane = tile
+    sch.annotate(block, TILE, math.prod(int(sch.get(loop).extent) for loop in tile))
+    for loop in unrolled:
         sch.unroll(loop)
-    if vectorizes:
-        sch.vectorize(loops[-1])
+    if dot_product is None:
+        sch.vectorize(lane)
+    init = sch.decompose_reduction(block, reduction)
+    if dot_product is not None:
+        dot_product.tensorize(sch, lane)
+    *unrolled, lane = sch.get_loops(init)[-len(tile) :]
+    for loop in unrolled:
+        sch.unroll(loop)
+    sch.vectorize(lane)
 
 
 def _schedule_copy(sch: s_tir.Schedule, layout: Layout) -> None:
@@ -296,7 +309,8 @@ def _write_out(
 ) -> None:
     """Write the sums of `block` to the output; inside `loop` if they fill whole layout blocks.
 
-    Each of the `vectors` of a tile is written on its own.  With `is_vectorized`, a tile whose channels are not innermost is transposed in registers.
+    Each of the `vectors` of a tile is written on its own.  With `is_vectorized`, a tile whose
+    channels are not innermost is transposed in registers.
     """
     is_apart = set(layout.blocks) - {"C"} or layout.has_padding(out_extent)
     for consumer in sch.get_consumers(block):

@@ -284,10 +284,10 @@ def _tile(
         phases=convolution.spatial[column].phases,
         may_pad=groups == 1,
     )
+    found = choose(max_vectors=_MAX_VECTORS) if kernel_axis == "O" else choose()
     out = convolution.out_layout
-    is_depthwise, is_apart = kernel_axis != "O", set(out.blocks) - {"C"} or out.has_padding(out_extent)
-    found = choose(max_vectors=1 if is_depthwise or is_apart else _MAX_VECTORS)
-    if out.blocks.get("C", found.channels) != found.channels:
+    writes_tiles = set(out.blocks) <= {"C"} and not out.has_padding(out_extent)
+    if not writes_tiles or out.blocks.get("C", found.channels) != found.channels:
         found = choose()
     vector = found.channels
     padding = -int(channels) % vector if vector > 1 and isinstance(channels, tirx.IntImm) else 0

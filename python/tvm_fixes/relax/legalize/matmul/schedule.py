@@ -65,9 +65,9 @@ def _schedule_whole(
         parallelize(sch, outer)
     if (in_tiles := _find(sch, "in_tiles")) is not None:
         sch.parallel(sch.get_loops(in_tiles)[0])
-    if tile.columns is not None and tile.rows > 1:
+    if tile.rows > 1:
         sch.unroll(row)
-        sch.annotate(acc, TILE, tile.rows * tile.columns)
+    sch.annotate(acc, TILE, tile.size)
     init = sch.decompose_reduction(acc, common)
     if tile.streams > 1:
         sch.unroll(stream)
@@ -128,7 +128,7 @@ def _schedule_in_chunks(
     sch.unroll(row)
     sch.vectorize(column)
     sch.parallel(columns)
-    sch.annotate(parts, TILE, tile.rows * tile.columns)
+    sch.annotate(parts, TILE, tile.size)
     for block, loop in ((parts, common), (acc, part)):
         _vectorize(sch, sch.decompose_reduction(block, loop))
     _vectorize(sch, parts, dot_product)

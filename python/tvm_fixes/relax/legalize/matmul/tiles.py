@@ -61,6 +61,11 @@ class Tile:
     depth: int | None = None
     streams: int = 1
 
+    @property
+    def size(self) -> int:
+        """The number of sums that are in registers."""
+        return self.rows * (self.columns or 0)
+
 
 def _tile_rows(rows: tirx.Expr) -> int:
     if isinstance(rows, tirx.IntImm):
