@@ -190,5 +190,40 @@ def test_transposed_weight_is_packed_at_compile_time() -> None:
     assert "in_tiles" not in str(lowered)
 
 
+def chain(*kernels: tuple[int, ...]) -> tvm.IRModule:
+    """Convolutions of bytes, requantized in between."""
+    rng = np.random.default_rng(0)
+    zero, scale, small = np.uint8(3), np.float32(1 / 64), np.float32(1 / 256)
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        for kernel in kernels:
+            weight = relax.const(rng.integers(-128, 128, kernel, "int8"))
+            x = bb.emit(relax.op.dequantize(x, relax.const(scale), relax.const(zero), 0))
+            w = bb.emit(relax.op.dequantize(weight, relax.const(small), relax.const(np.int8(0)), 0))
+            y = bb.emit(relax.op.nn.conv2d(x, w, padding=kernel[-1] // 2))
+            x = bb.emit(relax.op.quantize(y, relax.const(scale), relax.const(zero), 0, "uint8"))
+        return x
+
+    return build({"x": tensor(2, kernels[0][1], 9, 10, dtype="uint8")}, emit)
+
+
+def test_channels_stay_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only convolutions of a larger kernel copy their data, and the results are the same."""
+    mod = chain((32, 3, 3, 3), (48, 32, 1, 1), (64, 48, 3, 3), (16, 64, 1, 1), (3, 16, 3, 3))
+    x = np.random.default_rng(1).integers(0, 256, (2, 3, 9, 10), "uint8")
+    results = []
+    for disabled in ("", "choose-layout"):
+        monkeypatch.setenv("TVM_FIXES_DISABLE", disabled)
+        with emulated_cpu(**CPUS["VPDPBUSD"]):
+            with cpu_target():
+                lowered = pipeline()(mod)
+            executable = relax.build(mod, cpu_target(), relax_pipeline=pipeline())
+        copies = str(lowered).count("padded = ")
+        assert copies == (5 if disabled else 3)
+        results.append(call(relax.VirtualMachine(executable, tvm.cpu()), "main", x))
+    assert len(np.unique(results[0])) > 50
+    np.testing.assert_array_equal(*results)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -50,6 +50,9 @@ _CHANGED_RESULT = "should not rewrite or delete any global-scope Var"
 # In bytes. With shorter vectors, convolution kernels are as fast without blocks, or faster.
 _MIN_VECTOR = 64
 
+# The dtypes of data whose convolutions are faster with channels in blocks.
+_DTYPES = ("float32", "int16", "int8", "uint8")
+
 # A norm over several channels is slower if channels are in blocks.
 _NORMS = frozenset(
     f"relax.nn.{name}" for name in ("layer_norm", "group_norm", "instance_norm", "rms_norm")
@@ -104,9 +107,9 @@ def ChooseLayout() -> tvm.transform.Pass:
     -------
     tvm.transform.Pass
         A module pass for a CPU target with such vectors.  It converts all convolutions of a module
-        or none.  It converts them if there are several, if their data is float32 with static
-        extents except the first, if there is no norm other than batch norm, and if the module has
-        no more permutes and layout transforms of activations than before.
+        or none.  It converts them if there are several, if their data is float32 or integers with
+        static extents except the first, if there is no norm other than batch norm, and if the
+        module has no more permutes and layout transforms of activations than before.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -137,15 +140,15 @@ def _may_profit(mod: tvm.IRModule) -> bool:
     if any(str(call.op.name) in _NORMS for call in calls):
         return False
     convolutions = [call for call in calls if str(call.op.name) in LAYOUTS["NCHW"]]
-    return len(convolutions) > 1 and all(map(_has_static_float32_data, convolutions))
+    return len(convolutions) > 1 and all(map(_has_static_data, convolutions))
 
 
-def _has_static_float32_data(call: relax.Call) -> bool:
-    """Whether the data of a convolution is float32 with static extents, except for the first."""
+def _has_static_data(call: relax.Call) -> bool:
+    """Whether the data of a convolution has static extents, except for the first."""
     data = call.args[0].ty
     return (
         isinstance(data.shape, relax.ShapeExpr)
-        and str(data.dtype) == "float32"
+        and str(data.dtype) in _DTYPES
         and all(isinstance(extent, tirx.IntImm) for extent in list(data.shape.values)[1:])
     )
 

@@ -244,7 +244,7 @@ class Convolution:
                 guards += needed
             data_at[column] = data_at[column] + between
             product = self.multiply_accumulate.product(
-                data(*data_layout.position(data_at, analyzer)),
+                data(*data_layout.position(data_at, analyzer, hides_blocks=hides_blocks)),
                 kernel(
                     *self.kernel_layout.position(kernel_at, analyzer, hides_blocks=hides_blocks)
                 ),
@@ -295,13 +295,28 @@ class Convolution:
         """
         if self.tile is None or not self.tile.is_vectorized:
             return False
-        if self.tile.vectorizes_columns or self.multiply_accumulate.depth > 1:
+        if self.tile.vectorizes_columns:
+            return True
+        if self.multiply_accumulate.depth > 1 and not self._has_adjacent_channels(kernel):
             return True
         group_in, _ = self.group_channels(kernel)
         is_depthwise = self.groups > 1 and Analyzer().can_prove_equal(group_in, 1)
         has_taps = any(not is_one(kernel[axis]) for axis in self.spatial)
         is_known = isinstance(data[list(self.spatial)[-1]], tirx.IntImm)
         return (has_taps or not is_known) and not is_depthwise
+
+    def _has_adjacent_channels(self, kernel: dict[str, tirx.Expr]) -> bool:
+        """Whether a dot product can read its channels from the data itself."""
+        letter, block = self.data_layout.axes[-1]
+        group_in, _ = self.group_channels(kernel)
+        channels = group_in if block is None else block
+        is_unpadded = all(
+            axis.pad_before == axis.pad_after == 0 for axis in self.spatial.values()
+        )
+        is_whole = divides(self.multiply_accumulate.depth, channels)
+        # A kernel reads copies of bfloat16 as bits.
+        is_integer = "int" in self.multiply_accumulate.accumulator
+        return is_integer and letter in "Cc" and is_unpadded and is_whole
 
     def _padded(
         self,

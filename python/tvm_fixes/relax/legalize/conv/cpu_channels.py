@@ -266,8 +266,10 @@ def _schedule_copy(sch: s_tir.Schedule, layout: Layout) -> None:
     if len(rows) == 1:  # in 1-D
         part, column = sch.split(column, [None, COPIED_COLUMNS])
         rows.append(part)
-    if layout.axes[-1][0] not in "Cc":
-        count = next(count for count in (16, 8, 4, 1) if divides(count, sch.get(channel).extent))
+    if layout.axes[-1][0] != "C":
+        counts = [layout.blocks["C"]] if layout.axes[-1][0] == "c" else [16, 8, 4]
+        extent = sch.get(channel).extent
+        count = next((count for count in counts if divides(count, extent)), 1)
         channels, channel = sch.split(channel, [None, count])
         sch.reorder(*rows, channels, column, channel)
         # Otherwise LLVM vectorizes the columns and scatters their elements.

@@ -109,7 +109,8 @@ def _legalize(
         args, out_type = relax.Tuple([data, kernel]), call.ty
     else:
         func, args, out_type = _kernel(convolution, data, kernel, cpu)
-    if "int" in convolution.out_dtype:
+    writes_vectors = convolution.out_layout.axes[-1][0] in "Cc"
+    if "int" in convolution.out_dtype and not writes_vectors:
         # Requantization takes many operators, which LLVM does not vectorize in a partial tile.
         func = func.with_attr("op_pattern", OPAQUE)
     return relax.call_tir(bb.add_func(func, name), args, out_type)
