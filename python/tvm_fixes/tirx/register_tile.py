@@ -17,6 +17,8 @@ some operands, and adds a product to every accumulator; a larger tile needs fewe
 An accumulator that does not fit into the registers goes through memory at each step.
 """
 
+from tvm import s_tir, tirx
+
 from ..fixes.memory import TILES_ON_STACK
 from ..support import switches
 from ..target.cpu import Cpu
@@ -66,3 +68,15 @@ def max_columns(
 def even_part(extent: int, limit: int) -> int:
     """The tile size, at most `limit`, that divides `extent` evenly among the fewest tiles."""
     return -(-extent // -(-extent // limit))
+
+
+def vectorize_in_powers_of_two(sch: s_tir.Schedule, loop: s_tir.schedule.LoopRV) -> None:
+    """Vectorize by the largest power of two that divides a loop: LLVM computes others by element.
+
+    A loop whose extent is an expression is vectorized as a whole.
+    """
+    extent = sch.get(loop).extent
+    if isinstance(extent, tirx.IntImm):
+        vectors, loop = sch.split(loop, [None, extent.value & -extent.value])
+        sch.unroll(vectors)
+    sch.vectorize(loop)

@@ -310,9 +310,7 @@ class Convolution:
         letter, block = self.data_layout.axes[-1]
         group_in, _ = self.group_channels(kernel)
         channels = group_in if block is None else block
-        is_unpadded = all(
-            axis.pad_before == axis.pad_after == 0 for axis in self.spatial.values()
-        )
+        is_unpadded = all(axis.pad_before == axis.pad_after == 0 for axis in self.spatial.values())
         is_whole = divides(self.multiply_accumulate.depth, channels)
         # A kernel reads copies of bfloat16 as bits.
         is_integer = "int" in self.multiply_accumulate.accumulator

@@ -25,7 +25,7 @@ from tvm import s_tir, tirx
 
 from ....target.cpu import Cpu
 from ....tirx.parallel import parallelize
-from ....tirx.register_tile import even_part, max_columns
+from ....tirx.register_tile import even_part, max_columns, vectorize_in_powers_of_two
 from .compute import Convolution, Tile
 
 # With more output channels per group, channels are vectorized instead.
@@ -135,17 +135,9 @@ def schedule_columns(func: tirx.PrimFunc, convolution: Convolution, tile: Tile) 
     for loop in (*row_taps, *rows):
         if int(sch.get(loop).extent) <= _MAX_UNROLLED:
             sch.unroll(loop)
-    _vectorize(sch, column)
+    vectorize_in_powers_of_two(sch, column)
     *_, row, column = sch.get_loops(sch.decompose_reduction(sums, in_channel))
     if rows:
         sch.unroll(row)
-    _vectorize(sch, column)
+    vectorize_in_powers_of_two(sch, column)
     return sch.mod["main"]
-
-
-def _vectorize(sch: s_tir.Schedule, column: s_tir.schedule.LoopRV) -> None:
-    """Vectorize by the largest power of two that divides `column`: LLVM splits other vectors."""
-    extent = int(sch.get(column).extent)
-    vector, lane = sch.split(column, [None, extent & -extent])
-    sch.unroll(vector)
-    sch.vectorize(lane)

@@ -16,7 +16,7 @@ from tvm import s_tir, tirx
 
 from ....tirx.dot_product import DotProduct
 from ....tirx.parallel import is_worth_threads, parallelize
-from ....tirx.register_tile import even_part
+from ....tirx.register_tile import even_part, vectorize_in_powers_of_two
 from ....tirx.transform.keep_tiles_on_stack import TILE
 from ....tirx.util import count_of
 from .tiles import Tile
@@ -99,7 +99,7 @@ def _vectorize(
     *_, row, column = loops
     sch.unroll(row)
     if dot_product is None:
-        sch.vectorize(column)
+        vectorize_in_powers_of_two(sch, column)
     else:
         dot_product.tensorize(sch, column)
 
@@ -121,12 +121,12 @@ def _schedule_in_chunks(
     sch.compute_at(parts, rows, preserve_unit_loops=True)
     if (dequantized := _find(sch, "dequantized")) is not None:
         sch.compute_at(dequantized, part, preserve_unit_loops=True)
-        sch.vectorize(sch.get_loops(dequantized)[-1])
+        vectorize_in_powers_of_two(sch, sch.get_loops(dequantized)[-1])
     common = _order_sums(sch, parts, dot_product)
     sch.reverse_compute_at(out, row_block, preserve_unit_loops=True)
-    sch.vectorize(sch.get_loops(out)[-1])
+    vectorize_in_powers_of_two(sch, sch.get_loops(out)[-1])
     sch.unroll(row)
-    sch.vectorize(column)
+    vectorize_in_powers_of_two(sch, column)
     sch.parallel(columns)
     sch.annotate(parts, TILE, tile.size)
     for block, loop in ((parts, common), (acc, part)):
