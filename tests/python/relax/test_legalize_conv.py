@@ -52,8 +52,10 @@ from helpers.conv_checks import (
     prim_func,
 )
 from helpers.coverage_tables import CoverageTables
+from helpers.emulated_cpu import emulated_cpu
 from helpers.grids import batched, sample
 from helpers.relax_modules import UNOPTIMIZED_CPU, build, count, run, tensor
+from tvm_fixes import pipeline
 
 RANKS = (1, 2, 3)
 GRID = [case for rank in RANKS for case in sample(geometry_grid(rank, transposed=False), 8)]
@@ -293,6 +295,31 @@ def test_many_output_channels_are_vectorized(changes: dict, dtype: str) -> None:
     assert_computes([case])
     scheduled = loops(prim_func(legalized(module(case), CPU)))
     assert any(loop.kind == tirx.ForKind.PARALLEL for loop in scheduled)
+
+
+SHARED = [
+    Case("NCHW", "OIHW", "NCHW", group_out=64, extent=(6, 15), kernel=(3, 3)),
+    Case("NHWC", "HWIO", "NHWC", group_out=48, extent=(5, 31), kernel=(1, 2)),
+    Case("NCHW", "OIHW", "NCHW16c", group_out=32, extent=(4, 14), kernel=(1, 1)),
+    Case("NCHW16c", "OIHW", "NHWC", channels=32, group_out=40, extent=(4, 19)),
+    Case("NCHW", "OIHW", "NCHW", channels=8, groups=2, group_out=32, extent=(4, 19)),
+    Case("NCHW", "OIHW", "NCHW", group_out=64, dynamic=True),
+]
+SHARED = [
+    *(replace(case, transposed=False) for case in SHARED),
+    Case("NCHW", "IOHW", "NCHW", channels=5, group_out=96, extent=(5, 9)),
+]
+
+
+@pytest.mark.parametrize("case", SHARED, ids=str)
+def test_several_vectors_of_channels_share_the_data(case: Case) -> None:
+    """On a CPU with 32 registers of 64 bytes."""
+    with emulated_cpu(vector_bytes=64, vector_registers=32):
+        sums, *_ = live_allocations(prim_func(legalized(module(case), CPU)))
+        *_, columns, vectors, lanes = (int(extent) for extent in sums.shape)
+        assert vectors > 1 and lanes in (8, 16) and 8 <= columns * vectors <= 28
+        data, kernel = case.arrays()
+        assert_close(case, run(module(case), data, kernel, pipeline=pipeline()), data, kernel)
 
 
 @pytest.mark.parametrize("begin", range(0, 28, 7))

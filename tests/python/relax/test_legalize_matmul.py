@@ -250,6 +250,19 @@ def test_vectors_in_parallel() -> None:
     assert {tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED} <= kinds
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(1, 45), (4, 96), (5, 200), (6, 144), (64, 432)])
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("target", TARGETS)
+def test_lanes_are_a_power_of_two(target: str, constant: bool, rows: int, columns: int) -> None:
+    """LLVM computes other vectors element by element."""
+    mod = Case((rows, 512), (512, columns), constant=constant).module()
+    for variable, function in legalized(mod, TARGETS[target]).functions_items():
+        if variable.name_hint.startswith("matmul"):
+            found = loops(function)
+            lanes = [int(x.extent) for x in found if x.kind == tirx.ForKind.VECTORIZED]
+            assert all(extent & (extent - 1) == 0 for extent in lanes), lanes
+
+
 @pytest.mark.parametrize("extent", (lambda n: tirx.min(n, 1), lambda n: n % 4, lambda n: n // 2))
 @pytest.mark.parametrize("axis", ("rows", "columns", "depth"))
 def test_extents_that_are_expressions(axis, extent):

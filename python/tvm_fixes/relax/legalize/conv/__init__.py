@@ -21,7 +21,7 @@ On a CPU, output channels are vectorized, whatever the layouts (:mod:`.cpu_chann
 - The kernel is packed with the channels innermost; at compile time if it is constant.
 - If its elements are read more than once, the data is copied to a padded, channels-last buffer.
 - The sums of a register tile of output columns and channels are computed together: each step
-  multiplies one data element by a vector of the kernel.
+  multiplies one data element by one or more vectors of the kernel.
 - The tile is written in the layout of the output.
 
 If a group has too few channels for a vector, columns are vectorized instead (:mod:`.cpu_columns`).
