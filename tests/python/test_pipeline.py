@@ -71,6 +71,7 @@ def test_stages_have_names():
             "GuardIntegerDivision",
             "GuardLongLoops",
             "GuardSplitIndices",
+            "KeepTilesOnStack",
             "CheckLowered",
         ),
     ]
