@@ -169,20 +169,17 @@ def convert_tensor_scatter(node: Node, convert: Converter) -> relax.Expr:
         if mode == "linear":
             require_all(node, is_known)
 
-    def scattered(cache: te.Tensor, update: te.Tensor, starts: te.Tensor) -> te.Tensor:
-        extent = cache.shape[axis]
+    extent = extents[axis]
 
-        def element(*at: tirx.Var) -> tirx.Expr:
-            place = at[axis] - starts(at[0])
-            if mode == "circular":
-                place = tirx.floormod(place, extent)
-            is_new = tirx.all(place >= 0, place < update.shape[axis])
-            new = update(*at[:axis], place, *at[axis + 1 :])
-            return tirx.if_then_else(is_new, new, cache(*at))
+    def places(starts: te.Tensor) -> te.Tensor:
+        def place(*at: tirx.Var) -> tirx.Expr:
+            position = starts(at[0]).astype("int64") + at[axis]
+            return tirx.floormod(position, extent) if mode == "circular" else position
 
-        return te.compute(cache.shape, element)
+        return te.compute(counts, place, name="places")
 
-    return node.builder.emit_te(scattered, cache, update, starts)
+    indices = node.builder.emit_te(places, starts)
+    return node.emit(op.scatter_elements(cache, indices, update, axis))
 
 
 def convert_affine_grid(node: Node, convert: Converter) -> relax.Expr:

@@ -141,7 +141,11 @@ class Indexing(Scattering, Corrections):
         rest = [shape[axis] for axis in others]
         order = _result_order(axes, others, len(outer))
         target = [(*outer, *rest)[axis] for axis in _inverse(order)]
-        values = self._permuted(emit(relax.op.broadcast_to(values, target)), order)
+        values = emit(relax.op.broadcast_to(values, target))
+        reduction = "add" if accumulate else "update"
+        if len(axes) == len(outer) == 1 and axes[0] > 0:
+            return self._put_along(x, axes[0], indices[0], values, reduction)
+        values = self._permuted(values, order)
         columns = [
             emit(relax.op.broadcast_to(self._astype(index, "int64"), outer)) for index in indices
         ]
@@ -150,8 +154,19 @@ class Indexing(Scattering, Corrections):
             rows = emit(relax.op.expand_dims(rows, 0))
             values = emit(relax.op.expand_dims(values, 0))
         moved = self._permuted(x, axes + others)
-        updated = emit(relax.op.scatter_nd(moved, rows, values, "add" if accumulate else "update"))
+        updated = emit(relax.op.scatter_nd(moved, rows, values, reduction))
         return self._permuted(updated, _inverse(axes + others))
+
+    def _put_along(
+        self, x: relax.Expr, axis: int, index: relax.Expr, values: relax.Expr, reduction: str
+    ) -> relax.Expr:
+        """Write `values` at a row of indices along `axis`, without a permute of `x`."""
+        emit, shape = self.block_builder.emit, _shape_of(values)
+        column = [1] * len(shape)
+        column[axis] = -1
+        index = emit(relax.op.reshape(self._astype(index, "int64"), column))
+        index = emit(relax.op.broadcast_to(index, shape))
+        return emit(relax.op.scatter_elements(x, index, values, axis, reduction))
 
     def _put_where(
         self,
