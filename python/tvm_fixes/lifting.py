@@ -200,13 +200,17 @@ def _describe(function: relax.Function) -> tuple[tuple[WeightSpec, ...], Signatu
                 f"parameter {param.name!r}: expected a tensor (or a tuple of tensors for a "
                 f"weight), got {param.ty}"
             )
-    described, outputs, bounds = describe_function(with_body(function, function.body, flat))
-    rest = iter(described[number:])
+    described = describe_function(with_body(function, function.body, flat))
+    if described.updates:
+        raise UsageError(
+            f"a model with lifted weights cannot update its inputs; got {list(described.updates)}"
+        )
+    rest = iter(described.inputs[number:])
     specs = tuple(
         WeightSpec(name, tuple(next(rest) for _ in range(count)), is_tuple)
         for name, is_tuple, count in counts
     )
-    return specs, Signature(described[:number], outputs, bounds)
+    return specs, described._replace(inputs=described.inputs[:number])
 
 
 def _lazy(mod: tvm.IRModule, transform: str) -> tvm.IRModule:

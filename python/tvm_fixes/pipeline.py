@@ -44,6 +44,7 @@ from .relax.transform import (
     SortByKeys,
     SplitDataflow,
     StaticPlanBlockMemory,
+    UpdateInPlace,
     VMShapeLower,
 )
 from .relax.transform.choose_layout import LAYOUTS, ChooseLayout, convert_layout
@@ -148,6 +149,8 @@ class Stages:
         `unsafe_indices`.
     legalize : Pass
         ``Legalize`` lowers operators to kernels, and folds constants.
+    update : Pass
+        ``UpdateInPlace`` writes to inputs that the model may overwrite.
     inline : Pass
         ``InlineElementwise`` merges the steps of a kernel.
     schedules : tuple of Pass
@@ -164,14 +167,15 @@ class Stages:
     layout: tvm.transform.Pass
     preparation: tuple[tvm.transform.Pass, ...]
     legalize: tvm.transform.Pass
+    update: tvm.transform.Pass
     inline: tvm.transform.Pass
     schedules: tuple[tvm.transform.Pass, ...]
     lower: tvm.transform.Pass
     guards: tuple[tvm.transform.Pass, ...]
 
     def __iter__(self) -> Iterator[tvm.transform.Pass]:
-        yield from (*self.operators, self.layout, *self.preparation, self.legalize, self.inline)
-        yield from (*self.schedules, self.lower, *self.guards)
+        yield from (*self.operators, self.layout, *self.preparation, self.legalize, self.update)
+        yield from (self.inline, *self.schedules, self.lower, *self.guards)
 
 
 def stages(
@@ -214,6 +218,8 @@ def stages(
             partial(_legalize_passes, name, FoldConstant(max_growth), max_growth),
             unsafe_indices,
         ),
+        # After fusion, which may move a read of the old value behind the write.
+        update=UpdateInPlace(),
         # After fusion: fusion recognizes reductions by their initial values.
         inline=InlineElementwise(),
         schedules=(

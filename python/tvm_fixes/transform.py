@@ -39,6 +39,7 @@ from .relax.transform import (
     SortByKeys,
     SplitDataflow,
     StaticPlanBlockMemory,
+    UpdateInPlace,
     VMShapeLower,
 )
 from .tirx.transform import (
@@ -91,5 +92,6 @@ __all__ = [
     "SortByKeys",
     "SplitDataflow",
     "StaticPlanBlockMemory",
+    "UpdateInPlace",
     "VMShapeLower",
 ]

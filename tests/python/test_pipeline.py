@@ -62,7 +62,7 @@ def test_stages_have_names():
             "FuseQuantized",
             "ChooseLayout",
         ),
-        *("SplitDataflow", "CheckIndices", "Legalize", "InlineElementwise"),
+        *("SplitDataflow", "CheckIndices", "Legalize", "UpdateInPlace", "InlineElementwise"),
         *("ScheduleReductions", "ScheduleElementwise", "DecomposeReduction"),
         *(
             "LowerElementaryFunctions",

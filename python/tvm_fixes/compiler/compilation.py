@@ -39,7 +39,7 @@ from .linking import export
 from .options import check_machine, check_request
 from .progress import Progress, Run
 from .reference import Reference, compare_outputs
-from .steps import build_executable, import_model, lower, scratch_for
+from .steps import build_executable, declare_updates, import_model, lower, scratch_for
 from .verification import Verification
 
 
@@ -64,6 +64,7 @@ def compile(
     unsafe_indices: bool = False,
     trust: bool = False,
     params: Params | None = None,
+    updated_inputs: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compile a model into a library and compare its outputs with the original's.
@@ -126,6 +127,10 @@ def compile(
     params : mapping of str to numpy.ndarray, or path, optional
         Values of parameters of a Relay program, or a file of ``relay.save_param_dict``.  They
         become constants.
+    updated_inputs : mapping of str to str, optional
+        Inputs that a run may overwrite, such as a cache, and the output that is the new value of
+        each: see :meth:`CompiledModel.run`.  Inputs that a PyTorch program itself writes to are
+        always updated.
     progress : callable, optional
         Called with a :class:`Step` when a step begins and when it ends.
 
@@ -168,6 +173,7 @@ def compile(
             scratch = scratch_for(opened, weights)
         with run.step("import"):
             mod, origins, warned = import_model(opened, static)
+            mod = declare_updates(mod, opened, updated_inputs or {})
         verification.check(mod, run, "verify")
         signature = opened.signature(mod["main"])
         reference = None

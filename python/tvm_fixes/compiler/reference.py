@@ -99,12 +99,18 @@ def _compare(
     rtol: float | None,
     atol: float | None,
 ) -> Report:
-    result = model.run(*reference.inputs)
+    # The model overwrites inputs; the reference gets them, too.
+    inputs = [value.copy() for value in reference.inputs]
+    result = model.run(*inputs)
     ours = list(result) if len(model.outputs) > 1 else [result]
+    specs = list(model.outputs)
+    for place in model.manifest.hidden_updates():
+        ours.append(inputs[place])
+        specs.append(model.inputs[place])
     theirs = reference.outputs()
     outputs = [
         comparison.compare(spec.name, *pair, rtol=rtol, atol=atol)
-        for spec, *pair in zip(model.outputs, ours, theirs, strict=True)
+        for spec, *pair in zip(specs, ours, theirs, strict=True)
     ]
     if rtol is None and atol is None and not all(output.equal for output in outputs):
         exact = reference.source.float64_outputs(reference.inputs)
@@ -112,7 +118,7 @@ def _compare(
             outputs = list(map(comparison.judge, outputs, ours, theirs, exact))
     latency, reference_latency = comparison.latencies_ms(
         [
-            partial(comparison.median_seconds, partial(model.run, *reference.inputs)),
+            partial(comparison.median_seconds, partial(model.run, *inputs)),
             reference.median_seconds,
         ]
     )

@@ -13,7 +13,7 @@
 """The steps of a compilation: import, lowering and build."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import tvm
 from tvm import relax
@@ -22,6 +22,7 @@ from ..errors import UsageError
 from ..pipeline import Stages
 from ..relax.analysis import activation_transforms
 from ..relax.constants.provenance import Origins
+from ..relax.updates import with_updates
 from ..source import Source
 from ..support.memory import Scratch
 from ..target import cuda
@@ -61,6 +62,48 @@ def import_model(source: Source, static: bool) -> tuple[tvm.IRModule, Origins, l
     # Exactly UserWarning: libraries issue deprecation warnings as other classes or as subclasses.
     texts = (" ".join(str(w.message).split()) for w in warned if w.category is UserWarning)
     return mod, origins, list(dict.fromkeys(texts))
+
+
+def declare_updates(
+    mod: tvm.IRModule, source: Source, updated_inputs: Mapping[str, str]
+) -> tvm.IRModule:
+    """The module, whose ``main`` may overwrite some inputs.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The imported module.
+    source : Source
+    updated_inputs : mapping of str to str
+        For the name of each input, the name of the output with its new value.
+
+    Raises
+    ------
+    UsageError
+        If an input or output is unknown, or their types differ.
+    """
+    if not updated_inputs:
+        return mod
+    main = mod["main"]
+    signature = source.signature(main)
+    outputs = {spec.name: index for index, spec in enumerate(signature.outputs)}
+    inputs = {spec.name: index for index, spec in enumerate(signature.inputs)}
+    updates = {}
+    for name, output in updated_inputs.items():
+        for word, given, known in (("input", name, inputs), ("output", output, outputs)):
+            if given not in known:
+                raise UsageError(
+                    f"updated_inputs: unknown {word} {given!r}; {word}s of {source.name}: "
+                    f"{', '.join(known)}"
+                )
+        old, new = signature.inputs[inputs[name]], signature.outputs[outputs[output]]
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            raise UsageError(
+                f"updated_inputs: expected an output with the type of its input, got {old} and "
+                f"{new}"
+            )
+        updates[str(main.params[inputs[name]].name)] = outputs[output]
+    return with_updates(mod, updates)
 
 
 def scratch_for(source: Source, weights: str) -> Scratch | None:
@@ -120,7 +163,7 @@ def lower(
     with verification.context():
         mod = through(mod, *lowering.operators, lowering.layout)
         transforms = len(activation_transforms(mod))
-        mod = through(mod, *lowering.preparation, lowering.legalize)
+        mod = through(mod, *lowering.preparation, lowering.legalize, lowering.update)
         verification.check(mod, run, "verify kernels")
         mod = through(mod, lowering.inline, *lowering.schedules)
         mod = through(mod, *to_params, lowering.lower, *lowering.guards)

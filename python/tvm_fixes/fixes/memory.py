@@ -89,3 +89,13 @@ EMPTY_CONSTANTS = declare(
         Symptom.ERROR: ("a library with an empty constant is written, but does not load"),
     },
 )
+
+UPDATE_IN_PLACE = declare(
+    "update-in-place",
+    family="memory",
+    kind=Kind.PASS,
+    summary="writes new rows into an input that the caller lets it overwrite",
+    symptoms={
+        Symptom.COST: "a decoding step copies the whole cache to write one row of it",
+    },
+)

@@ -97,6 +97,18 @@ PAD = declare(
     },
 )
 
+MUTATIONS = declare(
+    "torch-mutations",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="returns what a program writes to its inputs; `compile` writes it to them",
+    symptoms={
+        Symptom.WRONG: (
+            "what a program writes to an input, such as a cache of keys and values, is lost"
+        ),
+    },
+)
+
 TILE = declare(
     "torch-tile",
     family="torch-importer",

@@ -31,6 +31,7 @@ from ..fixes.memory import (
     PLAN_MEMORY_ESCAPE,
     PLAN_MEMORY_IF,
     TILES_ON_STACK,
+    UPDATE_IN_PLACE,
     VM_SHAPE_LOWER_WEIGHTS,
 )
 from ..pipeline import pipeline
@@ -249,5 +250,32 @@ register(
         stock=_load_empty_stock,
         fixed=_load_empty_fixed,
         symptom=re.compile("Invalid DLTensor file format"),
+    ),
+)
+
+
+def _update_cache(relax_pipeline: str | tvm.transform.Pass) -> None:
+    """Write one row of a cache that the caller lets the module overwrite."""
+    types = {"cache": ((64, 8), "float32"), "at": ((1, 1), "int64"), "row": ((1, 8), "float32")}
+    cache, at, row = (relax.Var(name, relax.TensorType(*ty)) for name, ty in types.items())
+    builder = relax.BlockBuilder()
+    with builder.function("main", [cache, at, row], attrs={"updates": {"cache": 0}}):
+        builder.emit_func_output(builder.emit(relax.op.scatter_nd(cache, at, row)))
+    target = tvm.target.Target("llvm")
+    executable = relax.build(builder.get(), target, relax_pipeline=relax_pipeline)
+    zeros = tvm.runtime.tensor(np.zeros((64, 8), "float32"))
+    rows = np.array([[3]]), np.ones((1, 8), "float32")
+    main = relax.VirtualMachine(executable, tvm.cpu())["main"]
+    new = main(zeros, *map(tvm.runtime.tensor, rows))
+    np.testing.assert_array_equal(new.numpy().sum(1), 8 * (np.arange(64) == 3))
+    assert new.data_ptr() == zeros.data_ptr(), "all rows of the cache are copied"
+
+
+register(
+    UPDATE_IN_PLACE,
+    Probe(
+        stock=lambda: _update_cache("default"),
+        fixed=lambda: _update_cache(pipeline()),
+        symptom=re.compile("all rows of the cache are copied"),
     ),
 )

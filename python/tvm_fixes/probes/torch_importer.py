@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Probes of the PyTorch importers."""
 
+import inspect
 import re
 from collections.abc import Callable
 from types import ModuleType
@@ -34,6 +35,7 @@ from ..fixes.torch_importer import (
     INSTANCE_NORM,
     INTERPOLATE,
     LINEAR,
+    MUTATIONS,
     PAD,
     POOLING,
     PRELU,
@@ -139,6 +141,22 @@ def _import_symbolic_repeat(importers: ModuleType) -> None:
     program = torch.export.export(Repeat(), (torch.from_numpy(x),), dynamic_shapes=(rows,))
     got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x)
     np.testing.assert_array_equal(got, np.tile(x, (1, 3)))
+
+
+def _import_write_to_input(importers: ModuleType) -> None:
+    import torch
+
+    class Write(torch.nn.Module):
+        def forward(self, cache: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            cache[1] = x
+            return x + 1
+
+    program = torch.export.export(Write(), (torch.zeros(3, 2), torch.ones(2)))
+    import_program = importers.from_exported_program
+    known = inspect.signature(import_program).parameters
+    mod = import_program(program, **({"return_updates": True} if "return_updates" in known else {}))
+    count = len(mod["main"].ret_ty.fields)
+    assert count == 2, f"what the program writes to its input is lost: {count} result"
 
 
 def _import_instance_norm(importers: ModuleType) -> None:
@@ -344,6 +362,8 @@ _register(PAD, _import_reflection_pad, r"Unsupported module type .*ReflectionPad
 _register(TILE, _import_symbolic_repeat, r"TypeError: Mismatched type .*relax\.op\.tile")
 
 _register(INSTANCE_NORM, _import_instance_norm, r"TypeError: int\(\) argument must be")
+
+_register(MUTATIONS, _import_write_to_input, r"AssertionError: what the program writes")
 
 _register(PRELU, _import_prelu, r"AssertionError: a PReLU is imported as")
 

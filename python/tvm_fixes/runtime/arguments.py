@@ -12,14 +12,14 @@
 # and limitations under the License.
 """Binds the arguments of a call to names, and checks them against the model."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
-from ..support.tensors import dtype_of, is_torch
+from ..support.tensors import dtype_of, is_torch, span_of
 from .manifest import TensorSpec, describe_shape
 
 Bounds = Mapping[str, tuple[int, int | None]]
@@ -100,6 +100,42 @@ def check_arrays(values: Iterable[tuple[TensorSpec, Any]], bounds: Bounds, role:
         if dtype_of(value) != spec.dtype:
             raise InputError(f"{what}: expected dtype {spec.dtype}, got {dtype_of(value)}")
         _check_shape(spec, tuple(value.shape), sizes, bounds, role)
+
+
+def check_updated(
+    specs: Sequence[TensorSpec], values: Sequence[Any], updated: Container[str]
+) -> None:
+    """Check that inputs in `updated` can be written, and share no memory with other inputs.
+
+    Raises
+    ------
+    InputError
+        If one is read-only, or its memory overlaps that of another input.
+    """
+    if not updated:
+        return
+    spans = []
+    for spec, value in zip(specs, values, strict=True):
+        if spec.name in updated and not is_torch(value) and not value.flags.writeable:
+            raise InputError(
+                f"input {spec.name!r}: the model updates it; expected a writable array"
+            )
+        start, end = span_of(value)
+        if start < end:
+            spans.append((start, end, spec.name))
+    # The spans that end last, of all inputs so far and of the updated ones.
+    last = last_updated = (0, "")
+    for start, end, name in sorted(spans):
+        earlier_end, earlier = last if name in updated else last_updated
+        if start < earlier_end:
+            written, other = (name, earlier) if name in updated else (earlier, name)
+            raise InputError(
+                f"input {written!r}: the model updates it; expected memory of its own, got memory "
+                f"of input {other!r}"
+            )
+        last = max(last, (end, name))
+        if name in updated:
+            last_updated = max(last_updated, (end, name))
 
 
 def _check_shape(

@@ -14,7 +14,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -22,8 +22,8 @@ from typing import Any, Self
 
 import tvm
 
-from ..support.tensors import from_tvm, is_torch, to_device, to_tvm
-from .arguments import INPUT, bind, check_arrays
+from ..support.tensors import assign, from_tvm, is_torch, to_device, to_tvm
+from .arguments import INPUT, bind, check_arrays, check_updated
 from .library import Library
 from .manifest import WEIGHTS, Manifest, TensorSpec, load_whole, read_manifest
 from .staging import check_destination, staged, write_manifest
@@ -113,24 +113,38 @@ class CompiledModel:
         -------
         outputs : array, or tuple of arrays
             The output of a model with one output, else a tuple in the order of :attr:`outputs`.
-            PyTorch tensors if any input is one, NumPy arrays otherwise; never views of the inputs.
+            PyTorch tensors if any input is one, NumPy arrays otherwise; never views of the inputs,
+            but the new value of an updated input is that input itself.
 
         Raises
         ------
         InputError
             If there are too many, too few or unknown inputs, or if the shape or dtype of one does
-            not fit the model.  The model does not run in that case.
+            not fit the model.  Also if an updated input is read-only or shares memory with another
+            input.  The model does not run in these cases.
         ArtifactError
             If the library does not run on this machine.
+
+        Notes
+        -----
+        A run overwrites the inputs in ``manifest.updates``.  If one is a PyTorch tensor that is
+        contiguous and aligned to 64 bytes, as PyTorch allocates them, a model on the CPU writes
+        into its memory; others are copied before the run, and after it.
         """
         values = bind(self.inputs, args, named)
         check_arrays(zip(self.inputs, values, strict=True), self._manifest.bounds, INPUT)
+        check_updated(self.inputs, values, self._manifest.updates)
         as_torch = any(map(is_torch, values))
         function = self._function
         tensors = [to_device(to_tvm(value), self._library.device) for value in values]
         with self._library.lock:
             result = function(*tensors)
-        return returned(result, as_torch=as_torch)
+        updates = self._manifest.updates
+        if not updates:
+            return returned(result, as_torch=as_torch)
+        by_name = {spec.name: value for spec, value in zip(self.inputs, values, strict=True)}
+        new = {index: by_name[name] for name, index in updates.items()}
+        return updated(result, new, len(self.outputs), as_torch=as_torch)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the artifact to `directory` atomically.
@@ -189,6 +203,30 @@ class CompiledModel:
         model._library.check_file()
         _ = model._function
         return model
+
+
+def updated(result: Any, new: Mapping[int, Any], number: int, *, as_torch: bool) -> Any:
+    """Write new values into inputs, and return the first `number` results.
+
+    Parameters
+    ----------
+    result : object
+        The result of a model's function.
+    new : mapping of int to array
+        For some indices of results, the input that gets the value.
+    number : int
+    as_torch : bool
+        Whether outputs are PyTorch tensors.
+    """
+    results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
+    # Outputs may be views of inputs: convert all before any input changes.
+    outputs = [
+        new[index] if index in new else from_tvm(value, as_torch=as_torch)
+        for index, value in enumerate(results[:number])
+    ]
+    for index, value in new.items():
+        assign(value, results[index])
+    return outputs[0] if number == 1 else tuple(outputs)
 
 
 def returned(result: Any, *, as_torch: bool) -> Any:

@@ -17,7 +17,7 @@ import importlib.metadata
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,6 +26,7 @@ from tvm import relax
 
 from ..errors import ArtifactError, UnsupportedOperatorError, summarize
 from ..relax.constants.provenance import ConstantRecord
+from ..relax.updates import updates_of
 from ..support.files import open_regular, read_text
 from .report import Report
 from .typed import MALFORMED, check_types
@@ -71,11 +72,15 @@ class Signature(NamedTuple):
         In the order of the function's parameters and results.
     bounds : dict of str to (int, int or None)
         The smallest and largest size of a symbolic dim; None for no limit.
+    updates : dict of str to int
+        For each input that a run overwrites, the index of the result that is its new value.
+        Results after `outputs` are only new values of inputs.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     bounds: dict[str, tuple[int, int | None]]
+    updates: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,15 @@ def _check_target(target: Mapping[str, Any]) -> None:
         raise ValueError(f"target: expected an architecture such as sm_90, got {arch!r}")
 
 
+def _check_updates(manifest: "Manifest") -> None:
+    names = {spec.name for spec in manifest.inputs}
+    unknown = [name for name in manifest.updates if name not in names]
+    if unknown:
+        raise ValueError(f"updates: expected names of inputs, got {unknown[0]!r}")
+    if any(index < 0 for index in manifest.updates.values()):
+        raise ValueError(f"updates: expected indices of results, got {manifest.updates}")
+
+
 def describe_shape(shape: Sequence[Dim] | None) -> str:
     """Format `shape` as ``(n, 3, 64, 64)``."""
     return "(any rank)" if shape is None else f"({', '.join(map(str, shape))})"
@@ -144,7 +158,7 @@ class Manifest:
 
     Attributes
     ----------
-    inputs, outputs, bounds
+    inputs, outputs, bounds, updates
         As for :class:`Signature`.
     target : dict
         The TVM target's configuration.
@@ -178,12 +192,20 @@ class Manifest:
     function: str = "main"
     constants: tuple[ConstantRecord, ...] = ()
     weights: WeightsRecord | None = None
+    updates: dict[str, int] = field(default_factory=dict)
     report: Report | None = None
 
     @property
     def nbytes(self) -> int:
         """The size of the library and of the weights outside it."""
         return self.size + (0 if self.weights is None else self.weights.size)
+
+    def hidden_updates(self) -> list[int]:
+        """The places of updated inputs whose new values are not outputs, by their results."""
+        places = {spec.name: place for place, spec in enumerate(self.inputs)}
+        number = len(self.outputs)
+        found = ((index, places[name]) for name, index in self.updates.items() if index >= number)
+        return [place for _, place in sorted(found)]
 
     def to_json(self) -> str:
         """The manifest as one JSON object, indented."""
@@ -219,6 +241,7 @@ class Manifest:
                 values["report"] = Report.from_dict(values["report"])
             manifest = cls(**values)
             check_types(manifest)
+            _check_updates(manifest)
             _check_target(manifest.target)
             return manifest
         except ArtifactError:
@@ -231,6 +254,9 @@ def describe_function(
     function: relax.Function, input_names: Sequence[str] = (), output_names: Sequence[str] = ()
 ) -> Signature:
     """Describe the inputs, the outputs and the bounds of symbolic dims of a Relax function.
+
+    If it updates inputs (:mod:`tvm_fixes.relax.updates`), results after those with the
+    `output_names` are only their new values.
 
     Parameters
     ----------
@@ -256,7 +282,15 @@ def describe_function(
     )
     types = function.ret_ty
     flat = list(types.fields) if isinstance(types, relax.TupleType) else [types]
+    declared = updates_of(function)
+    updates = {
+        spec.name: declared[str(param.name)]
+        for spec, param in zip(inputs, function.params, strict=True)
+        if str(param.name) in declared
+    }
     names = list(output_names)
+    if updates and len(names) < len(flat):
+        flat = flat[: len(names)] or flat
     if len(names) != len(flat):
         names = [f"output{index or ''}" for index in range(len(flat))]
     outputs = tuple(
@@ -269,7 +303,7 @@ def describe_function(
         for name in dim_names.values()
         if name in lower or name in upper
     }
-    return Signature(inputs, outputs, bounds)
+    return Signature(inputs, outputs, bounds, updates)
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -34,6 +34,7 @@ from ..errors import (
     summarize,
 )
 from ..frontend.operators import Operator
+from ..relax.updates import updates_of
 from ..runtime.manifest import TensorSpec
 from ..support.tensors import to_numpy, to_torch
 from .base import Reference, Shapes, Source, draw, import_extra, local_of
@@ -67,6 +68,7 @@ class TorchSource(Source):
     ):
         super().__init__(name, shapes)
         self._program, self._module = program, module
+        self._mutated: list[tuple[str, int]] = []
         self.inputs = tuple(self._specs())
         self.output_names = tuple(self._name_outputs())
         self.parameter_bytes = self._count_parameter_bytes()
@@ -218,9 +220,12 @@ class TorchSource(Source):
         from ..frontend.torch import from_exported_program
 
         try:
-            mod = from_exported_program(self._program, unwrap_unit_return_tuple=True)
+            mod = from_exported_program(
+                self._program, unwrap_unit_return_tuple=True, return_updates=True
+            )
         except Exception as error:
             raise self._explain(error) from error
+        self._mutated = sorted(updates_of(mod["main"]).items(), key=lambda update: update[1])
         return self._bind_dims(mod) if self.shapes else mod
 
     def _explain(self, error: Exception) -> CompileError:
@@ -269,12 +274,18 @@ class TorchSource(Source):
         in_spec = self._program.call_spec.in_spec
 
         def run(inputs: list[np.ndarray]) -> list[np.ndarray]:
-            args, kwargs = pytree.tree_unflatten([to_torch(value) for value in inputs], in_spec)
+            tensors = [to_torch(value) for value in inputs]
+            args, kwargs = pytree.tree_unflatten(tensors, in_spec)
             with torch.no_grad():
-                outputs = module(*args, **kwargs)
-            return [to_numpy(value) for value in pytree.tree_leaves(outputs)]
+                outputs = pytree.tree_leaves(module(*args, **kwargs))
+            return [to_numpy(value) for value in (*outputs, *self._new_values(tensors))]
 
         return f"PyTorch {torch.__version__}", run
+
+    def _new_values(self, inputs: "list[torch.Tensor]") -> "list[torch.Tensor]":
+        """The inputs that the program writes to, in the order of the function's results."""
+        by_name = {spec.name: value for spec, value in zip(self.inputs, inputs, strict=True)}
+        return [by_name[name] for name, _ in self._mutated]
 
     def _run_in_float64(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
         import torch
@@ -302,7 +313,7 @@ class TorchSource(Source):
         args, kwargs = pytree.tree_unflatten(wide, self._program.call_spec.in_spec)
         with torch.no_grad():
             outputs = pytree.tree_leaves(module(*args, **kwargs))
-        return [to_numpy(value) for value in outputs]
+        return [to_numpy(value) for value in (*outputs, *self._new_values(wide))]
 
 
 def _export(

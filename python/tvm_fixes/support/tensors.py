@@ -77,6 +77,25 @@ def from_tvm(value: Any, *, as_torch: bool) -> "np.ndarray | torch.Tensor":
     return value.numpy()
 
 
+def assign(target: Any, value: tvm.runtime.Tensor) -> None:
+    """Copy a tensor of the virtual machine into a NumPy or PyTorch array, unless it is there."""
+    if not is_torch(target):
+        np.copyto(target, value.numpy())
+    elif value.device != tvm.cpu() or value.data_ptr() != target.data_ptr():
+        import torch
+
+        target.detach().copy_(torch.from_dlpack(to_device(value, tvm.cpu())))
+
+
+def span_of(value: Any) -> tuple[int, int]:
+    """The first address of the memory of a NumPy or PyTorch array, and the one after the last."""
+    if not is_torch(value):
+        return np.lib.array_utils.byte_bounds(value)
+    last = sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
+    end = (last + 1) * value.element_size() if value.numel() else 0
+    return value.data_ptr(), value.data_ptr() + end
+
+
 def nbytes_of(shape: Sequence[int], dtype: str) -> int:
     """The size of a tensor of `shape` and TVM's `dtype` in memory, in whole bytes.
 

@@ -278,7 +278,7 @@ class TestInputErrors:
         builder = relax.BlockBuilder()
         with builder.function("main", params):
             builder.emit_func_output(builder.emit(relax.op.nn.relu(params[0])))
-        inputs, outputs, _ = describe_function(builder.get()["main"])
+        inputs, outputs, *_ = describe_function(builder.get()["main"])
         assert [spec.shape for spec in inputs] == [("dim0",), ("dim1",)]
         assert outputs[0].shape == ("dim0",)
 

@@ -66,6 +66,7 @@ from ...fixes.torch_importer import (
     INSTANCE_NORM,
     INTERPOLATE,
     LINEAR,
+    MUTATIONS,
     POOLING,
     PRELU,
     PROMOTION,
@@ -73,6 +74,7 @@ from ...fixes.torch_importer import (
     REDUCTIONS,
     TILE,
 )
+from ...relax.updates import with_updates
 from ...support import switches
 from ..dtypes import dtype_of
 from . import decompositions, interpolation, quantization_parameters, quantized, sizes
@@ -86,6 +88,7 @@ from .fourier import Fourier
 from .indexing import Indexing
 from .integers import Integers
 from .linear_algebra import LinearAlgebra, pure_checks
+from .mutations import returning_updates
 from .ordering import Ordering
 from .promotion import Promotion
 from .quantized import Quantized
@@ -318,6 +321,7 @@ def from_exported_program(
         dict[str, Callable[[fx.Node, BaseFXGraphImporter], relax.Var]] | None
     ) = None,
     run_ep_decomposition: bool = True,
+    return_updates: bool = False,
 ) -> tvm.IRModule:
     """Import a program: ``tvm.relax.frontend.torch.from_exported_program`` with corrections.
 
@@ -346,6 +350,10 @@ def from_exported_program(
     run_ep_decomposition : bool
         Decompose the program into core ATen operators first (except programs with sparse
         tensors).
+    return_updates : bool
+        Return the final values of inputs that the program writes to, after its outputs; the
+        function's attribute ``updates`` maps the names of these inputs to the indices of the
+        outputs.  Otherwise, these values are lost, as in TVM.
 
     Returns
     -------
@@ -365,10 +373,17 @@ def from_exported_program(
     if run_ep_decomposition:
         known = {*importer.convert_map, *(custom_convert_map or ())}
         exported_program = decomposed(exported_program, known)
-    return importer.from_exported_program(
+    updates: dict[str, int] = {}
+    if return_updates and switches.enabled(MUTATIONS):
+        exported_program, updates = returning_updates(exported_program)
+    mod = importer.from_exported_program(
         exported_program,
         keep_params_as_input=keep_params_as_input,
         unwrap_unit_return_tuple=unwrap_unit_return_tuple,
         no_bind_return_tuple=no_bind_return_tuple,
         custom_convert_map=custom_convert_map,
     )
+    if not updates:
+        return mod
+    switches.note(MUTATIONS)
+    return with_updates(mod, updates)

@@ -21,6 +21,8 @@ import functools
 from collections.abc import Callable, Sequence
 
 from tvm import relax, te, tirx
+from tvm.s_tir import SBlock, SBlockRealize
+from tvm_ffi import structural_map
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
@@ -56,6 +58,10 @@ _COMBINE: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
 }
 """For each reduction, the new value of an element."""
 
+_COPIES_FIRST = "copies_first_operand"
+_ATTRIBUTES = {_COPIES_FIRST: 1}
+"""The attribute of kernels made by :func:`_updated_copy`."""
+
 _MIN_PARALLEL = 1 << 14
 """The minimum number of iterations of a parallel loop."""
 
@@ -81,6 +87,7 @@ def _updated_copy(
     """Copy the first operand, then run `update` with the buffers of the copy and the others."""
     data = operands[0]
 
+    # without_copy relies on these two statements.
     def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
         def copy(position: list[tirx.Expr]) -> tirx.Stmt:
             return tirx.BufferStore(outs[0], tirx.BufferLoad(ins[0], position), position)
@@ -88,6 +95,31 @@ def _updated_copy(
         return tirx.SeqStmt([_loop(data.shape, copy, parallel=True), update(outs[0], *ins[1:])])
 
     return extern(name, operands, data.shape, str(data.dtype), body)
+
+
+def copies_first(function: tirx.PrimFunc) -> bool:
+    """Whether a kernel copies its first operand, and then changes elements of the copy."""
+    return function.attrs is not None and _COPIES_FIRST in function.attrs
+
+
+def without_copy(function: tirx.PrimFunc, operands: int) -> tirx.PrimFunc:
+    """The kernel that changes the elements of its first operand instead of those of a copy.
+
+    Parameters
+    ----------
+    function : tirx.PrimFunc
+        One that :func:`copies_first`.
+    operands : int
+        The number of its parameters before the result.
+    """
+    first, result = function.params[0], function.params[operands]
+    _, update = function.body.block.body.seq
+    changed = structural_map(update, (tirx.Var, lambda var: first if var.same_as(result) else var))
+    block = SBlock([], [], [], function.body.block.name_hint, changed)
+    params = [param for param in function.params if not param.same_as(result)]
+    body = SBlockRealize([], True, block)
+    changed = tirx.PrimFunc(params, body, function.ret_type, function.attrs, function.span)
+    return changed.without_attr(_COPIES_FIRST)
 
 
 def _store(
@@ -142,6 +174,7 @@ def _legalize_scatter_elements(
         axis,
         reduction,
         primfunc_name_hint="scatter_elements",
+        primfunc_attrs=_ATTRIBUTES,
     )
 
 
@@ -221,7 +254,13 @@ def _legalize_scatter_nd(bb: relax.BlockBuilder, call: relax.Call, stock: Legali
     switches.note(FIX_ID)
     updates = fit_extents(bb, call, "updates", updates, _updates_shape(data, indices))
     return bb.call_te(
-        _scatter_nd, data, indices, updates, reduction, primfunc_name_hint="scatter_nd"
+        _scatter_nd,
+        data,
+        indices,
+        updates,
+        reduction,
+        primfunc_name_hint="scatter_nd",
+        primfunc_attrs=_ATTRIBUTES,
     )
 
 
@@ -258,7 +297,15 @@ def _legalize_index_put(bb: relax.BlockBuilder, call: relax.Call, stock: Legaliz
     reduction = "add" if call.attrs.accumulate else "update"
     fields = broadcast_indices(bb, call, fields)
     values = _broadcast_values(bb, call, data, fields, values)
-    return bb.call_te(_index_put, data, fields, values, reduction, primfunc_name_hint="index_put")
+    return bb.call_te(
+        _index_put,
+        data,
+        fields,
+        values,
+        reduction,
+        primfunc_name_hint="index_put",
+        primfunc_attrs=_ATTRIBUTES,
+    )
 
 
 def _take_backward(

@@ -40,6 +40,7 @@ from .refresh_types import RefreshTypes
 from .sort_by_keys import SortByKeys
 from .split_dataflow import SplitDataflow
 from .static_plan_block_memory import StaticPlanBlockMemory
+from .update_in_place import UpdateInPlace
 from .vm_shape_lower import VMShapeLower
 
 __all__ = [
@@ -71,5 +72,6 @@ __all__ = [
     "SortByKeys",
     "SplitDataflow",
     "StaticPlanBlockMemory",
+    "UpdateInPlace",
     "VMShapeLower",
 ]

@@ -191,7 +191,7 @@ void CheckOverwritten(Verifier* verifier, const PrimCall& call) {
       }
     }
     const Variable* owner = verifier->FindVariable(variable->memory);
-    if (owner != nullptr && owner->value == nullptr) {
+    if (owner != nullptr && owner->value == nullptr && !owner->is_updated) {
       verifier->Warning("call_tir_inplace.param", path,
                         "the memory of a parameter is overwritten: the caller sees it");
     }

@@ -37,6 +37,12 @@ bool IsForcedPure(const FunctionView& function) {
   return value && value->try_cast<bool>().value_or(false);
 }
 
+/*! \brief The names of the parameters that a function may overwrite. */
+std::optional<Map<String, Any>> UpdatesOf(const FunctionView& function) {
+  const auto value = FunctionAttr(function.attrs(), "updates");
+  return value ? value->try_cast<Map<String, Any>>() : std::nullopt;
+}
+
 }  // namespace
 
 void FunctionVerifier::Run(const FunctionView& function, const Path& path) {
@@ -51,6 +57,7 @@ void FunctionVerifier::Run(const FunctionView& function, const Path& path) {
                      "the attribute relax.force_pure is set, but is_pure is not");
   }
   const Path params_path = path.Attr("params");
+  const auto updates = UpdatesOf(function);
   if (function.params().defined()) {
     // A parameter may use a symbol that a later parameter defines.
     for (size_t i = 0; i < function.params().size(); ++i) {
@@ -70,6 +77,10 @@ void FunctionVerifier::Run(const FunctionView& function, const Path& path) {
                          "the parameter " + NameOf(param.get()) + " is a dataflow variable");
       }
       Define(param, nullptr, param_path, param_path);
+      Variable* variable = verifier_->FindVariable(param.get());
+      if (updates && variable != nullptr) {
+        variable->is_updated = updates->count(VarView(param.get()).name()) != 0;
+      }
     }
   } else {
     verifier_->Error("ir.malformed", params_path, "the parameters are null");

@@ -93,6 +93,8 @@ struct Variable {
   const Object* memory = nullptr;
   /*! \brief Whether it was undefined. That is reported once; then it counts as defined. */
   bool is_poisoned = false;
+  /*! \brief Whether it is a parameter that the function may overwrite. */
+  bool is_updated = false;
 };
 
 /*! \brief The verification of one module. */

@@ -1,0 +1,86 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Inputs that a program mutates, such as the cache of a language model.
+
+Upstream
+    No thread is known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A program that writes to an input, as ``index_copy_`` of transformers' StaticCache does.
+Symptom
+    The written values are lost: the imported function neither writes nor returns them.
+Mechanism
+    ``torch.export`` makes each written input an extra output; TVM's importer drops it.
+How to remove
+    When TVM's importer can return these outputs, use its option, and delete this file, its test and
+    the fix id ``torch-mutations``.
+"""
+
+import copy
+import warnings
+
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ExportGraphSignature, OutputKind, OutputSpec
+
+__all__ = ["returning_updates"]
+
+
+def returning_updates(program: ExportedProgram) -> tuple[ExportedProgram, dict[str, int]]:
+    """The program with the final values of mutated inputs as additional, last outputs.
+
+    Parameters
+    ----------
+    program : ExportedProgram
+        A decomposed program; its mutations are in the graph's signature.
+
+    Returns
+    -------
+    program : ExportedProgram
+        The same one if it mutates no input.
+    updates : dict of str to int
+        For each mutated input, the index of the output with its final value.
+
+    Warns
+    -----
+    UserWarning
+        For each buffer that the program writes to.
+    """
+    signature = program.graph_signature
+    for name in signature.buffers_to_mutate.values():
+        warnings.warn(
+            f"the program writes to the buffer {name!r}, and the compiled model does not keep the "
+            "new value for the next run; make it an input",
+            stacklevel=2,
+        )
+    output = next(node for node in program.graph.nodes if node.op == "output")
+    pairs = list(zip(signature.output_specs, output.args[0], strict=True))
+    mutated = [pair for pair in pairs if pair[0].kind is OutputKind.USER_INPUT_MUTATION]
+    if not mutated:
+        return program, {}
+    kept = [pair for pair in pairs if pair[0].kind is OutputKind.USER_OUTPUT]
+    updates = {str(spec.target): len(kept) + n for n, (spec, _) in enumerate(mutated)}
+    returned = [
+        *kept,
+        *((OutputSpec(OutputKind.USER_OUTPUT, s.arg, None), value) for s, value in mutated),
+    ]
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    graph.graph_copy(program.graph, copies)
+    graph.output(tuple(fx.map_arg(value, copies.__getitem__) for _, value in returned))
+    changed = copy.copy(program)
+    changed._graph_module = fx.GraphModule(program.graph_module, graph)
+    specs = [spec for spec, _ in returned]
+    changed._graph_signature = ExportGraphSignature(signature.input_specs, specs)
+    return changed, updates

@@ -1,0 +1,37 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The inputs that a model overwrites, by an attribute of its function ``main``."""
+
+from collections.abc import Mapping
+
+import tvm
+from tvm import relax
+
+ATTRIBUTE = "updates"
+"""The attribute of a function: for the name of each updated parameter, the index of the output
+that is its new value."""
+
+
+def updates_of(function: relax.Function) -> dict[str, int]:
+    """The index of the output that is the new value of each updated parameter, by its name."""
+    found = (function.attrs or {}).get(ATTRIBUTE, {})
+    return {str(name): int(index) for name, index in found.items()}
+
+
+def with_updates(mod: tvm.IRModule, updates: Mapping[str, int]) -> tvm.IRModule:
+    """The module with the attribute of ``main``, added to the updates that it has."""
+    main = mod["main"]
+    attribute = updates_of(main) | dict(updates)
+    functions = dict(mod.functions_items())
+    functions[mod.get_global_var("main")] = main.with_attr(ATTRIBUTE, attribute)
+    return tvm.IRModule(functions, mod.attrs, mod.global_infos)
