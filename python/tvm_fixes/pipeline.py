@@ -35,6 +35,7 @@ from .relax.transform import (
     FoldConstant,
     FoldLayoutTransform,
     FoldPadIntoConv,
+    FoldPermuteIntoScatter,
     FuseDequantizeMatmul,
     FuseQuantized,
     InsertRuntimeChecks,
@@ -140,7 +141,7 @@ class Stages:
     ----------
     operators : tuple of Pass
         Rewrites of operators: ``DynamicToStatic``, ``InsertRuntimeChecks`` (if `runtime_checks`),
-        ``BroadcastFreeMatmul``, ``FoldPadIntoConv`` and, for a CPU,
+        ``BroadcastFreeMatmul``, ``FoldPadIntoConv``, ``FoldPermuteIntoScatter`` and, for a CPU,
         ``FuseDequantizeMatmul`` and ``FuseQuantized``.
     layout : Pass
         The layouts of convolutions: ``ChooseLayout``, or ``Layout`` for a given one.
@@ -202,6 +203,7 @@ def stages(
             BroadcastFreeMatmul(),
             # Before the layout is chosen: a pad between convolutions would interrupt it.
             FoldPadIntoConv(),
+            FoldPermuteIntoScatter(),
             # Only CPUs have kernels for products of narrow integers.
             _cpu_stage(FuseDequantizeMatmul(max_growth)),
             _cpu_stage(FuseQuantized()),

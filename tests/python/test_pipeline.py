@@ -58,6 +58,7 @@ def test_stages_have_names():
             "DynamicToStatic",
             "BroadcastFreeMatmul",
             "FoldPadIntoConv",
+            "FoldPermuteIntoScatter",
             "FuseDequantizeMatmul",
             "FuseQuantized",
             "ChooseLayout",

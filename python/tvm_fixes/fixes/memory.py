@@ -99,3 +99,15 @@ UPDATE_IN_PLACE = declare(
         Symptom.COST: "a decoding step copies the whole cache to write one row of it",
     },
 )
+
+FOLD_PERMUTE_INTO_SCATTER = declare(
+    "fold-permute-into-scatter",
+    family="memory",
+    kind=Kind.PASS,
+    summary="scatters along an axis instead of permuting the tensor and back",
+    symptoms={
+        Symptom.COST: (
+            "`index_copy` of a cache, as PyTorch exports it to ONNX, permutes the whole cache twice"
+        ),
+    },
+)

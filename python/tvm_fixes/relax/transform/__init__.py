@@ -24,6 +24,7 @@ from .fold_constant import FoldConstant
 from .fold_layout_into_conv import FoldLayoutIntoConv
 from .fold_layout_transform import FoldLayoutTransform
 from .fold_pad_into_conv import FoldPadIntoConv
+from .fold_permute_into_scatter import FoldPermuteIntoScatter
 from .fuse_dequantize_matmul import FuseDequantizeMatmul
 from .fuse_quantized import FuseQuantized
 from .fuse_transpose_matmul import FuseTransposeMatmul
@@ -56,6 +57,7 @@ __all__ = [
     "FoldLayoutIntoConv",
     "FoldLayoutTransform",
     "FoldPadIntoConv",
+    "FoldPermuteIntoScatter",
     "FuseDequantizeMatmul",
     "FuseQuantized",
     "FuseTransposeMatmul",

@@ -1,0 +1,146 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""FoldPermuteIntoScatter: scatter along an axis instead of permuting the tensor and back.
+
+Upstream
+    No thread is known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    An assignment to indices of an axis other than the first, as PyTorch's ONNX exporter writes
+    ``index_copy`` of a cache of keys and values: Transpose, ScatterND, Transpose.
+Symptom
+    Each decoding step permutes the whole cache twice, so UpdateInPlace cannot update it.
+Mechanism
+    A ScatterND with one index per row only writes along the first axis.
+How to remove
+    Delete this file, its test, its line in :mod:`tvm_fixes.pipeline` and the fix id
+    ``fold-permute-into-scatter``.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ...fixes.memory import FOLD_PERMUTE_INTO_SCATTER as FIX_ID
+from ...support import switches
+from ...tirx.util import is_one
+from ..analysis import bindings, operator_calls
+from ..ir import variables
+
+_PERMUTE, _SCATTER = "relax.permute_dims", "relax.scatter_nd"
+
+
+def FoldPermuteIntoScatter() -> tvm.transform.Pass:
+    """Replace a scatter of rows between a permute and its inverse by one along an axis.
+
+    Before::
+
+        moved = R.permute_dims(cache, axes=[2, 0, 1, 3])
+        new = R.scatter_nd(moved, at, rows)                  # at has the shape (n, 1)
+        y = R.permute_dims(new, axes=[1, 2, 0, 3])
+
+    and after, where `index` repeats `at` for each element of the rows::
+
+        values = R.permute_dims(rows, axes=[1, 2, 0, 3])
+        y = R.scatter_elements(cache, index, values, axis=2)
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass, for high-level operators.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not switches.enabled(FIX_ID):
+            return mod
+        if all(binding.value.op.name != _SCATTER for _, binding in operator_calls(mod)):
+            return mod
+        folding = _Folding(mod)
+        for global_var, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                folding.reads = Counter(
+                    var for binding in bindings(function) for var in variables(binding.value)
+                )
+                folding.reads.update(variables(function.body.body))
+                folding.calls = {}
+                folding.builder_.update_func(global_var, folding.visit_expr(function))
+        if not folding.count:
+            return mod
+        switches.note(FIX_ID)
+        return relax.transform.DeadCodeElimination()(folding.builder_.get())
+
+    return tvm.transform.module_pass(run, opt_level=0, name="FoldPermuteIntoScatter")
+
+
+@mutator
+class _Folding(PyExprMutator):
+    count = 0
+    reads: Counter[relax.Var]
+    calls: dict[relax.Var, relax.Call]
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        call = binding.value
+        if _operator(call) in (_PERMUTE, _SCATTER):
+            self.calls[binding.var] = call
+        super().visit_var_binding_(binding)
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        folded = self._folded(call)
+        return super().visit_call_(call) if folded is None else folded
+
+    def _folded(self, back: relax.Call) -> relax.Expr | None:
+        scatter = self._call_of(back.args[0], _SCATTER) if _operator(back) == _PERMUTE else None
+        there = None if scatter is None else self._call_of(scatter.args[0], _PERMUTE)
+        if scatter is None or there is None or self.reads[back.args[0]] > 1:
+            return None
+        axes = _axes(back)
+        indices, shape = scatter.args[1], there.args[0].ty.shape
+        is_along_axis = (
+            [axes[axis] for axis in _axes(there)] == list(range(len(axes)))
+            and isinstance(shape, relax.ShapeExpr)
+            and isinstance(indices.ty.shape, relax.ShapeExpr)
+            and indices.ty.ndim == 2
+            and is_one(indices.ty.shape[1])
+        )
+        if not is_along_axis:
+            return None
+        self.count += 1
+        axis = axes.index(0)
+        count, column = indices.ty.shape[0], [1] * len(axes)
+        column[axis] = count
+        repeated = [count if other == axis else extent for other, extent in enumerate(shape)]
+        data, indices, rows = map(self.visit_expr, (there.args[0], indices, scatter.args[2]))
+        emit = self.builder_.emit
+        index = emit(relax.op.broadcast_to(emit(relax.op.reshape(indices, column)), repeated))
+        values = emit(relax.op.permute_dims(rows, axes))
+        reduction = str(scatter.attrs.reduction)
+        return relax.op.scatter_elements(data, index, values, axis, reduction)
+
+    def _call_of(self, var: relax.Expr, operator: str) -> relax.Call | None:
+        call = self.calls.get(var) if isinstance(var, relax.Var) else None
+        return call if call is not None and _operator(call) == operator else None
+
+
+def _operator(call: relax.Expr) -> str:
+    is_operator = isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op)
+    return str(call.op.name) if is_operator else ""
+
+
+def _axes(permute: relax.Call) -> Sequence[int]:
+    rank = int(permute.args[0].ty.ndim)
+    axes = permute.attrs.axes
+    return list(range(rank))[::-1] if axes is None else [int(axis) % rank for axis in axes]
