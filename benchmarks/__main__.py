@@ -30,7 +30,15 @@ from tvm_fixes.errors import UsageError
 
 from .measure import Comparison
 
-NAMES = ("speed", "conv2d", "visitor", "verifier", "runtime_checks", "index_checks")
+NAMES = (
+    "speed",
+    "conv2d",
+    "visitor",
+    "verifier",
+    "runtime_checks",
+    "index_checks",
+    "decoding_cost",
+)
 
 
 def table(comparison: Comparison) -> Table:

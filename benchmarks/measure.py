@@ -22,7 +22,7 @@ import numpy as np
 
 @dataclass
 class Implementation:
-    """An implementation, and the wall time of each of its runs in seconds."""
+    """An implementation, and the time of each of its runs in seconds."""
 
     name: str
     run: Callable[[], object]
@@ -62,13 +62,17 @@ class Comparison:
 
 
 def compare(
-    title: str, implementations: dict[str, Callable[[], object]], *, runs: int
+    title: str,
+    implementations: dict[str, Callable[[], object]],
+    *,
+    runs: int,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Comparison:
     """Warm up each implementation once, then run them in turn, `runs` times.
 
     Because they take turns, a change in the machine's speed affects all of them equally.  Every
     other turn is in reverse order, so that none always finds the same predecessor's data in the
-    caches.
+    caches.  `clock` returns the time in seconds; by default, the wall time.
     """
     comparison = Comparison(
         title, [Implementation(name, run) for name, run in implementations.items()]
@@ -77,7 +81,7 @@ def compare(
         impl.run()
     for turn in range(runs):
         for impl in comparison.implementations[:: -1 if turn % 2 else 1]:
-            start = time.perf_counter()
+            start = clock()
             impl.run()
-            impl.seconds.append(time.perf_counter() - start)
+            impl.seconds.append(clock() - start)
     return comparison

@@ -277,12 +277,16 @@ def _update_cache(relax_pipeline: str | tvm.transform.Pass, axis: int) -> None:
     assert new.data_ptr() == zeros.data_ptr(), "the whole cache is copied"
 
 
+def _update_in_place(axis: int) -> None:
+    _update_cache(pipeline(), axis)
+
+
 for _axis, _fix_id in enumerate((UPDATE_IN_PLACE, FOLD_PERMUTE_INTO_SCATTER)):
     register(
         _fix_id,
         Probe(
             stock=partial(_update_cache, "default", _axis),
-            fixed=lambda axis=_axis: _update_cache(pipeline(), axis),
+            fixed=partial(_update_in_place, _axis),
             symptom=re.compile("the whole cache is copied"),
         ),
     )
