@@ -254,6 +254,9 @@ class TestLift:
             UsageError, match=r"^main: expected the weights to be the last param.*x"
         ):
             lift(mod, {"x": X, "w": W})
+        updating = tvm.IRModule({"main": mod["main"].with_attr("updates", {"x": 0})})
+        with pytest.raises(UsageError, match=r"cannot update its inputs; got \['x'\]"):
+            lift(updating, {"w": W, "u": U})
         with pytest.raises(UsageError, match=r"^no Relax function 'other'; functions: m"):
             lift(mod, function="other")
         with pytest.raises(UsageError, match=r"^main: expected 2 weights \(w, u\), got 1"):

@@ -558,6 +558,15 @@ def an_overwritten_parameter():
     return in_place(first="x", second="a")
 
 
+def test_a_parameter_that_the_function_updates():
+    mod = in_place(first="x", second="a")
+    plain = mod["main"]
+    for updates, count in (({"x": 0}, 0), ({"y": 0}, 1), (0, 1)):
+        mod["main"] = plain.with_attr("updates", updates)
+        assert len(found(mod, "warning")) == count
+        assert found(mod) == []
+
+
 @case(
     (
         "call_tir_inplace.index",
