@@ -38,16 +38,20 @@ from tvm_fixes.support import switches
 
 from .measure import Comparison, compare
 
-__all__ = ["comparisons"]
+__all__ = ["check", "comparisons"]
 
 PAST = (0, 128, 256, 512, 768, 1023)
 """Numbers of earlier tokens."""
 
 CAPACITIES = (128, 512, 1024, 2048, 4096)
 
+MAX_RATIO = 0.7
+"""The limit of the time of a write in place, relative to that of a write to a copy of the cache."""
+
 _RUNS = 15
 _PLOT = Path("build/bench/decoding_cost.png")
 _COPY = "compiled, cache copied"
+_WRITES = "100 writes of a row"
 
 Tensors = Sequence[torch.Tensor]
 
@@ -159,7 +163,7 @@ def writes() -> Iterator[Comparison]:
             copying = compiled(Writing(), arguments)
         runs = {"PyTorch": Writing(), "compiled": in_place.run, _COPY: copying.run}
         yield _measured(
-            f"100 writes of a row to a cache of {capacity}",
+            f"{_WRITES} to a cache of {capacity}",
             {name: partial(_repeat, run, arguments) for name, run in runs.items()},
         )
 
@@ -167,6 +171,26 @@ def writes() -> Iterator[Comparison]:
 def _repeat(run: Callable[..., object], arguments: Tensors) -> None:
     for _ in range(100):
         run(*arguments)
+
+
+def check(comparison: Comparison) -> None:
+    """Check that a write in place does not copy the cache.
+
+    Raises
+    ------
+    RuntimeError
+        If only writes are compared, and it takes more than :data:`MAX_RATIO` of the time with a
+        copy.
+    """
+    medians = {impl.name: impl.median for impl in comparison.implementations}
+    if not comparison.title.startswith(_WRITES):
+        return
+    ratio = medians["compiled"] / medians[_COPY]
+    if ratio > MAX_RATIO:
+        raise RuntimeError(
+            f"{comparison.title}: in place, they take {ratio:.3g} of the time with a copy, more "
+            f"than {MAX_RATIO}"
+        )
 
 
 def draw(parts: Sequence[tuple[str, Sequence[int], Sequence[Comparison]]], path: Path) -> None:

@@ -78,6 +78,46 @@ def test_runtime_checks_that_cost_too_much_are_an_error():
         runtime_checks.check(comparison_of("run", without=0.2, checked=0.204))
 
 
+def test_a_write_that_copies_the_cache_is_an_error():
+    pytest.importorskip("transformers")
+    from benchmarks import decoding_cost
+
+    copied = {"compiled, cache copied": 0.1}
+    title = "100 writes of a row to a cache of 64"
+    decoding_cost.check(comparison_of(title, compiled=0.02, **copied))
+    decoding_cost.check(comparison_of("a step", compiled=0.09, **copied))
+    with pytest.raises(RuntimeError, match=r"cache of 64: in place, they take 0\.9 of the time"):
+        decoding_cost.check(comparison_of(title, compiled=0.09, **copied))
+
+
+def test_decoding_steps_of_both_caches_are_equal():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from benchmarks import decoding_cost
+    from examples import generate
+
+    llama = generate.make("llama", num_hidden_layers=1)
+    step, growing = decoding_cost.Step(llama), decoding_cost.Growing(llama)
+    cache = generate.empty_cache(llama, 1, 8)
+    past = [one[:, :, :0] for one in cache]
+    with torch.no_grad():
+        for position, token in enumerate([[[5]], [[17]], [[2]]]):
+            ids = torch.tensor(token)
+            logits = step(ids, torch.tensor(position), cache, ())
+            expected, *past = growing(ids, past)
+            torch.testing.assert_close(logits, expected)
+
+
+def test_the_cost_of_decoding_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("transformers")
+    from benchmarks import decoding_cost
+
+    found = [comparison_of("a step", compiled=time) for time in (0.1, 0.2)]
+    decoding_cost.draw([("tokens", [1, 2], found)], tmp_path / "new" / "plot.png")
+    assert (tmp_path / "new" / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_indices_are_bounded_in_one_function_of_three(monkeypatch):
     pytest.importorskip("torch")
     from benchmarks import index_checks

@@ -36,6 +36,7 @@ from .lift_transform_params import LiftTransformParams
 from .lower_assert_op import LowerAssertOp
 from .lower_scan import LowerScan
 from .prepare_layout import PrepareLayout
+from .read_transposed_rows import ReadTransposedRows
 from .read_transposed_weights import ReadTransposedWeights
 from .refresh_types import RefreshTypes
 from .sort_by_keys import SortByKeys
@@ -69,6 +70,7 @@ __all__ = [
     "LowerAssertOp",
     "LowerScan",
     "PrepareLayout",
+    "ReadTransposedRows",
     "ReadTransposedWeights",
     "RefreshTypes",
     "SortByKeys",
