@@ -102,6 +102,8 @@ def product(lhs, keys, dtype="float32", axes=None):
         ((3, 16), (N, 16)),
         ((1, 2, 2, 16), (7, 16)),
         ((1, 3, 1, 64), (1, 3, N, 64)),
+        ((2, 2, 1, 8), (2, 1, 5, 8)),
+        ((1, 2, 2, 8), (1, 1, N, 8)),
     ],
 )
 def test_values(lhs, keys, dtype):
@@ -120,13 +122,38 @@ def test_values(lhs, keys, dtype):
     [
         ((2, 5, 8), (2, 33, 8), "float32"),  # many rows
         ((2, 3, 8), (7, 8), "float32"),  # many rows, with one matrix
-        ((2, 1, 8), (1, 33, 8), "float32"),  # other leading extents
+        ((2, 3, 1, 8), (1, 1, 33, 8), "float32"),  # many rows, broadcast
+        ((1, 1, 8), (2, 33, 8), "float32"),  # one row, several matrices
         ((N, 8), (7, 8), "float32"),  # an unknown number of rows
         ((2, 1, 8), (2, 33, 8), "float16"),  # sums in float32
     ],
 )
 def test_other_products_do_not_change(lhs, keys, dtype):
     mod = product(lhs, keys, dtype)
+    assert ReadTransposedRows()(mod).same_as(mod)
+
+
+def test_heads_that_share_keys():
+    """The keys are reshaped after the permute, as by BroadcastFreeMatmul."""
+
+    def emit(b, query, key):
+        transposed = b.emit(op.permute_dims(key, [0, 1, 3, 2]))
+        return op.matmul(query, b.emit(op.reshape(transposed, (2, 1, 8, N))))
+
+    mod = build({"query": tensor(2, 3, 1, 8), "keys": tensor(1, 2, N, 8)}, emit)
+    after = ReadTransposedRows()(mod)
+    assert (count(after, "relax.matmul"), count(after, "relax.permute_dims")) == (0, 0)
+    query, keys = integers(2, 3, 1, 8), integers(1, 2, 7, 8)
+    got = run(mod, query, keys, pipeline=pipeline())
+    np.testing.assert_array_equal(got, query @ keys.reshape(2, 1, 7, 8).swapaxes(2, 3))
+
+
+def test_a_reshape_of_the_last_axes():
+    def emit(b, query, key):
+        transposed = b.emit(op.permute_dims(key, [0, 2, 1]))
+        return op.matmul(query, b.emit(op.reshape(transposed, (1, 4, 10))))
+
+    mod = build({"query": tensor(1, 1, 4), "keys": tensor(1, 5, 8)}, emit)
     assert ReadTransposedRows()(mod).same_as(mod)
 
 

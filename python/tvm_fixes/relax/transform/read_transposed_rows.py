@@ -28,6 +28,8 @@ How to remove
 """
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import tvm
 from tvm import relax, te, tirx
@@ -35,8 +37,9 @@ from tvm_ffi import structural_equal
 
 from ...fixes.matmul import MATMUL_LEGALIZE as FIX_ID
 from ...support import switches
+from ...tirx.util import is_one
 from ..analysis import bindings, is_matmul
-from ..ir import tensor_of, variables
+from ..ir import in_block, tensor_of, variables
 from .fold_constant import rebind_variables
 
 _MAX_ROWS = 4
@@ -60,8 +63,8 @@ def ReadTransposedRows() -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass for a CPU, for high-level operators.  It skips an activation whose leading
-        extents differ from those of the rows, one with other readers, and 16-bit products.  Run
+        A module pass for a CPU, for high-level operators.  It looks through a reshape of leading
+        axes after the permute, and skips 16-bit products and activations with other readers.  Run
         :func:`~tvm_fixes.tirx.transform.ScheduleReductions` on the kernels.
     """
 
@@ -72,10 +75,8 @@ def ReadTransposedRows() -> tvm.transform.Pass:
         values: dict[relax.Var, relax.Expr] = {}
         for _, function in mod.functions_items():
             if isinstance(function, relax.Function):
-                for product, permute in _products(function):
-                    operands = product.value.args[0], permute.args[0]
-                    call = builder.call_te(_multiply, *operands, primfunc_name_hint="NT_matmul")
-                    values[product.var] = builder.normalize(call)
+                for product, rows in _products(function):
+                    values[product.var] = _lowered(builder, product.value, rows)
         if not values:
             return mod
         switches.note(FIX_ID)
@@ -84,59 +85,98 @@ def ReadTransposedRows() -> tvm.transform.Pass:
     return tvm.transform.module_pass(run, opt_level=0, name="ReadTransposedRows")
 
 
-def _products(function: relax.Function) -> list[tuple[relax.VarBinding, relax.Call]]:
-    """The products to replace, each with the permute that it reads."""
-    permutes: dict[relax.Var, relax.Call] = {}
-    found: list[tuple[relax.VarBinding, relax.Call]] = []
+class _Rows(NamedTuple):
+    """An activation that is read with its last two axes swapped, after a reshape to `shape`."""
+
+    activation: relax.Expr
+    shape: Sequence[tirx.Expr]
+
+
+def _products(function: relax.Function) -> list[tuple[relax.VarBinding, _Rows]]:
+    """The products to replace, each with the rows that it reads."""
+    known: dict[relax.Var, _Rows] = {}
+    found: list[tuple[relax.VarBinding, _Rows]] = []
     # A permute that something else reads is computed anyway.
     others = set(variables(function.body.body))
     for binding in bindings(function):
         value = binding.value
-        if _transposes(value):
-            permutes[binding.var] = value
-        permute = permutes.get(value.args[1]) if is_matmul(binding) else None
-        if permute is not None and _has_few_rows(value, permute):
-            found.append((binding, permute))
+        rows = _rows_of(value, known)
+        if rows is not None:
+            known[binding.var] = rows
+        operand = known.get(value.args[1]) if is_matmul(binding) else None
+        if operand is not None and _has_few_rows(value, operand):
+            found.append((binding, operand))
             others.update(variables(value.args[0]))
-        else:
+        elif rows is None:
             others.update(variables(value))
     return [pair for pair in found if pair[0].value.args[1] not in others]
 
 
-def _transposes(value: relax.Expr) -> bool:
-    """Whether a value is an activation with its last two axes swapped."""
+def _rows_of(value: relax.Expr, known: Mapping[relax.Var, _Rows]) -> _Rows | None:
+    """The rows that `value` is the transpose of: a permute, or a reshape of its leading axes."""
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
-        return False
+        return None
+    if value.op.name == "relax.reshape" and value.args[0] in known:
+        old, new = (expr.ty.shape for expr in (value.args[0], value))
+        if not isinstance(new, relax.ShapeExpr) or len(new.values) < 3:
+            return None
+        *leading, depth, count = new.values
+        is_kept = _are_equal(list(old.values)[-2:], [depth, count])
+        return _Rows(known[value.args[0]].activation, [*leading, count, depth]) if is_kept else None
     if value.op.name != "relax.permute_dims" or tensor_of(value.args[0]) is not None:
-        return False
-    rank = int(value.args[0].ty.ndim)
-    axes = value.attrs.axes
+        return None
+    rank, axes = int(value.args[0].ty.ndim), value.attrs.axes
     order = list(range(rank))[::-1] if axes is None else [int(axis) % rank for axis in axes]
-    return order == [*range(rank - 2), rank - 1, rank - 2]
+    shape = value.args[0].ty.shape
+    if order != [*range(rank - 2), rank - 1, rank - 2] or not isinstance(shape, relax.ShapeExpr):
+        return None
+    return _Rows(value.args[0], list(shape.values))
 
 
-def _has_few_rows(product: relax.Call, permute: relax.Call) -> bool:
-    lhs, rows = (expr.ty for expr in (product.args[0], permute.args[0]))
-    if not isinstance(rows.shape, relax.ShapeExpr) or lhs.ndim < 2:
-        return False
-    if any(str(ty.dtype) not in _DTYPES for ty in (lhs, rows, product.ty)):
+def _are_equal(some: Sequence[tirx.Expr], others: Sequence[tirx.Expr]) -> bool:
+    return structural_equal(relax.ShapeExpr(list(some)), relax.ShapeExpr(list(others)))
+
+
+def _has_few_rows(product: relax.Call, rows: _Rows) -> bool:
+    lhs = product.args[0].ty
+    if lhs.ndim < 2 or any(
+        str(ty.dtype) not in _DTYPES for ty in (lhs, rows.activation.ty, product.ty)
+    ):
         return False
     *outer, depth = lhs.shape.values
-    batch, counted = (outer[:-1], outer[-1:]) if rows.ndim > 2 else ([], outer)
+    *batch, _, _ = rows.shape
+    if len(batch) not in (0, len(outer) - 1):
+        return False
+    # The rows that are multiplied by the same matrix.
+    shared = [not batch or axis == len(batch) or is_one(batch[axis]) for axis in range(len(outer))]
+    own = [(one, other) for one, other in zip(outer, batch, strict=False) if not is_one(other)]
+    if not _are_equal(*zip(*own, strict=True) if own else ([], [])):
+        return False
+    counted = [extent for extent, is_shared in zip(outer, shared, strict=True) if is_shared]
     if not all(isinstance(extent, tirx.IntImm) for extent in (*counted, depth)):
         return False
-    if math.prod(int(extent) for extent in counted) > _MAX_ROWS:
-        return False
-    return structural_equal(relax.ShapeExpr(batch), relax.ShapeExpr(rows.shape.values[:-2]))
+    return math.prod(int(extent) for extent in counted) <= _MAX_ROWS
+
+
+def _lowered(builder: relax.BlockBuilder, product: relax.Call, rows: _Rows) -> relax.Expr:
+    def multiplied(matrix: relax.Expr) -> relax.Expr:
+        return builder.call_te(_multiply, product.args[0], matrix, primfunc_name_hint="NT_matmul")
+
+    if _are_equal(rows.activation.ty.shape.values, rows.shape):
+        return builder.normalize(multiplied(rows.activation))
+    shape = list(rows.shape)
+    return in_block(
+        builder, lambda emit: multiplied(emit(relax.op.reshape(rows.activation, shape)))
+    )
 
 
 def _multiply(lhs: te.Tensor, rows: te.Tensor) -> te.Tensor:
     """(…, M, K), (…, N, K) -> (…, M, N), or (…, K), (N, K) -> (…, N)."""
     k = te.reduce_axis((0, rows.shape[-1]), "k")
-    is_batched = len(rows.shape) > 2
+    *batch, count, _ = rows.shape
 
     def element(*at: tirx.Var) -> tirx.Expr:
-        row = rows(*at[:-2], at[-1], k) if is_batched else rows(at[-1], k)
-        return te.sum(lhs(*at[:-1], k) * row, axis=k)
+        matrix = [0 if is_one(extent) else at[axis] for axis, extent in enumerate(batch)]
+        return te.sum(lhs(*at[:-1], k) * rows(*matrix, at[-1], k), axis=k)
 
-    return te.compute((*lhs.shape[:-1], rows.shape[-2]), element, name="NT_matmul")
+    return te.compute((*lhs.shape[:-1], count), element, name="NT_matmul")
