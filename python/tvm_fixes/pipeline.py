@@ -41,6 +41,7 @@ from .relax.transform import (
     InsertRuntimeChecks,
     LowerAssertOp,
     LowerScan,
+    MergeReshapes,
     ReadTransposedRows,
     ReadTransposedWeights,
     SortByKeys,
@@ -267,7 +268,7 @@ def _legalize_passes(
     passes[lowered:lowered] = [relax.transform.CanonicalizeBindings(), SplitDataflow()]
     first = [*([LowerAssertOp()] if is_cpu(target) else []), ReadTransposedWeights(max_growth)]
     first.append(FoldLayoutTransform(max_growth))
-    first += [ReadTransposedRows()] if is_cpu(target) else []
+    first += [ReadTransposedRows(), MergeReshapes()] if is_cpu(target) else []
     # Before TVM's dispatch, whose kernels write to rows without elements.
     own = [SortByKeys(), LowerScan()] if is_cpu(target) else []
     dispatch = [*own, *stock.library_dispatch_passes(target)]

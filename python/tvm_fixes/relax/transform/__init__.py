@@ -35,6 +35,7 @@ from .lazy_transform_params import LazyTransformParams
 from .lift_transform_params import LiftTransformParams
 from .lower_assert_op import LowerAssertOp
 from .lower_scan import LowerScan
+from .merge_reshapes import MergeReshapes
 from .prepare_layout import PrepareLayout
 from .read_transposed_rows import ReadTransposedRows
 from .read_transposed_weights import ReadTransposedWeights
@@ -69,6 +70,7 @@ __all__ = [
     "LiftTransformParams",
     "LowerAssertOp",
     "LowerScan",
+    "MergeReshapes",
     "PrepareLayout",
     "ReadTransposedRows",
     "ReadTransposedWeights",
