@@ -23,9 +23,9 @@ status=0
 find src -name '*.cc' -print0 -o -name '*.h' -print0 |
   xargs -0 .venv/bin/clang-format --dry-run -Werror || status=1
 
-# LICENSE and NOTICE are the license itself, and py.typed must be empty.
+# LICENSE and NOTICE are the license itself, py.typed must be empty, and pictures have no comments.
 headless=$(git ls-files -z --cached --others --exclude-standard -- \
-             ':!LICENSE' ':!NOTICE' ':!*/py.typed' ':!docs/tables' |
+             ':!LICENSE' ':!NOTICE' ':!*/py.typed' ':!docs/tables' ':!*.png' |
   xargs -0 sh -c 'for file; do
     [ ! -f "$file" ] || head -n 16 "$file" | grep -qF "Licensed to the Apache Software Foundation (ASF)" ||
       echo "$file"
