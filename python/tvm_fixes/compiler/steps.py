@@ -80,7 +80,7 @@ def declare_updates(
     Raises
     ------
     UsageError
-        If an input or output is unknown, or their types differ.
+        If an input or output is unknown, their types differ, or two inputs share an output.
     """
     if not updated_inputs:
         return mod
@@ -88,7 +88,7 @@ def declare_updates(
     signature = source.signature(main)
     outputs = {spec.name: index for index, spec in enumerate(signature.outputs)}
     inputs = {spec.name: index for index, spec in enumerate(signature.inputs)}
-    updates = {}
+    updates: dict[str, int] = {}
     for name, output in updated_inputs.items():
         for word, given, known in (("input", name, inputs), ("output", output, outputs)):
             if given not in known:
@@ -101,6 +101,10 @@ def declare_updates(
             raise UsageError(
                 f"updated_inputs: expected an output with the type of its input, got {old} and "
                 f"{new}"
+            )
+        if outputs[output] in updates.values():
+            raise UsageError(
+                f"updated_inputs: expected an output for each input, got {output!r} for several"
             )
         updates[str(main.params[inputs[name]].name)] = outputs[output]
     return with_updates(mod, updates)

@@ -143,7 +143,11 @@ def _check_updates(manifest: "Manifest") -> None:
     unknown = [name for name in manifest.updates if name not in names]
     if unknown:
         raise ValueError(f"updates: expected names of inputs, got {unknown[0]!r}")
-    if any(index < 0 for index in manifest.updates.values()):
+    indices = sorted(manifest.updates.values())
+    number = len(manifest.outputs)
+    hidden = [index for index in indices if index >= number]
+    is_whole = hidden == list(range(number, number + len(hidden)))
+    if not is_whole or len(set(indices)) < len(indices) or min(indices, default=0) < 0:
         raise ValueError(f"updates: expected indices of results, got {manifest.updates}")
 
 

@@ -185,7 +185,17 @@ def test_updates_that_do_not_fit(updates, message):
         compile_model(onnx_cache("ScatterND"), compare=False, updated_inputs=updates)
 
 
-@pytest.mark.parametrize("updates", ['{"other": 0}', '{"cache": -1}', '{"cache": "x"}'])
+def test_an_output_is_the_new_value_of_one_input():
+    node = helper.make_node("Add", ["a", "b"], ["y"])
+    graph = onnx_model([node], [("a", FLOAT, [3]), ("b", FLOAT, [3])], [("y", FLOAT, [3])])
+    with pytest.raises(UsageError, match="an output for each input, got 'y' for several"):
+        compile_model(graph, compare=False, updated_inputs={"a": "y", "b": "y"})
+
+
+@pytest.mark.parametrize(
+    "updates",
+    ['{"other": 0}', '{"cache": -1}', '{"cache": 2}', '{"cache": "x"}', '{"cache": 0, "x": 0}'],
+)
 def test_a_manifest_with_wrong_updates(model, updates):
     text = model.manifest.to_json().replace(
         '"updates": {\n    "cache": 1\n  }', f'"updates": {updates}'
