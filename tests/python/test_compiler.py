@@ -124,14 +124,14 @@ class TestComparison:
         report = compile_model(conv_net(), layout="NHWC", progress=steps.append).report
         names = ["load", "import", "verify", "reference"]
         names += ["DynamicToStatic", "BroadcastFreeMatmul", "FoldPadIntoConv"]
-        names += ["FuseDequantizeMatmul", "FuseQuantized"]
+        names += ["FoldPermuteIntoScatter", "FuseDequantizeMatmul", "FuseQuantized"]
         names += ["Layout"]
-        names += ["SplitDataflow", "CheckIndices", "Legalize", "verify kernels"]
+        names += ["SplitDataflow", "CheckIndices", "Legalize", "UpdateInPlace", "verify kernels"]
         names += ["InlineElementwise"]
         names += ["ScheduleReductions", "ScheduleElementwise", "DecomposeReduction"]
         names += ["LowerElementaryFunctions", "Lower"]
         names += ["GuardFloatArithmetic", "GuardIntegerDivision", "GuardLongLoops"]
-        names += ["GuardSplitIndices"]
+        names += ["GuardSplitIndices", "KeepTilesOnStack"]
         names += ["CheckLowered"]
         names += ["build", "export", "compare"]
         assert list(report.seconds) == names

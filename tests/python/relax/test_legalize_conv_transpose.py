@@ -229,7 +229,7 @@ def test_cpu_schedule(case: Case, mcpu: str) -> None:
     kinds = {kind: [] for kind in tirx.ForKind}
     for loop in loops(func):
         kinds[tirx.ForKind(loop.kind)].append(int(loop.extent))
-    copies = [] if case.data_layout[-1] in "Cc" else [16]
+    copies = {"C": [], "c": [4]}.get(case.data_layout[-1], [16])
     # The loops that copy data, and that initialize, update and write sums.
     assert kinds[tirx.ForKind.VECTORIZED][: len(copies) + 2] == [*copies, lanes, lanes]
     unrolled = [columns, columns] if vectors == 1 else [2, columns, 2, columns, 2]

@@ -423,7 +423,7 @@ class TestReadTransposedWeights:
         mod = build(X, lambda b, x: op.matmul(x, b.emit(op.permute_dims(relax.const(W)))))
         assert transform.ReadTransposedWeights()(mod).same_as(mod)
 
-    @pytest.mark.parametrize("rows", [(3, 3), (3, 40)])
+    @pytest.mark.parametrize("rows", [(3, 3), (1, 40)])
     def test_a_weight_is_packed_for_a_cpu(self, rows):
         """The weight is packed at most once for all products, as in a recurrent layer."""
         weight = relax.const(integers(50, 48))
@@ -435,8 +435,8 @@ class TestReadTransposedWeights:
         mod = build({f"x{i}": tensor(count, 48) for i, count in enumerate(rows)}, emit)
         with tvm.target.Target("llvm"):
             after = transform.ReadTransposedWeights()(mod)
-        if rows == (3, 40):
-            # A tile of three rows can have more columns than one of four.
+        if rows == (1, 40):
+            # A tile of one row has more columns than one of four.
             assert after.same_as(mod)
         else:
             assert relax.analysis.check_well_formed(after)
