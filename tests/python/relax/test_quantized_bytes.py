@@ -207,6 +207,38 @@ def chain(*kernels: tuple[int, ...]) -> tvm.IRModule:
     return build({"x": tensor(2, kernels[0][1], 9, 10, dtype="uint8")}, emit)
 
 
+def blocked(width: int, layout: str) -> tvm.IRModule:
+    """A convolution by one element, of data whose channels are adjacent."""
+    shape = (1, 2, 5, width, 16) if layout == "NCHW16c" else (1, 5, width, 32)
+    weight = np.random.default_rng(0).integers(-128, 128, (48, 32, 1, 1), "int8")
+    layouts = {"data_layout": layout, "out_layout": layout, "out_dtype": "int32"}
+
+    def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        return relax.op.nn.conv2d(x, relax.const(weight), kernel_layout="OIHW", **layouts)
+
+    return build({"x": tensor(*shape, dtype="uint8")}, emit)
+
+
+@pytest.mark.parametrize("layout", ["NCHW16c", "NHWC"])
+@pytest.mark.parametrize(("width", "copies"), [(1, 0), (14, 0), (29, 1), (37, 1), (40, 0)])
+def test_data_is_read_where_it_is(layout: str, width: int, copies: int) -> None:
+    """If the tiles cover exactly the columns of the output."""
+    mod = blocked(width, layout)
+    shape = [int(extent) for extent in mod["main"].params[0].ty.shape.values]
+    x = np.random.default_rng(1).integers(0, 256, shape, "uint8")
+    with emulated_cpu(**CPUS["VPDPBUSD"]):
+        with cpu_target():
+            assert str(pipeline()(mod)).count("padded = ") == copies
+        executable = relax.build(mod, cpu_target(), relax_pipeline=pipeline())
+    got = call(relax.VirtualMachine(executable, tvm.cpu()), "main", x)
+    if layout == "NCHW16c":
+        x, got = (np.moveaxis(a, 4, 2).reshape(1, -1, 5, width) for a in (x, got))
+    else:
+        x, got = (np.moveaxis(a, 3, 1) for a in (x, got))
+    weight = np.random.default_rng(0).integers(-128, 128, (48, 32, 1, 1), "int8")
+    np.testing.assert_array_equal(got, exact_product("conv2d", x, weight, {}))
+
+
 def test_channels_stay_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only convolutions of a larger kernel copy their data, and the results are the same."""
     mod = chain((32, 3, 3, 3), (48, 32, 1, 1), (64, 48, 3, 3), (16, 64, 1, 1), (3, 16, 3, 3))

@@ -15,7 +15,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 
 import tvm
 from tvm import te, tirx
@@ -297,7 +297,7 @@ class Convolution:
             return False
         if self.tile.vectorizes_columns:
             return True
-        if self.multiply_accumulate.depth > 1 and not self._has_adjacent_channels(kernel):
+        if self.multiply_accumulate.depth > 1 and not self._reads_data(data, kernel):
             return True
         group_in, _ = self.group_channels(kernel)
         is_depthwise = self.groups > 1 and Analyzer().can_prove_equal(group_in, 1)
@@ -305,16 +305,20 @@ class Convolution:
         is_known = isinstance(data[list(self.spatial)[-1]], tirx.IntImm)
         return (has_taps or not is_known) and not is_depthwise
 
-    def _has_adjacent_channels(self, kernel: dict[str, tirx.Expr]) -> bool:
-        """Whether a dot product can read its channels from the data itself."""
+    def _reads_data(self, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
+        """Whether a dot product can read the data itself: without guards, adjacent channels."""
         letter, block = self.data_layout.axes[-1]
         group_in, _ = self.group_channels(kernel)
-        channels = group_in if block is None else block
-        is_unpadded = all(axis.pad_before == axis.pad_after == 0 for axis in self.spatial.values())
-        is_whole = divides(self.multiply_accumulate.depth, channels)
-        # A kernel reads copies of bfloat16 as bits.
-        is_integer = "int" in self.multiply_accumulate.accumulator
-        return is_integer and letter in "Cc" and is_unpadded and is_whole
+        *_, columns = self.out_extent(data, kernel).values()
+        depth, tile = self.multiply_accumulate.depth, cast(Tile, self.tile)
+        return (
+            # A kernel reads copies of bfloat16 as bits.
+            "int" in self.multiply_accumulate.accumulator
+            and letter in "Cc"
+            and divides(depth, group_in if block is None else tirx.const(block, "int64"))
+            and all(axis.pad_before == axis.pad_after == 0 for axis in self.spatial.values())
+            and divides(tile.columns, columns)
+        )
 
     def _padded(
         self,
