@@ -91,6 +91,11 @@ def _broadcast(a: Value, b: Value) -> bool:
     return True
 
 
+def _grows(value: Value, other: Value) -> bool:
+    """Whether `value` is broadcast to the shape of `other`."""
+    return np.broadcast_shapes(value.shape, other.shape) != tuple(value.shape)
+
+
 def binary(graph: Graph) -> None:
     name = graph.choose(("Add", "Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "Max", "Min", "Mean"))
     value = graph.pick(FLOATS if name in ("PRelu", "Mean", "Pow") else NUMBERS)
@@ -107,7 +112,7 @@ def binary(graph: Graph) -> None:
     if divides and whole and bool((value.array == np.iinfo(value.dtype).min).any()):
         return
     other = partner(graph, value, kind="positive" if (divides and whole) or name == "Pow" else None)
-    if name == "PRelu" and np.broadcast_shapes(value.shape, other.shape) != tuple(value.shape):
+    if name == "PRelu" and isinstance(other, Value) and _grows(value, other):
         return  # ONNX does not broadcast the data to the slopes; ONNX Runtime does.
     exact = name in ("Add", "Sub", "Mul", "Max", "Min")
     operands = [value, other]
