@@ -331,6 +331,7 @@ def test_options_are_those_of_tvm(option: str) -> None:
 
 def test_signature_begins_with_that_of_tvm() -> None:
     """All other parameters are optional."""
+
     def parameters(function: Callable) -> list:
         signature = inspect.signature(function)
         return [(p.name, p.kind, p.default) for p in signature.parameters.values()]

@@ -37,6 +37,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ...fixes.onnx_importer import ACTIVATIONS
+from ...relax.legalize.reductions import arg_extremum
 from ...support import switches
 from ..dtypes import dtype_of
 from ..elementary import Elementary
@@ -154,7 +155,12 @@ def convert_hardmax(node: Node, convert: Converter) -> relax.Expr:
         raise node.invalid("attribute axis", axis, "expected the last axis, or static dims")
     switches.note(ACTIVATIONS)
     dtype = dtype_of(data)
-    first_maximum = node.emit(relax.op.argmax(data, axis, keepdims=True))
+    if isinstance(extents[axis], int) and extents[axis] > 0:
+        first_maximum = node.emit(relax.op.argmax(data, axis, keepdims=True))
+    else:
+        # Unlike an argmax, the result of no elements is no error.
+        arguments = data, "relax.argmax", [axis], True, "int64"
+        first_maximum = node.builder.emit_te(arg_extremum, *arguments)
 
     def one_hot(index: te.Tensor, *shape: tirx.Expr) -> te.Tensor:
         def element(*at: tirx.Var) -> tirx.Expr:
