@@ -53,6 +53,12 @@ def nn_call(call: relax.Call, *operands: relax.Expr, **changed: Any) -> relax.Ca
     return operator(*operands, **kept)
 
 
+def permuted_axes(permute: relax.Call) -> list[int]:
+    """For each axis of the result of a ``permute_dims``, the axis of its operand."""
+    rank, axes = int(permute.args[0].ty.ndim), permute.attrs.axes
+    return list(range(rank))[::-1] if axes is None else [int(axis) % rank for axis in axes]
+
+
 def leaves(expr: relax.Expr) -> Iterator[relax.Expr]:
     """Yield the leaves of a value: all nodes except calls, tuples and tuple fields."""
     if isinstance(expr, relax.Call):

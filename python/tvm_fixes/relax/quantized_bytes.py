@@ -23,7 +23,7 @@ from tvm import relax
 
 from ..tirx.accumulation import bytes_instruction
 from .constants.make import rearranged
-from .ir import nn_call
+from .ir import nn_call, permuted_axes
 from .layouts import Layout
 from .legalize.targets import cpu_of
 from .quantized import Integers, along, constant
@@ -149,8 +149,6 @@ def _permuted(bb: relax.BlockBuilder, weight: relax.Expr) -> tuple[relax.Expr, l
     A permuted weight that nothing but its product reads is packed at compile time.
     """
     binding = bb.lookup_binding(weight) if isinstance(weight, relax.Var) else None
-    order = list(range(weight.ty.ndim))
     if not isinstance(binding, relax.Call) or binding.op.name != "relax.permute_dims":
-        return weight, order
-    axes = binding.attrs.axes
-    return binding.args[0], order[::-1] if axes is None else [int(axis) for axis in axes]
+        return weight, list(range(weight.ty.ndim))
+    return binding.args[0], permuted_axes(binding)

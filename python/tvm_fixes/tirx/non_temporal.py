@@ -28,7 +28,7 @@ from tvm_ffi import structural_mutate, structural_walk
 from ..target.cpu import Cpu, has_feature
 from .loop_nest import analyzer_of, offset_of, sequence, sources, steps_of, substitute, uses
 from .transform.lower_elementary_functions import is_elementary_function
-from .util import contains, count_of, is_zero
+from .util import bytes_of, contains, is_zero, item_bytes_of
 
 # With fewer bytes per fence, waiting for the fence costs more than the stores save.
 _MIN_BYTES_PER_FENCE = 1 << 13
@@ -89,7 +89,7 @@ def use_non_temporal_stores(
     """
     tensors = [p for p in function.params if isinstance(p.ty, BufferType)]
     cpu = Cpu.of(target)
-    large = [tensor for tensor in tensors if _bytes(tensor) >= cpu.last_level_cache_bytes]
+    large = [tensor for tensor in tensors if bytes_of(tensor) >= cpu.last_level_cache_bytes]
     if not large or target.kind.name != "llvm":
         return stmt
     results: list[tirx.Var] = []
@@ -147,7 +147,11 @@ class _Iterations:
         return cls(
             loop,
             analyzer_of(loops),
-            [r for r in results if count is not None and _bytes(r) >= _MIN_BYTES_PER_FENCE * count],
+            [
+                r
+                for r in results
+                if count is not None and bytes_of(r) >= _MIN_BYTES_PER_FENCE * count
+            ],
             [buffer for buffer in large if readers[buffer] > 1],
             cache_line_bytes,
         )
@@ -185,7 +189,7 @@ class _Iterations:
             return sequence([lanes, *self._fetches(lanes, store.value)])
         if not self._fills_lines(lanes, store, outer):
             return lanes
-        size = lanes.extent.value * _item_bytes(store.buffer)
+        size = lanes.extent.value * item_bytes_of(store.buffer)
         self.sizes.add(size)
         return _non_temporal_store(lanes, store, size)
 
@@ -222,7 +226,7 @@ class _Iterations:
         offset = self.analyzer.modular_set(offset_of(_at_first(lanes, access)))
         if offset.coeff % count or offset.base % count:
             return False
-        if count * _item_bytes(store.buffer) == self.cache_line_bytes:
+        if count * item_bytes_of(store.buffer) == self.cache_line_bytes:
             return True
         stores: list[tirx.BufferStore] = []
         structural_walk(outer.body, (tirx.BufferStore, stores.append))
@@ -274,13 +278,3 @@ def _is_aligned_number(buffer: tirx.Var, alignment: int) -> bool:
     """Whether a buffer starts at a multiple of `alignment`, and TVM stores its numbers as is."""
     is_number = str(buffer.dtype).startswith(_NUMBERS)
     return is_number and is_zero(buffer.elem_offset) and buffer.data_alignment >= alignment
-
-
-def _item_bytes(buffer: tirx.Var) -> int:
-    return int(tvm.DataType(str(buffer.dtype)).bits) // 8
-
-
-def _bytes(buffer: tirx.Var) -> int:
-    """The size of a buffer in bytes; 0 if it is unknown."""
-    count = count_of(buffer.shape)
-    return count.value * _item_bytes(buffer) if isinstance(count, tirx.IntImm) else 0

@@ -29,7 +29,6 @@ How to remove
 """
 
 from collections import Counter
-from collections.abc import Sequence
 
 import tvm
 from tvm import relax
@@ -39,7 +38,7 @@ from ...fixes.memory import FOLD_PERMUTE_INTO_SCATTER as FIX_ID
 from ...support import switches
 from ...tirx.util import is_one
 from ..analysis import bindings, operator_calls
-from ..ir import variables
+from ..ir import permuted_axes, variables
 
 _PERMUTE, _SCATTER = "relax.permute_dims", "relax.scatter_nd"
 
@@ -107,10 +106,10 @@ class _Folding(PyExprMutator):
         there = None if scatter is None else self._call_of(scatter.args[0], _PERMUTE)
         if scatter is None or there is None or self.reads[back.args[0]] > 1:
             return None
-        axes = _axes(back)
+        axes = permuted_axes(back)
         indices, shape = scatter.args[1], there.args[0].ty.shape
         is_along_axis = (
-            [axes[axis] for axis in _axes(there)] == list(range(len(axes)))
+            [axes[axis] for axis in permuted_axes(there)] == list(range(len(axes)))
             and isinstance(shape, relax.ShapeExpr)
             and isinstance(indices.ty.shape, relax.ShapeExpr)
             and indices.ty.ndim == 2
@@ -138,9 +137,3 @@ class _Folding(PyExprMutator):
 def _operator(call: relax.Expr) -> str:
     is_operator = isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op)
     return str(call.op.name) if is_operator else ""
-
-
-def _axes(permute: relax.Call) -> Sequence[int]:
-    rank = int(permute.args[0].ty.ndim)
-    axes = permute.attrs.axes
-    return list(range(rank))[::-1] if axes is None else [int(axis) % rank for axis in axes]

@@ -41,6 +41,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ...fixes.low_precision import FUSE_QUANTIZED as FIX_ID
 from ...support import switches
 from ...support.collector import Collector
+from ..ir import permuted_axes
 from ..layouts import SPATIAL_AXES
 from ..quantized import (
     NARROW_DTYPES,
@@ -475,10 +476,7 @@ def _moved_axis(call: relax.Call, integers: Integers) -> int | None:
     if integers.is_per_tensor:
         return 0
     if str(call.op.name) == "relax.permute_dims":
-        rank = call.ty.ndim
-        axes = call.attrs.axes
-        order = list(range(rank))[::-1] if axes is None else [int(axis) % rank for axis in axes]
-        return order.index(integers.axis)
+        return permuted_axes(call).index(integers.axis)
     if str(call.op.name) == "relax.reshape" and is_static(call) and integers.data.ty.ndim == 1:
         wide = [axis for axis, extent in enumerate(call.ty.shape.values) if int(extent) != 1]
         return wide[0] if len(wide) == 1 else None

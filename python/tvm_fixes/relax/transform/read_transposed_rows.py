@@ -39,7 +39,7 @@ from ...fixes.matmul import MATMUL_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import is_one
 from ..analysis import bindings, is_matmul
-from ..ir import in_block, tensor_of, variables
+from ..ir import in_block, permuted_axes, tensor_of, variables
 from .fold_constant import rebind_variables
 
 _MAX_ROWS = 4
@@ -125,10 +125,10 @@ def _rows_of(value: relax.Expr, known: Mapping[relax.Var, _Rows]) -> _Rows | Non
         return _Rows(known[value.args[0]].activation, [*leading, count, depth]) if is_kept else None
     if value.op.name != "relax.permute_dims" or tensor_of(value.args[0]) is not None:
         return None
-    rank, axes = int(value.args[0].ty.ndim), value.attrs.axes
-    order = list(range(rank))[::-1] if axes is None else [int(axis) % rank for axis in axes]
-    shape = value.args[0].ty.shape
-    if order != [*range(rank - 2), rank - 1, rank - 2] or not isinstance(shape, relax.ShapeExpr):
+    rank, shape = int(value.args[0].ty.ndim), value.args[0].ty.shape
+    if permuted_axes(value) != [*range(rank - 2), rank - 1, rank - 2] or not isinstance(
+        shape, relax.ShapeExpr
+    ):
         return None
     return _Rows(value.args[0], list(shape.values))
 

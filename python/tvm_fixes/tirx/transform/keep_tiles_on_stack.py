@@ -30,7 +30,6 @@ How to remove
     :mod:`tvm_fixes.tirx.semantics` and the fix id ``tiles-on-stack``.
 """
 
-import math
 from collections.abc import Sequence
 
 import tvm
@@ -41,7 +40,7 @@ from tvm_ffi import structural_map, structural_walk
 from ...fixes.memory import TILES_ON_STACK as FIX_ID
 from ...target.cpu import Cpu
 from ..loop_nest import substitute
-from ..util import contains, prim_func_pass
+from ..util import bytes_of, contains, item_bytes_of, prim_func_pass
 
 TILE = "tvm_fixes.tile"
 """The annotation of a block that computes a tile: the number of its elements."""
@@ -87,7 +86,7 @@ def _divide_tiles(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.Pr
         if TILE not in block.annotations:
             return False
         [written] = block.writes
-        return int(block.annotations[TILE]) * _item_bytes(written.source) > limit
+        return int(block.annotations[TILE]) * item_bytes_of(written.source) > limit
 
     if not contains(function.body, SBlock, is_large):
         return function
@@ -95,7 +94,7 @@ def _divide_tiles(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.Pr
     tiles: list[tirx.Buffer] = []
     structural_walk(lowered.body, (tirx.AllocBuffer, lambda alloc: tiles.append(alloc.buffer)))
     for tile in tiles:
-        if limit < _bytes(tile) <= _MAX_BYTES:
+        if limit < bytes_of(tile) <= _MAX_BYTES:
             lowered = _divide(lowered, tile, limit)
     return lowered
 
@@ -120,17 +119,6 @@ def _without_blocks(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return lowered
 
 
-def _bytes(buffer: tirx.Buffer) -> int:
-    """The size of a buffer; 0 if it is unknown."""
-    if not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
-        return 0
-    return math.prod(int(extent) for extent in buffer.shape) * _item_bytes(buffer)
-
-
-def _item_bytes(buffer: tirx.Buffer) -> int:
-    return -(-tvm.DataType(str(buffer.dtype)).bits // 8)
-
-
 def _divide(function: tirx.PrimFunc, tile: tirx.Buffer, limit: int) -> tirx.PrimFunc:
     """Divide a tile into buffers of at most `limit` bytes; the same function if that fails."""
     loops: dict[tirx.Var, tirx.For] = {}
@@ -138,7 +126,7 @@ def _divide(function: tirx.PrimFunc, tile: tirx.Buffer, limit: int) -> tirx.Prim
     positions = _positions(function.body, tile)
     for axis, extent in enumerate(int(extent) for extent in tile.shape):
         indices = [position[axis] for position in positions]
-        if extent == 1 or _bytes(tile) // extent > limit or not _are_known(indices, loops):
+        if extent == 1 or bytes_of(tile) // extent > limit or not _are_known(indices, loops):
             continue
         variables = {index for index in indices if isinstance(index, tirx.Var)}
         repeated = _repeat(function, variables)
