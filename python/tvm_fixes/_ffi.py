@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any
 
 LIBRARY_NAME = "libtvm_fixes.so"
+CUDA_ARCHIVE_NAME = "libtvm_fixes_cuda.a"
 LIBRARY_VARIABLE = "TVM_FIXES_LIBRARY"
 EXTENSION_NAME = "_artifact"
 

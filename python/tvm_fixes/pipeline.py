@@ -31,6 +31,8 @@ from .relax.transform import (
     AllocateEmptyConstants,
     BroadcastFreeMatmul,
     CheckIndices,
+    DispatchToCublas,
+    DispatchToCudnn,
     DynamicToStatic,
     FoldConstant,
     FoldLayoutTransform,
@@ -44,6 +46,7 @@ from .relax.transform import (
     MergeReshapes,
     ReadTransposedRows,
     ReadTransposedWeights,
+    RewriteCUDAGraph,
     SortByKeys,
     SplitDataflow,
     StaticPlanBlockMemory,
@@ -270,7 +273,7 @@ def _legalize_passes(
     first.append(FoldLayoutTransform(max_growth))
     first += [ReadTransposedRows(), MergeReshapes()] if is_cpu(target) else []
     # Before TVM's dispatch, whose kernels write to rows without elements.
-    own = [SortByKeys(), LowerScan()] if is_cpu(target) else []
+    own = [SortByKeys(), LowerScan()] if is_cpu(target) else [DispatchToCublas(), DispatchToCudnn()]
     dispatch = [*own, *stock.library_dispatch_passes(target)]
     return [*dispatch, *first, *passes]
 
@@ -283,7 +286,10 @@ def _lower_passes(name: str | None, target: tvm.target.Target | None) -> list[tv
         for step in stock.legalize_passes(target)
         if step.info.name == _SCHEDULE
     ]
-    guarded = {step.info.name: step for step in (StaticPlanBlockMemory(), VMShapeLower())}
+    guarded = {
+        step.info.name: step
+        for step in (StaticPlanBlockMemory(), VMShapeLower(), RewriteCUDAGraph())
+    }
     passes = [*schedule, *stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
     return [AllocateEmptyConstants(), *(guarded.get(p.info.name, p) for p in passes)]
 

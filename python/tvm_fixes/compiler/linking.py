@@ -38,6 +38,7 @@ from ..runtime.manifest import (
 )
 from ..runtime.weights import write_weights
 from ..support.isolate import OutcomeKind, run_forked
+from ..target import cuda
 from .options import FULL_DISK
 
 
@@ -100,7 +101,7 @@ def link(
     try:
         directory = Path(owner.name)
         with tempfile.TemporaryDirectory(dir=directory) as workspace:
-            _link(executable, directory / LIBRARY, workspace, targets.triple_of(target))
+            _link(executable, directory / LIBRARY, workspace, target)
         written = _write_weights(directory / WEIGHTS, weights) if weights else None
         manifest = Manifest(
             **signature._asdict(),
@@ -128,9 +129,17 @@ def _write_weights(path: Path, weights: Mapping[str, Weight]) -> WeightsRecord:
         ) from error
 
 
-def _link(executable: relax.VMExecutable, library: Path, workspace: str, triple: str) -> None:
+def _link(
+    executable: relax.VMExecutable, library: Path, workspace: str, target: tvm.target.Target
+) -> None:
     # In a child: LLVM calls exit() if it cannot write an object file.
-    write = partial(executable.export_library, str(library), workspace_dir=workspace)
+    triple = targets.triple_of(target)
+    write = partial(
+        executable.export_library,
+        str(library),
+        workspace_dir=workspace,
+        **cuda.library_arguments(target),
+    )
     outcome = run_forked(write, timeout=None)
     if outcome.kind is OutcomeKind.VALUE:
         return

@@ -57,6 +57,12 @@ _LIBRARIES = {"libcuda.so.1": "the GPU driver", "libcudart.so.13": "CUDA 13"}
 # A header of each package that generated code includes.
 _HEADERS = ("cuda_fp16.h", "cuda/std/cstdint")
 
+# The functions that call NVIDIA's libraries, by the names of the libraries in a target's ``libs``.
+_LIBRARY_FUNCTIONS = {"cublas": "cublas_matmul", "cudnn": "cudnn_convolution"}
+
+LIBRARIES = tuple(_LIBRARY_FUNCTIONS)
+"""The libraries that a target's ``libs`` may contain."""
+
 _FORCE_PLACEHOLDER = "TVM_COMPILE_FORCE_FALLBACK"
 
 
@@ -109,15 +115,20 @@ def find_compiler(arch: str) -> Compiler:
     )
 
 
-def build(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
-    """Build a lowered module into an executable that contains the code of its kernels.
+def build(
+    mod: tvm.IRModule, target: tvm.target.Target, relax_pipeline: str | None = None
+) -> relax.VMExecutable:
+    """Build a module into an executable that contains the code of its kernels.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        The result of the last stage of :func:`tvm_fixes.pipeline.stages`.
+        The result of the last stage of :func:`tvm_fixes.pipeline.stages`, if there is no
+        `relax_pipeline`.
     target : tvm.target.Target
         A target of kind ``cuda``.
+    relax_pipeline : str, optional
+        A pipeline of TVM that lowers the module.
 
     Returns
     -------
@@ -131,9 +142,26 @@ def build(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
     """
     compiler = find_compiler(str(target.attrs["arch"]))
     with placeholders():
-        executable = relax.build(mod, target, relax_pipeline=None)
+        executable = relax.build(mod, target, relax_pipeline=relax_pipeline)
     _compile_imports(executable.mod, compiler)
     return executable
+
+
+def library_arguments(target: tvm.target.Target) -> dict[str, list[str]]:
+    """The arguments of ``export_library`` that link the calls of NVIDIA's libraries.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+        The target of the model; its ``libs`` name the libraries.
+    """
+    used = [name for name in map(str, target.attrs.get("libs", ())) if name in LIBRARIES]
+    if not used:
+        return {}
+    # An archive: the linker takes the named functions, and leaves the others.
+    symbols = [f"-Wl,-u,__tvm_ffi_tvm_fixes_{_LIBRARY_FUNCTIONS[name]}" for name in used]
+    archive = _ffi.library_path().parent / _ffi.CUDA_ARCHIVE_NAME
+    return {"addons": [str(archive)], "options": symbols}
 
 
 def _compile_imports(module: tvm.runtime.Module, compiler: Compiler) -> None:

@@ -74,7 +74,8 @@ def resolve(
     target : str, mapping or tvm.target.Target
         ``"native"`` for this machine's CPU with its features, a TVM tag such as
         ``"aws/cpu/c5.large"``, a kind such as ``"llvm"``, or a configuration as a mapping or as
-        JSON.  ``"cuda/sm_90"`` is a GPU of that architecture, ``"cuda"`` the GPU of this machine.
+        JSON.  ``"cuda/sm_90"`` is a GPU of that architecture, ``"cuda"`` the GPU of this machine,
+        and ``"cuda/sm_90+cublas+cudnn"`` a GPU with these of :data:`cuda.LIBRARIES`.
     kinds : sequence of str
         The accepted kinds, a subset of :data:`KINDS`.
 
@@ -114,9 +115,12 @@ def _configuration(target: Any) -> Any:
     """Return the argument for ``tvm.target.Target``: a dict, unless `target` is a tag or kind."""
     if isinstance(target, Mapping):
         return dict(target)
-    if isinstance(target, str) and target.partition("/")[0] == "cuda":
-        arch = target.partition("/")[2]
-        return {"kind": "cuda"} | ({"arch": arch} if "/" in target else {})
+    if isinstance(target, str):
+        name, *libraries = target.split("+")
+        kind, slash, arch = name.partition("/")
+        if kind == "cuda":
+            named = {"kind": "cuda"} | ({"arch": arch} if slash else {})
+            return named | ({"libs": libraries} if libraries else {})
     if isinstance(target, str):
         with suppress(ValueError):
             if isinstance(parsed := json.loads(target), dict):
@@ -130,6 +134,12 @@ def _with_host(resolved: tvm.target.Target, target: object) -> tvm.target.Target
         raise UsageError(
             f"target {_show(target)}: expected an architecture of CUDA 13 (sm_75 or later), got "
             f"{arch}"
+        )
+    unknown = [str(name) for name in resolved.attrs.get("libs", ()) if name not in cuda.LIBRARIES]
+    if unknown:
+        raise UsageError(
+            f"target {_show(target)}: unknown library {unknown[0]!r}; expected "
+            f"{' or '.join(cuda.LIBRARIES)}"
         )
     if resolved.host is not None:
         return resolved

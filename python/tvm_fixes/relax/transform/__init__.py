@@ -19,6 +19,8 @@ from .check_indices import CheckIndices
 from .choose_layout import ChooseLayout
 from .constants_to_params import ConstantsToParams
 from .decompose_channelwise import DecomposeChannelwise
+from .dispatch_to_cublas import DispatchToCublas
+from .dispatch_to_cudnn import DispatchToCudnn
 from .dynamic_to_static import DynamicToStatic
 from .fold_constant import FoldConstant
 from .fold_layout_into_conv import FoldLayoutIntoConv
@@ -40,6 +42,7 @@ from .prepare_layout import PrepareLayout
 from .read_transposed_rows import ReadTransposedRows
 from .read_transposed_weights import ReadTransposedWeights
 from .refresh_types import RefreshTypes
+from .rewrite_cuda_graph import RewriteCUDAGraph
 from .sort_by_keys import SortByKeys
 from .split_dataflow import SplitDataflow
 from .static_plan_block_memory import StaticPlanBlockMemory
@@ -54,6 +57,8 @@ __all__ = [
     "ChooseLayout",
     "ConstantsToParams",
     "DecomposeChannelwise",
+    "DispatchToCublas",
+    "DispatchToCudnn",
     "DynamicToStatic",
     "FoldConstant",
     "FoldLayoutIntoConv",
@@ -75,6 +80,7 @@ __all__ = [
     "ReadTransposedRows",
     "ReadTransposedWeights",
     "RefreshTypes",
+    "RewriteCUDAGraph",
     "SortByKeys",
     "SplitDataflow",
     "StaticPlanBlockMemory",

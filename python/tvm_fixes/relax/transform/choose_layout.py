@@ -38,6 +38,7 @@ from ...target.cpu import Cpu, is_cpu
 from ..analysis import activation_transforms, operator_calls
 from ..layouts import SPATIAL_AXES
 from ..legalize.conv.compute import kernel_layout
+from ..libraries import uses
 from .decompose_channelwise import DecomposeChannelwise
 from .fold_layout_into_conv import FoldLayoutIntoConv
 from .fuse_transpose_matmul import FuseTransposeMatmul
@@ -178,7 +179,7 @@ def convert_layout(layout: str) -> tvm.transform.Pass:
         # Again: transforms now stand next to the model's own, and some have become identities.
         PrepareLayout(),
         # In an attention block, only the transposition of the keys is left.
-        FuseTransposeMatmul(),
+        _unless_cublas(FuseTransposeMatmul()),
         # Last, since a transform that is folded into a convolution cannot be joined with others.
         FoldLayoutIntoConv(),
         relax.transform.DeadCodeElimination(),
@@ -199,3 +200,12 @@ def convert_layout(layout: str) -> tvm.transform.Pass:
             return mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="Layout")
+
+
+def _unless_cublas(fusing: tvm.transform.Pass) -> tvm.transform.Pass:
+    """The pass, for a target without cuBLAS, which reads transposed operands itself."""
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        return mod if uses("cublas") else fusing(mod)
+
+    return tvm.transform.module_pass(run, opt_level=0, name=fusing.info.name)

@@ -1,0 +1,156 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""DispatchToCublas: matrix products by cuBLAS, for a target with that library."""
+
+from collections import Counter
+
+import tvm
+from tvm import relax, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm_ffi import structural_equal
+
+from ...tirx.util import is_one
+from ..analysis import bindings, operator_calls
+from ..ir import permuted_axes, variables
+from ..libraries import call_library, computes, uses
+
+_MATMUL, _ADD, _RELU, _PERMUTE = (
+    f"relax.{name}" for name in ("matmul", "add", "nn.relu", "permute_dims")
+)
+
+
+def DispatchToCublas() -> tvm.transform.Pass:
+    """Replace matmuls by calls of cuBLAS, with a transposed operand, a bias and a ReLU.
+
+    Before, for a target whose ``libs`` contain ``cublas``::
+
+        wt = R.permute_dims(w)
+        lv = R.matmul(x, wt)
+        y = R.add(lv, bias)
+
+    and after, where the options say that the second operand is transposed::
+
+        lv = R.call_dps_packed("tvm_fixes_cublas_matmul", (x, w, bias, R.shape([0, 1, 0])), ...)
+        y = lv[0]
+
+    The second result is the workspace.  Matmuls of other dtypes than float32, float16 and bfloat16,
+    of vectors, and of batches that broadcast along a part of their axes, stay.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass, for high-level operators.  For another target, it changes nothing.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not uses("cublas"):
+            return mod
+        if all(binding.value.op.name != _MATMUL for _, binding in operator_calls(mod)):
+            return mod
+        dispatching = _Dispatching(mod)
+        for global_var, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                dispatching.enter(function)
+                dispatching.builder_.update_func(global_var, dispatching.visit_expr(function))
+        return relax.transform.DeadCodeElimination()(dispatching.builder_.get())
+
+    return tvm.transform.module_pass(run, opt_level=0, name="DispatchToCublas")
+
+
+@mutator
+class _Dispatching(PyExprMutator):
+    reads: Counter[relax.Var]
+    calls: dict[relax.Var, relax.Call]
+
+    def enter(self, function: relax.Function) -> None:
+        """Prepare to visit `function`."""
+        found = list(bindings(function))
+        self.reads = Counter(var for binding in found for var in variables(binding.value))
+        self.reads.update(variables(function.body.body))
+        self.calls = {
+            binding.var: binding.value
+            for binding in found
+            if isinstance(binding, relax.VarBinding) and isinstance(binding.value, relax.Call)
+        }
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        has_relu = _operator(call) == _RELU
+        sum_ = self._read_once(call.args[0]) if has_relu else call
+        matmul, bias = self._with_bias(sum_) if sum_ is not None else (None, None)
+        if matmul is None or not _fits(matmul):
+            return super().visit_call_(call)
+        transposes, operands = zip(*map(self._transposed, matmul.args), strict=True)
+        operands = [self.visit_expr(operand) for operand in operands]
+        if bias is not None:
+            operands.append(self.visit_expr(bias))
+        options = [*map(int, transposes), int(has_relu)]
+        return call_library(self.builder_, "cublas_matmul", operands, options, call.ty)
+
+    def _read_once(self, var: relax.Expr) -> relax.Call | None:
+        """The call that `var` is bound to, unless something else reads it too."""
+        is_read_once = isinstance(var, relax.Var) and self.reads[var] == 1
+        return self.calls.get(var) if is_read_once else None
+
+    def _with_bias(self, call: relax.Call) -> tuple[relax.Call | None, relax.Expr | None]:
+        """The matmul that `call` is or adds a bias to, and the bias."""
+        if _operator(call) == _MATMUL:
+            return call, None
+        if _operator(call) != _ADD:
+            return None, None
+        for value, bias in (call.args, reversed(call.args)):
+            matmul = self._read_once(value)
+            if matmul is not None and _operator(matmul) == _MATMUL and _is_bias(bias, matmul):
+                return matmul, bias
+        return None, None
+
+    def _transposed(self, operand: relax.Expr) -> tuple[bool, relax.Expr]:
+        """Whether `operand` is the transpose of another one, and that one."""
+        permute = self.calls.get(operand) if isinstance(operand, relax.Var) else None
+        if permute is None or _operator(permute) != _PERMUTE:
+            return False, operand
+        *batch, row, column = range(operand.ty.ndim)
+        if permuted_axes(permute) != [*batch, column, row]:
+            return False, operand
+        return True, permute.args[0]
+
+
+def _fits(matmul: relax.Call) -> bool:
+    """Whether cuBLAS can compute a matmul."""
+    if not computes(matmul) or any(operand.ty.ndim < 2 for operand in matmul.args):
+        return False
+    *batch, _, _ = matmul.ty.shape
+    return all(_covers(list(operand.ty.shape)[:-2], batch) for operand in matmul.args)
+
+
+def _covers(axes: list[tirx.Expr], batch: list[tirx.Expr]) -> bool:
+    """Whether an operand with these batch axes has all matrices of the batch, or a single one."""
+    if all(map(is_one, axes)):
+        return True
+    missing = len(batch) - len(axes)
+    return all(map(is_one, batch[:missing])) and all(map(structural_equal, axes, batch[missing:]))
+
+
+def _is_bias(bias: relax.Expr, matmul: relax.Call) -> bool:
+    ty = bias.ty
+    return (
+        isinstance(ty, relax.TensorType)
+        and isinstance(ty.shape, relax.ShapeExpr)
+        and ty.ndim == 1
+        and ty.dtype == matmul.ty.dtype
+        and structural_equal(ty.shape[0], matmul.ty.shape[-1])
+    )
+
+
+def _operator(call: relax.Expr | None) -> str:
+    is_operator = isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op)
+    return str(call.op.name) if is_operator else ""

@@ -1,0 +1,106 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""DispatchToCudnn: convolutions by cuDNN, for a target with that library."""
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ..analysis import operator_calls
+from ..layouts import SPATIAL_AXES
+from ..libraries import call_library, computes, uses
+
+_RANKS = {
+    f"relax.nn.conv{rank}d{suffix}": (rank, bool(suffix))
+    for rank in SPATIAL_AXES
+    for suffix in ("", "_transpose")
+}
+
+
+def DispatchToCudnn() -> tvm.transform.Pass:
+    """Replace convolutions, also transposed ones, by calls of cuDNN.
+
+    Before, for a target whose ``libs`` contain ``cudnn``::
+
+        y = R.nn.conv2d(x, w, padding=[1, 1, 1, 1])
+
+    and after, where the options are: not transposed, channels first, one group, and padding,
+    strides and dilations of each axis::
+
+        options = R.shape([0, 0, 1, 1, 1, 1, 1, 1, 1])
+        lv = R.call_dps_packed("tvm_fixes_cudnn_convolution", (x, w, options), ...)
+        y = lv[0]
+
+    The second result is the workspace.  A convolution stays if its two paddings of an axis differ,
+    if channels are in blocks, or if its dtype is not float32, float16 or bfloat16.  A weight in
+    another layout than cuDNN's is permuted, and so are data or result if only the other has its
+    channels last.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass, for high-level operators.  For another target, it changes nothing.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not uses("cudnn"):
+            return mod
+        if all(str(binding.value.op.name) not in _RANKS for _, binding in operator_calls(mod)):
+            return mod
+        dispatching = _Dispatching(mod)
+        for global_var, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                dispatching.builder_.update_func(global_var, dispatching.visit_expr(function))
+        return dispatching.builder_.get()
+
+    return tvm.transform.module_pass(run, opt_level=0, name="DispatchToCudnn")
+
+
+@mutator
+class _Dispatching(PyExprMutator):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        dispatched = self._dispatched(call)
+        return super().visit_call_(call) if dispatched is None else dispatched
+
+    def _dispatched(self, call: relax.Call) -> relax.Expr | None:
+        is_operator = isinstance(call.op, tvm.ir.Op)
+        rank, is_transposed = _RANKS.get(str(call.op.name) if is_operator else "", (0, False))
+        if not rank or not computes(call):
+            return None
+        attrs, axes = call.attrs, SPATIAL_AXES[rank]
+        given = str(attrs.data_layout)
+        # An empty layout of the output stands for that of the data.
+        out_layout = str(attrs.out_layout) or given
+        padding = [int(pad) for pad in attrs.padding]
+        is_plain = {given, out_layout} <= {f"NC{axes}", f"N{axes}C"}
+        if not is_plain or padding[:rank] != padding[rank:]:
+            return None
+        has_channels_last = "C" in (given[-1], out_layout[-1])
+        layout = f"N{axes}C" if has_channels_last else f"NC{axes}"
+        first, second = "IO" if is_transposed else "OI"
+        of_weight = f"{first}{axes}{second}" if has_channels_last else f"{first}{second}{axes}"
+        data, weight = map(self.visit_expr, call.args)
+        data = self._in_layout(data, given, layout)
+        weight = self._in_layout(weight, str(attrs.kernel_layout), of_weight)
+        options = [int(is_transposed), int(has_channels_last), int(attrs.groups)]
+        options += [*padding[:rank], *map(int, attrs.strides), *map(int, attrs.dilation)]
+        order = [out_layout.index(axis) for axis in layout]
+        ty = relax.TensorType([call.ty.shape[axis] for axis in order], call.ty.dtype)
+        out = call_library(self.builder_, "cudnn_convolution", [data, weight], options, ty)
+        return self._in_layout(out, layout, out_layout)
+
+    def _in_layout(self, tensor: relax.Expr, given: str, wanted: str) -> relax.Expr:
+        if given == wanted:
+            return tensor
+        order = [given.index(axis) for axis in wanted]
+        return relax.op.permute_dims(self.builder_.emit(tensor), order)

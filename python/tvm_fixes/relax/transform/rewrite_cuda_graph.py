@@ -1,0 +1,47 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""RewriteCUDAGraph: TVM's pass of this name, on unless its option turns it off."""
+
+import tvm
+from tvm import relax
+
+_OPTION = "relax.backend.use_cuda_graph"
+
+
+def RewriteCUDAGraph() -> tvm.transform.Pass:
+    """Capture the kernels between inputs and results in CUDA graphs.
+
+    A graph launches its kernels at the cost of one launch.  TVM's pass captures kernels of static
+    shapes that neither read an input nor write a result, and only if the option
+    ``relax.backend.use_cuda_graph`` of the pass context is on; this one is on by default.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass, for a module whose memory is planned.
+    """
+
+    def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
+        if _OPTION in context.config:
+            return relax.transform.RewriteCUDAGraph()(mod)
+        config = dict(context.config) | {_OPTION: True}
+        with tvm.transform.PassContext(
+            opt_level=context.opt_level,
+            required_pass=context.required_pass,
+            disabled_pass=context.disabled_pass,
+            instruments=context.instruments,
+            config=config,
+        ):
+            return relax.transform.RewriteCUDAGraph()(mod)
+
+    return tvm.transform.module_pass(run, opt_level=0, name="RewriteCUDAGraph")

@@ -1,0 +1,136 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""DispatchToCudnn."""
+
+# TVMScript annotates with calls.
+# mypy: disable-error-code="valid-type"
+
+import numpy as np
+import pytest
+import torch
+import tvm
+import tvm.testing
+from torch import nn
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+from helpers.cuda_libraries import TARGET, stand_ins
+from helpers.relax_modules import build, count, integers, run, tensor
+from tvm_fixes.frontend.torch import from_exported_program
+from tvm_fixes.relax.transform import DispatchToCudnn
+from tvm_fixes.relax.transform.choose_layout import convert_layout
+
+
+@I.ir_module
+class Before:
+    @R.function
+    def main(
+        x: R.Tensor((1, 4, 8, 8), "float32"), w: R.Tensor((6, 2, 3, 3), "float32")
+    ) -> R.Tensor((1, 6, 4, 4), "float32"):
+        with R.dataflow():
+            y = R.nn.conv2d(x, w, strides=[2, 2], padding=[1, 1, 1, 1], groups=2)
+            R.output(y)
+        return y
+
+
+@I.ir_module
+class Expected:
+    @R.function
+    def main(
+        x: R.Tensor((1, 4, 8, 8), "float32"), w: R.Tensor((6, 2, 3, 3), "float32")
+    ) -> R.Tensor((1, 6, 4, 4), "float32"):
+        with R.dataflow():
+            lv = R.call_dps_packed(
+                "tvm_fixes_cudnn_convolution",
+                (x, w, R.shape([0, 0, 2, 1, 1, 2, 2, 1, 1])),
+                out_ty=[R.Tensor((1, 6, 4, 4), "float32"), R.Tensor((33554432,), "uint8")],
+            )
+            y: R.Tensor((1, 6, 4, 4), "float32") = lv[0]
+            R.output(y)
+        return y
+
+
+def dispatched(mod: tvm.IRModule) -> tvm.IRModule:
+    with TARGET:
+        return DispatchToCudnn()(mod)
+
+
+def test_a_convolution():
+    tvm.ir.assert_structural_equal(dispatched(Before), Expected)
+    assert DispatchToCudnn()(Before).same_as(Before)
+
+
+CONVOLUTIONS = {
+    "plain": (nn.Conv2d, {}),
+    "strides, padding": (nn.Conv2d, {"stride": (2, 1), "padding": (0, 1)}),
+    "dilation": (nn.Conv2d, {"dilation": 2}),
+    "groups": (nn.Conv2d, {"groups": 2}),
+    "1-D": (nn.Conv1d, {"stride": 2, "padding": 1}),
+    "3-D": (nn.Conv3d, {"padding": (0, 1, 2)}),
+    "transposed": (nn.ConvTranspose2d, {"stride": 2, "padding": 1, "output_padding": 1}),
+    "transposed 1-D": (nn.ConvTranspose1d, {"stride": 3}),
+    "transposed 3-D": (nn.ConvTranspose3d, {"dilation": 2}),
+}
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_values(name, layout):
+    kind, options = CONVOLUTIONS[name]
+    rank = int(kind.__name__[-2])
+    torch.manual_seed(0)
+    module, x = kind(4, 6, 3, **options).eval(), torch.randn(2, 4, *range(7, 7 + rank))
+    mod = from_exported_program(torch.export.export(module, (x,)), unwrap_unit_return_tuple=True)
+    after = dispatched(convert_layout(layout)(mod))
+    operator = f"relax.nn.conv{rank}d{'_transpose' if 'Transpose' in kind.__name__ else ''}"
+    assert count(mod, operator) == 1 and count(after, operator) == 0
+    with stand_ins() as called:
+        got = run(after, x.numpy())
+    assert called == ["cudnn_convolution"]
+    np.testing.assert_allclose(got, module(x).detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layouts", [("NCHW", "NHWC"), ("NHWC", "NCHW")])
+def test_layouts_that_differ(layouts):
+    data, out = layouts
+    shape = {"NCHW": (1, 4, 8, 9), "NHWC": (1, 8, 9, 4)}[data]
+    types = {"x": tensor(*shape), "w": tensor(6, 4, 3, 3)}
+    options = {"data_layout": data, "out_layout": out}
+    mod = build(types, lambda bb, x, w: relax.op.nn.conv2d(x, w, **options))
+    x, w = integers(*shape, seed=1), integers(6, 4, 3, 3, seed=2)
+    with stand_ins() as called:
+        np.testing.assert_array_equal(run(dispatched(mod), x, w), run(mod, x, w))
+    assert called == ["cudnn_convolution"]
+
+
+def conv(**options):
+    types = {"x": tensor(1, 4, 8, 8), "w": tensor(6, 4, 3, 3)}
+    return build(types, lambda bb, x, w: relax.op.nn.conv2d(x, w, **options))
+
+
+@pytest.mark.parametrize("options", [{"padding": [0, 1, 1, 1]}, {"out_layout": "NCHW2c"}])
+def test_convolutions_that_stay(options):
+    mod = conv(**options)
+    tvm.ir.assert_structural_equal(dispatched(mod), mod)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int8"])
+def test_dtypes_that_stay(dtype):
+    types = {"x": tensor(1, 4, 8, 8, dtype=dtype), "w": tensor(6, 4, 3, 3, dtype=dtype)}
+    mod = build(types, lambda bb, x, w: relax.op.nn.conv2d(x, w))
+    tvm.ir.assert_structural_equal(dispatched(mod), mod)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
