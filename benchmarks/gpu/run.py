@@ -197,6 +197,12 @@ def _compiled(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> Run:
     return compiled
 
 
+def device() -> str:
+    """The GPU and the versions of what runs on it."""
+    version = ".".join(map(str, torch.cuda.get_device_capability()))
+    return f"{torch.cuda.get_device_name()} ({version}), PyTorch {torch.__version__}"
+
+
 def peaks() -> dict[str, float]:
     """The rates that PyTorch reaches: bytes copied, and float16 and float32 operations per s."""
     data = torch.empty(1 << 29, dtype=torch.float32, device="cuda").normal_()

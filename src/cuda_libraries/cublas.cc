@@ -242,10 +242,10 @@ struct State {
 
 void Multiply(const Arguments& args) {
   if (args.size() != 5 && args.size() != 6) throw std::runtime_error("expected 5 or 6 arguments");
-  // Never freed: at the end of a thread, the device may be gone.
-  static thread_local State* state = new State();
   const Call call(args);
   if (IsEmpty(call.out)) return;
+  // Never freed: at the end of a thread, the device may be gone.
+  static thread_local State* state = new State();
   const std::vector<int64_t> key = call.Key();
   auto place = state->plans.find(key);
   if (place == state->plans.end()) {

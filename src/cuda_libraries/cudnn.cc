@@ -217,10 +217,10 @@ struct State {
 
 void Convolution(const Arguments& args) {
   if (args.size() != 5) throw std::runtime_error("expected 5 arguments");
-  // Never freed: at the end of a thread, the device may be gone.
-  static thread_local State* state = new State();
   const Call call(args);
   if (IsEmpty(call.out)) return;
+  // Never freed: at the end of a thread, the device may be gone.
+  static thread_local State* state = new State();
   const Cudnn& dnn = state->dnn;
   const std::vector<int64_t> key = call.Key();
   auto place = state->plans.find(key);

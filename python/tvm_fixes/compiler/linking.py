@@ -38,7 +38,7 @@ from ..runtime.manifest import (
 )
 from ..runtime.weights import write_weights
 from ..support.isolate import OutcomeKind, run_forked
-from ..target import cuda
+from ..target import cuda_libraries
 from .options import FULL_DISK
 
 
@@ -138,7 +138,7 @@ def _link(
         executable.export_library,
         str(library),
         workspace_dir=workspace,
-        **cuda.library_arguments(target),
+        **cuda_libraries.link_arguments(target),
     )
     outcome = run_forked(write, timeout=None)
     if outcome.kind is OutcomeKind.VALUE:

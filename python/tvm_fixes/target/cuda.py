@@ -30,13 +30,12 @@ How to remove
     ``relax.build``, and delete ``src/runtime/compile_cuda_module.cc`` with the rest.
 """
 
-import ctypes
 import importlib.util
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -47,6 +46,7 @@ from tvm import relax
 
 from .. import _ffi
 from ..errors import CompileError
+from . import cuda_libraries
 
 Compiler = Callable[[str], bytes]
 """A function from CUDA source to a cubin, the code that a GPU executes."""
@@ -57,12 +57,6 @@ _LIBRARIES = {"libcuda.so.1": "the GPU driver", "libcudart.so.13": "CUDA 13"}
 # A header of each package that generated code includes.
 _HEADERS = ("cuda_fp16.h", "cuda/std/cstdint")
 
-# The functions that call NVIDIA's libraries, by the names of the libraries in a target's ``libs``.
-_LIBRARY_FUNCTIONS = {"cublas": "cublas_matmul", "cudnn": "cudnn_convolution"}
-
-LIBRARIES = tuple(_LIBRARY_FUNCTIONS)
-"""The libraries that a target's ``libs`` may contain."""
-
 _FORCE_PLACEHOLDER = "TVM_COMPILE_FORCE_FALLBACK"
 
 
@@ -71,10 +65,22 @@ def has_device() -> bool:
     return _has_runtime() and bool(tvm.cuda().exist)
 
 
-def why_not_here(arch: str) -> str | None:
-    """Return why kernels for `arch`, e.g. ``"sm_90"``, cannot run here, or None if they can."""
+def why_not_here(arch: str, libraries: Iterable[str] = ()) -> str | None:
+    """Return why code for a GPU cannot run here, or None if it can.
+
+    Parameters
+    ----------
+    arch : str
+        The architecture of the kernels, e.g. ``"sm_90"``.
+    libraries : iterable of str
+        What the code needs of :data:`~tvm_fixes.target.cuda_libraries.LIBRARIES`; they are loaded.
+    """
     if not _has_runtime():
-        missing = [f"{name} (from {part})" for name, part in _LIBRARIES.items() if not _loads(name)]
+        missing = [
+            f"{name} (from {part})"
+            for name, part in _LIBRARIES.items()
+            if not cuda_libraries.loads(name)
+        ]
         if missing:
             return f"TVM's CUDA runtime does not load without {' and '.join(missing)}"
         return "TVM was loaded without its CUDA runtime"
@@ -84,7 +90,7 @@ def why_not_here(arch: str) -> str | None:
     # Code also runs on later GPUs of the same generation, unless the architecture has a suffix.
     same = device == wanted
     if same or (device[0] == wanted[0] and device > wanted and not arch[-1].isalpha()):
-        return None
+        return cuda_libraries.load(libraries)
     return f"it is for {arch}, but the GPU is sm_{device[0]}{device[1]}"
 
 
@@ -145,23 +151,6 @@ def build(
         executable = relax.build(mod, target, relax_pipeline=relax_pipeline)
     _compile_imports(executable.mod, compiler)
     return executable
-
-
-def library_arguments(target: tvm.target.Target) -> dict[str, list[str]]:
-    """The arguments of ``export_library`` that link the calls of NVIDIA's libraries.
-
-    Parameters
-    ----------
-    target : tvm.target.Target
-        The target of the model; its ``libs`` name the libraries.
-    """
-    used = [name for name in map(str, target.attrs.get("libs", ())) if name in LIBRARIES]
-    if not used:
-        return {}
-    # An archive: the linker takes the named functions, and leaves the others.
-    symbols = [f"-Wl,-u,__tvm_ffi_tvm_fixes_{_LIBRARY_FUNCTIONS[name]}" for name in used]
-    archive = _ffi.library_path().parent / _ffi.CUDA_ARCHIVE_NAME
-    return {"addons": [str(archive)], "options": symbols}
 
 
 def _compile_imports(module: tvm.runtime.Module, compiler: Compiler) -> None:
@@ -277,11 +266,3 @@ def _roots() -> Iterator[Path]:
 
 def _has_runtime() -> bool:
     return tvm.get_global_func("device_api.cuda", allow_missing=True) is not None
-
-
-def _loads(library: str) -> bool:
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True

@@ -26,6 +26,7 @@ from tvm.target import codegen
 
 from ..errors import UsageError, summarize
 from . import cuda
+from .cuda_libraries import LIBRARIES
 
 # Prefixes of LLVM's names of instruction sets that crash on a CPU without them (illegal
 # instruction). LLVM also lists tuning, modes and privileged instructions, which do not matter.
@@ -75,7 +76,7 @@ def resolve(
         ``"native"`` for this machine's CPU with its features, a TVM tag such as
         ``"aws/cpu/c5.large"``, a kind such as ``"llvm"``, or a configuration as a mapping or as
         JSON.  ``"cuda/sm_90"`` is a GPU of that architecture, ``"cuda"`` the GPU of this machine,
-        and ``"cuda/sm_90+cublas+cudnn"`` a GPU with these of :data:`cuda.LIBRARIES`.
+        and ``"cuda/sm_90+cublas+cudnn"`` a GPU with these of :data:`LIBRARIES`.
     kinds : sequence of str
         The accepted kinds, a subset of :data:`KINDS`.
 
@@ -135,11 +136,11 @@ def _with_host(resolved: tvm.target.Target, target: object) -> tvm.target.Target
             f"target {_show(target)}: expected an architecture of CUDA 13 (sm_75 or later), got "
             f"{arch}"
         )
-    unknown = [str(name) for name in resolved.attrs.get("libs", ()) if name not in cuda.LIBRARIES]
+    unknown = [str(name) for name in resolved.attrs.get("libs", ()) if name not in LIBRARIES]
     if unknown:
         raise UsageError(
             f"target {_show(target)}: unknown library {unknown[0]!r}; expected "
-            f"{' or '.join(cuda.LIBRARIES)}"
+            f"{' or '.join(LIBRARIES)}"
         )
     if resolved.host is not None:
         return resolved
@@ -233,7 +234,11 @@ def why_not_here(target: Mapping[str, object], triple: str, features: list[str])
     missing = missing_features(features)
     if missing:
         return f"it uses {', '.join(missing)}, which this CPU does not have"
-    return cuda.why_not_here(str(target["arch"])) if target["kind"] == "cuda" else None
+    if target["kind"] != "cuda":
+        return None
+    libraries = target.get("libs", ())
+    assert isinstance(libraries, list | tuple)
+    return cuda.why_not_here(str(target["arch"]), map(str, libraries))
 
 
 def to_json(target: tvm.target.Target) -> dict[str, object]:

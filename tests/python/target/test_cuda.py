@@ -22,11 +22,12 @@ import torch
 import tvm
 import tvm.testing
 from torch import nn
+from tvm import relax
 
 from tvm_fixes import CompiledModel, _ffi
 from tvm_fixes import compile as compile_model
 from tvm_fixes.errors import ArtifactError, CompileError, UsageError
-from tvm_fixes.target import cuda
+from tvm_fixes.target import cuda, cuda_libraries, resolve
 
 SOURCE = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }'
 
@@ -143,6 +144,53 @@ def test_sine_is_not_the_fast_approximation():
     assert precise > fast + 500
 
 
+@needs_compiler
+@pytest.mark.parametrize("libraries", ["", "+cublas", "+cudnn", "+cublas+cudnn"])
+def test_calls_of_libraries_are_linked_into_the_model(libraries, tmp_path):
+    target = f"cuda/sm_90{libraries}"
+    compile_model(net(), target=target, compare=False, output=tmp_path / "out")
+    symbols = (tmp_path / "out" / "model.so").read_bytes()
+    assert (b"tvm_fixes_cublas_matmul" in symbols) == ("cublas" in libraries)
+    assert (b"tvm_fixes_cudnn_convolution" in symbols) == ("cudnn" in libraries)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["target"].get("libs", []) == libraries.split("+")[1:]
+
+
+@pytest.mark.parametrize("function", ["cublas_matmul", "cudnn_convolution"])
+def test_a_linked_call_checks_its_arguments(function, tmp_path):
+    """The code that is linked into a model reports errors as tvm-ffi does."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((3, 3), "float32"))
+    workspace = relax.TensorType((8,), "uint8")
+    with builder.function("main", [x]):
+        call = relax.call_dps_packed(
+            f"tvm_fixes_{function}", [x, x, relax.ShapeExpr([0, 0, 0])], [x.ty, workspace]
+        )
+        builder.emit_func_output(relax.TupleGetItem(builder.emit(call), 0))
+    arguments = cuda_libraries.link_arguments(resolve("cuda/sm_90+cublas+cudnn"))
+    library = str(tmp_path / "model.so")
+    relax.build(builder.get(), "llvm").export_library(library, **arguments)
+    machine = relax.VirtualMachine(tvm.runtime.load_module(library), tvm.cpu())
+    with pytest.raises(RuntimeError, match=r"cu(BLAS|DNN): argument 0: expected a CUDA tensor"):
+        machine["main"](tvm.runtime.tensor(np.ones((3, 3), "float32")))
+
+
+def test_a_missing_library_is_named(monkeypatch):
+    monkeypatch.setattr(cuda_libraries, "loads", lambda file: "cublas" in file)
+    assert cuda_libraries.load(["cublas"]) is None
+    assert cuda_libraries.load(["cublas", "cudnn"]) == (
+        "libcudnn.so.9 is missing; pip install nvidia-cudnn-cu13 provides it"
+    )
+
+
+def test_an_unknown_library_is_an_error():
+    with pytest.raises(UsageError) as error:
+        resolve("cuda/sm_90+cutlass")
+    assert error.value.message == (
+        "target 'cuda/sm_90+cutlass': unknown library 'cutlass'; expected cublas or cudnn"
+    )
+
+
 @pytest.mark.parametrize(
     "arch, fits",
     [("sm_90", True), ("sm_90a", True), ("sm_86", False), ("sm_100", False), ("sm_89", False)],
@@ -170,7 +218,7 @@ def test_older_code_of_the_same_generation_runs_but_not_its_variants(monkeypatch
 
 def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(cuda, "_has_runtime", lambda: False)
-    monkeypatch.setattr(cuda, "_loads", lambda library: library == "libcudart.so.13")
+    monkeypatch.setattr(cuda_libraries, "loads", lambda library: library == "libcudart.so.13")
     assert cuda.why_not_here("sm_90") == (
         "TVM's CUDA runtime does not load without libcuda.so.1 (from the GPU driver)"
     )

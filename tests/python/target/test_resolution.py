@@ -108,10 +108,10 @@ def test_a_kind_that_will_not_do():
 
 
 def test_why_not_here_asks_for_the_gpu(monkeypatch):
-    monkeypatch.setattr(cuda, "why_not_here", lambda arch: f"no {arch}")
+    monkeypatch.setattr(cuda, "why_not_here", lambda arch, libs: f"no {arch}, {list(libs)}")
     config = target.to_json(target.resolve("cuda/sm_90"))
     triple = target.triple_of(target.native())
-    assert target.why_not_here(config, triple, []) == "no sm_90"
+    assert target.why_not_here(config, triple, []) == "no sm_90, []"
     assert target.why_not_here({"kind": "llvm"}, triple, []) is None
 
 
