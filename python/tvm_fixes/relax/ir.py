@@ -33,6 +33,13 @@ def is_kernel_call(expr: relax.Expr) -> bool:
     return isinstance(expr, relax.Call) and expr.op.same_as(_CALL_TIR)
 
 
+def operator_name(expr: relax.Expr | None) -> str:
+    """The name of the operator that a value calls, such as ``relax.add``; otherwise empty."""
+    if not isinstance(expr, relax.Call) or not isinstance(expr.op, tvm.ir.Op):
+        return ""
+    return str(expr.op.name)
+
+
 def nn_call(call: relax.Call, *operands: relax.Expr, **changed: Any) -> relax.Call:
     """A call of the same operator of ``relax.op.nn`` with other operands and attributes.
 

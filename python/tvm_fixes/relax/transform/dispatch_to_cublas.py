@@ -21,7 +21,7 @@ from tvm_ffi import structural_equal
 
 from ...tirx.util import is_one
 from ..analysis import bindings, operator_calls
-from ..ir import permuted_axes, variables
+from ..ir import operator_name, permuted_axes, variables
 from ..libraries import call_library, computes, uses
 
 _MATMUL, _ADD, _RELU, _PERMUTE = (
@@ -84,16 +84,15 @@ class _Dispatching(PyExprMutator):
         }
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        has_relu = _operator(call) == _RELU
+        has_relu = operator_name(call) == _RELU
         sum_ = self._read_once(call.args[0]) if has_relu else call
         matmul, bias = self._with_bias(sum_) if sum_ is not None else (None, None)
         if matmul is None or not _fits(matmul):
             return super().visit_call_(call)
-        transposes, operands = zip(*map(self._transposed, matmul.args), strict=True)
+        (transposes_lhs, lhs), (transposes_rhs, rhs) = map(self._transposed, matmul.args)
+        operands = [lhs, rhs] if bias is None else [lhs, rhs, bias]
         operands = [self.visit_expr(operand) for operand in operands]
-        if bias is not None:
-            operands.append(self.visit_expr(bias))
-        options = [*map(int, transposes), int(has_relu)]
+        options = [int(transposes_lhs), int(transposes_rhs), int(has_relu)]
         return call_library(self.builder_, "cublas_matmul", operands, options, call.ty)
 
     def _read_once(self, var: relax.Expr) -> relax.Call | None:
@@ -103,20 +102,20 @@ class _Dispatching(PyExprMutator):
 
     def _with_bias(self, call: relax.Call) -> tuple[relax.Call | None, relax.Expr | None]:
         """The matmul that `call` is or adds a bias to, and the bias."""
-        if _operator(call) == _MATMUL:
+        if operator_name(call) == _MATMUL:
             return call, None
-        if _operator(call) != _ADD:
+        if operator_name(call) != _ADD:
             return None, None
         for value, bias in (call.args, reversed(call.args)):
             matmul = self._read_once(value)
-            if matmul is not None and _operator(matmul) == _MATMUL and _is_bias(bias, matmul):
+            if matmul is not None and operator_name(matmul) == _MATMUL and _is_bias(bias, matmul):
                 return matmul, bias
         return None, None
 
     def _transposed(self, operand: relax.Expr) -> tuple[bool, relax.Expr]:
         """Whether `operand` is the transpose of another one, and that one."""
         permute = self.calls.get(operand) if isinstance(operand, relax.Var) else None
-        if permute is None or _operator(permute) != _PERMUTE:
+        if permute is None or operator_name(permute) != _PERMUTE:
             return False, operand
         *batch, row, column = range(operand.ty.ndim)
         if permuted_axes(permute) != [*batch, column, row]:
@@ -149,8 +148,3 @@ def _is_bias(bias: relax.Expr, matmul: relax.Call) -> bool:
         and ty.dtype == matmul.ty.dtype
         and structural_equal(ty.shape[0], matmul.ty.shape[-1])
     )
-
-
-def _operator(call: relax.Expr | None) -> str:
-    is_operator = isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op)
-    return str(call.op.name) if is_operator else ""

@@ -17,6 +17,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..analysis import operator_calls
+from ..ir import operator_name
 from ..layouts import SPATIAL_AXES
 from ..libraries import call_library, computes, uses
 
@@ -73,8 +74,7 @@ class _Dispatching(PyExprMutator):
         return super().visit_call_(call) if dispatched is None else dispatched
 
     def _dispatched(self, call: relax.Call) -> relax.Expr | None:
-        is_operator = isinstance(call.op, tvm.ir.Op)
-        rank, is_transposed = _RANKS.get(str(call.op.name) if is_operator else "", (0, False))
+        rank, is_transposed = _RANKS.get(operator_name(call), (0, False))
         if not rank or not computes(call):
             return None
         attrs, axes = call.attrs, SPATIAL_AXES[rank]

@@ -38,7 +38,7 @@ from ...fixes.memory import FOLD_PERMUTE_INTO_SCATTER as FIX_ID
 from ...support import switches
 from ...tirx.util import is_one
 from ..analysis import bindings, operator_calls
-from ..ir import permuted_axes, variables
+from ..ir import operator_name, permuted_axes, variables
 
 _PERMUTE, _SCATTER = "relax.permute_dims", "relax.scatter_nd"
 
@@ -93,7 +93,7 @@ class _Folding(PyExprMutator):
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         call = binding.value
-        if _operator(call) in (_PERMUTE, _SCATTER):
+        if operator_name(call) in (_PERMUTE, _SCATTER):
             self.calls[binding.var] = call
         super().visit_var_binding_(binding)
 
@@ -102,7 +102,7 @@ class _Folding(PyExprMutator):
         return super().visit_call_(call) if folded is None else folded
 
     def _folded(self, back: relax.Call) -> relax.Expr | None:
-        scatter = self._call_of(back.args[0], _SCATTER) if _operator(back) == _PERMUTE else None
+        scatter = self._call_of(back.args[0], _SCATTER) if operator_name(back) == _PERMUTE else None
         there = None if scatter is None else self._call_of(scatter.args[0], _PERMUTE)
         if scatter is None or there is None or self.reads[back.args[0]] > 1:
             return None
@@ -131,9 +131,4 @@ class _Folding(PyExprMutator):
 
     def _call_of(self, var: relax.Expr, operator: str) -> relax.Call | None:
         call = self.calls.get(var) if isinstance(var, relax.Var) else None
-        return call if call is not None and _operator(call) == operator else None
-
-
-def _operator(call: relax.Expr) -> str:
-    is_operator = isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op)
-    return str(call.op.name) if is_operator else ""
+        return call if call is not None and operator_name(call) == operator else None
