@@ -227,6 +227,7 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
     if quantized:
         rows.append(("products in integers", f"{report.integer_products} of {quantized}"))
     rows += [("in float", escape(line)) for line in report.float_products]
+    rows += [("schedule", escape(line)) for line in report.fallbacks]
     rows.append(("fixes applied", ", ".join(report.fixes) or "none"))
     if output is not None and report.equal is not False:
         rows.append(("saved to", escape(output)))

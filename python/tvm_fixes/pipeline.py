@@ -124,9 +124,9 @@ def pipeline(
 
     Notes
     -----
-    GPU kernels get the schedules of TVM's own pipeline for the target.  The pass raises
-    :class:`~tvm_fixes.errors.UnsupportedOperatorError` if an operator call cannot be lowered and
-    no external code generator takes it.
+    :func:`~tvm_fixes.tirx.transform.ApplyGpuSchedule` schedules the kernels of a GPU.  The pass
+    raises :class:`~tvm_fixes.errors.UnsupportedOperatorError` if an operator call cannot be lowered
+    and no external code generator takes it.
     """
     lowering = stages(
         name,
@@ -282,9 +282,7 @@ def _lower_passes(name: str | None, target: tvm.target.Target | None) -> list[tv
     """TVM's passes that lower a module of kernels; guarded versions replace some of them."""
     stock = _stock(name, target)
     schedule = [
-        ApplyGpuSchedule(step)
-        for step in stock.legalize_passes(target)
-        if step.info.name == _SCHEDULE
+        ApplyGpuSchedule() for p in stock.legalize_passes(target) if p.info.name == _SCHEDULE
     ]
     guarded = {
         step.info.name: step

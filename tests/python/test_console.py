@@ -73,6 +73,7 @@ def test_table():
         warnings=["[w]"],
         integer_products=2,
         float_products=["main: y, relax.matmul: the data is not quantized"],
+        fallbacks=["sum: OneThread instead of Reduction (no [threads])"],
     )
     log = Console(force_terminal=False, width=120)
     with log.capture() as captured:
@@ -85,6 +86,7 @@ def test_table():
         "1.23 ms, PyTorch 2 2 ms (fastest of up to 3 blocks)",
         "products in integers    2 of 3",
         "main: y, relax.matmul: the data is not quantized",
+        "sum: OneThread instead of Reduction (no [threads])",
         "a-fix, b-fix",
         "outputs differ (out is not written)",
         "[y]",

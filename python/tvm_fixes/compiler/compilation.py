@@ -35,6 +35,7 @@ from ..runtime.report import Report
 from ..source import Params, Shapes, open_source
 from ..support import switches
 from ..support.memory import LARGE
+from ..tirx.transform.apply_gpu_schedule import collect_kernels
 from .linking import export
 from .options import check_machine, check_request
 from .progress import Progress, Run
@@ -185,6 +186,7 @@ def compile(
         with (
             collect_unfolded() as unfolded,
             collect_products() as products,
+            collect_kernels() as kernels,
             making_constants(scratch, origins.add),
         ):
             mod, transforms = lower(mod, lowering, resolved, run, verification, to_params)
@@ -212,6 +214,7 @@ def compile(
             unfolded=unfolded,
             integer_products=products.in_integers,
             float_products=products.in_float,
+            fallbacks=[str(kernel) for kernel in kernels if kernel.failures],
         )
         if reference is not None:
             with run.step("compare"):

@@ -18,13 +18,17 @@ GPU_SCHEDULE = declare(
     "gpu-schedule",
     family="gpu",
     kind=Kind.PASS,
-    summary="builds grouped convolutions, argmax and reductions over no elements for a GPU",
+    summary="finds a schedule for every kernel of a GPU",
     symptoms={
         Symptom.ERROR: (
-            "a grouped convolution, or a reduction that one block of threads cannot "
-            "compute, does not build for a GPU"
+            "a grouped convolution, a convolution with one channel, an argmax and others do not "
+            "build for a GPU, because a schedule rule fails or its schedule cannot be lowered"
         ),
-        Symptom.WRONG: "on a GPU, a sum or product over no elements returns uninitialized memory",
+        Symptom.WRONG: (
+            "on a GPU, a sum or product over no elements returns uninitialized memory; a kernel "
+            "without elements writes beyond its output; a bias is added twice to a product with "
+            "one input channel"
+        ),
         Symptom.COST: "the first 16-bit matrix product takes a minute to compile for a GPU",
     },
 )

@@ -104,6 +104,9 @@ class Report:
         integers.
     float_products : list of str
         The others with a quantized operand, each with the reason.
+    fallbacks : list of str
+        The kernels of a GPU that a later schedule rule had to take, each with that rule, and with
+        the rules that failed and why.
     """
 
     source: str
@@ -123,6 +126,7 @@ class Report:
     unfolded: list[str] = field(default_factory=list)
     integer_products: int = 0
     float_products: list[str] = field(default_factory=list)
+    fallbacks: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> bool | None:

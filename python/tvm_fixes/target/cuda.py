@@ -32,6 +32,7 @@ How to remove
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -187,7 +188,7 @@ def _compile_with_nvcc(command: list[str], source: str) -> bytes:
         command = [*command, "--cubin", "--expt-relaxed-constexpr", str(kernels), "-o", str(cubin)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise CompileError(_rejection("nvcc", done.stderr or done.stdout))
+            raise CompileError(_rejection("nvcc", done.stderr or done.stdout, source))
         return cubin.read_bytes()
 
 
@@ -201,7 +202,7 @@ def _compile_with_nvrtc(options: list[str], source: str) -> bytes:
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = bytearray(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
             _checked(nvrtc.nvrtcGetProgramLog(program, log))
-            raise CompileError(_rejection("NVRTC", log.decode(errors="replace")))
+            raise CompileError(_rejection("NVRTC", log.decode(errors="replace"), source))
         code = bytearray(_checked(nvrtc.nvrtcGetCUBINSize(program)))
         _checked(nvrtc.nvrtcGetCUBIN(program, code))
         return bytes(code)
@@ -223,10 +224,25 @@ def _checked(result: tuple[Any, ...]) -> Any:
     return values[0] if values else None
 
 
-def _rejection(name: str, log: str) -> str:
+def _rejection(name: str, log: str, source: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     reason = next((line for line in lines if "error" in line), lines[0] if lines else "no reason")
-    return f"{name} failed to compile the kernels: {reason}"
+    kernel = _kernel_at(reason, source)
+    what = "the kernels" if kernel is None else f"kernel {kernel!r}"
+    return f"{name} failed to compile {what}: {reason}"
+
+
+def _kernel_at(reason: str, source: str) -> str | None:
+    """The kernel that a message is about: it names a line of the source, or the kernel itself."""
+    named = re.search(r"[Ff]unction '(\w+)'", reason)
+    if named is not None:
+        return named.group(1)
+    line = re.match(r".*?\.cu\((\d+)\)", reason)
+    if line is None:
+        return None
+    before = "\n".join(source.splitlines()[: int(line.group(1))])
+    names = re.findall(r"__global__ .*?(\w+)\(.*\) \{", before)
+    return names[-1] if names else None
 
 
 def _nvrtc_loads() -> bool:

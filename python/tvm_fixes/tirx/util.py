@@ -13,10 +13,11 @@
 """Helpers for passes and schedules of PrimFuncs."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tvm
 from tvm import te, tirx
+from tvm.s_tir import SBlock
 from tvm.sym import Analyzer
 from tvm_ffi import structural_walk
 
@@ -27,6 +28,12 @@ Node = TypeVar("Node", bound=tvm.Object)
 
 OPAQUE = 8
 """The pattern kind of kernels that TVM does not fuse."""
+
+
+_BLOCK_PARTS = (
+    *("iter_vars", "reads", "writes", "name_hint", "body", "init"),
+    *("alloc_buffers", "match_buffers", "annotations"),
+)
 
 
 def prim_func_pass(
@@ -92,6 +99,11 @@ def count_of(extents: Iterable[tirx.Expr]) -> tirx.Expr:
     return Analyzer().simplify(count)
 
 
+def with_parts(block: SBlock, **parts: Any) -> SBlock:
+    """A block, with some parts replaced, by their names."""
+    return SBlock(**{name: getattr(block, name) for name in _BLOCK_PARTS} | parts)
+
+
 def extern(
     name: str,
     operands: Sequence[te.Tensor],
@@ -144,6 +156,11 @@ def scalarized(loop: tirx.For, is_needed: Callable[[tirx.Stmt], bool]) -> tirx.F
     if loop.kind != tirx.ForKind.VECTORIZED or not is_needed(loop.body):
         return loop
     return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+
+
+def is_positive(extent: tirx.Expr) -> bool:
+    """Whether an extent is provably positive."""
+    return bool(Analyzer().can_prove(extent > 0))
 
 
 def is_zero(extent: tirx.Expr) -> bool:

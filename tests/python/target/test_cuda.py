@@ -131,8 +131,10 @@ def test_no_compiler_is_an_error_before_the_work(monkeypatch):
 def test_a_compiler_compiles_and_rejects():
     compiler = cuda.find_compiler("sm_90")
     assert machines(compiler(SOURCE)) == {CUDA}
-    with pytest.raises(CompileError, match=r"failed to compile the kernels: .*error.*missing"):
-        compiler('extern "C" __global__ void wrong() { missing(); }')
+    with pytest.raises(CompileError, match=r"failed to compile kernel 'wrong': .*error.*missing"):
+        compiler(f'{SOURCE}\nextern "C" __global__ void wrong() {{ missing(); }}\n{SOURCE}')
+    with pytest.raises(CompileError, match=r"failed to compile the kernels: .*error"):
+        compiler("#error")
 
 
 @needs_compiler

@@ -18,15 +18,20 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 from tvm.relax.backend.cuda import pipeline as stock
-from tvm_ffi import structural_map, structural_walk
+from tvm.s_tir import Schedule
+from tvm.s_tir.dlight import ScheduleRule
+from tvm_ffi import structural_walk
 
-from helpers.lowering import lowered_before
+from helpers.gpu_kernels import GPU, functions, kernels, one_after_another, run, thread_extents
 from helpers.relax_modules import build, integers, tensor
-from tvm_fixes.pipeline import stages
+from tvm_fixes.errors import CompileError
+from tvm_fixes.support import switches
+from tvm_fixes.tirx.gpu_rules import ElementPerThread, gpu_rules
 from tvm_fixes.tirx.transform import ApplyGpuSchedule, DecomposeReduction
+from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
 
-GPU = tvm.target.Target({"kind": "cuda", "arch": "sm_90"}, host={"kind": "llvm"})
 [STOCK] = [step for step in stock.legalize_passes(GPU) if step.info.name == "ApplyDefaultSchedule"]
+KERNEL = integers(6, 2, 3, 3, seed=1)
 
 
 def argmax(builder, x):
@@ -37,77 +42,49 @@ def grouped(builder, x):
     return relax.op.nn.relu(relax.op.nn.conv2d(x, relax.const(KERNEL), groups=2))
 
 
-KERNEL = integers(6, 2, 3, 3, seed=1)
-CASES = {"argmax": (argmax, (5, 9)), "grouped": (grouped, (1, 4, 6, 6))}
+def one_channel(builder, x):
+    return relax.op.nn.conv2d(x, relax.const(KERNEL[:1, :1, :1, :2]))
 
 
-def kernels(emit, shape) -> tvm.IRModule:
-    """An operator lowered by the stages before scheduling."""
-    mod = build({"x": tensor(*shape)}, emit)
-    lowering = stages("gpu")
+def means(builder, x):
+    return relax.op.mean(relax.op.mean(relax.op.sigmoid(x), axis=-1), axis=-1)
+
+
+FAILING = {
+    "argmax": (argmax, (5, 9)),
+    "grouped": (grouped, (1, 4, 6, 6)),
+    "one channel": (one_channel, (1, 1, 3, 10)),
+    "means": (means, (6, 6)),
+}
+"""Operators that do not build with TVM's pass."""
+
+
+def scheduled(mod: tvm.IRModule, *rules: ScheduleRule) -> dict[str, tirx.PrimFunc]:
     with GPU:
-        return lowered_before(mod, lowering, lowering.lower)
+        return functions(ApplyGpuSchedule(rules or None)(mod))
 
 
-def functions(mod: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
-    found = mod.functions_items()
-    return {var.name_hint: func for var, func in found if isinstance(func, tirx.PrimFunc)}
-
-
-def thread_extents(function: tirx.PrimFunc) -> dict[str, int]:
-    found = {}
-
-    def look(loop):
-        if loop.thread_binding is not None:
-            found[str(loop.thread_binding.thread_tag)] = int(loop.extent)
-
-    structural_walk(function.body, (tirx.For, look))
-    return found
-
-
-def one_after_another(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The kernel with serialized threads, for a CPU; valid without synchronization."""
-
-    def serialize(loop):
-        if loop.thread_binding is None:
-            return loop
-        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
-
-    serial = structural_map(function, (tirx.For, serialize))
-    return serial.with_attr("global_symbol", "kernel")
-
-
-def run(function: tirx.PrimFunc, *arrays: np.ndarray) -> None:
-    built = tvm.tirx.build(tvm.IRModule({"kernel": one_after_another(function)}), "llvm")
-    tensors = [tvm.runtime.tensor(array) for array in arrays]
-    built["kernel"](*tensors)
-    arrays[-1][...] = tensors[-1].numpy()
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_where_tvms_schedule_cannot_be_lowered(name):
-    mod = kernels(*CASES[name])
-    with GPU:
-        scheduled = functions(ApplyGpuSchedule(STOCK)(mod))
-    [function] = scheduled.values()
-    assert thread_extents(function) == {"blockIdx.x": 1, "threadIdx.x": 1024}
-    assert function.attrs["tirx.is_scheduled"]
+def lower(function: tirx.PrimFunc) -> None:
     tvm.tirx.build(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), GPU)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_tvms_schedule_cannot_be_lowered(name):
-    mod = kernels(*CASES[name])
-    with GPU:
-        [function] = functions(STOCK(mod)).values()
-    with pytest.raises(Exception, match=r"ross-thread reduction|Cannot allocate global memory"):
-        tvm.tirx.build(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), GPU)
+@pytest.mark.parametrize("name", FAILING)
+def test_what_does_not_build_with_tvms_pass(name):
+    for function in scheduled(kernels(*FAILING[name])).values():
+        assert "threadIdx.x" in thread_extents(function)
+        assert function.attrs["tirx.is_scheduled"]
+        lower(function)
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_tvms_pass_fails(name):
+    with pytest.raises(Exception, match=r"reduction|global memory|'value'|block_realize"), GPU:
+        for function in functions(STOCK(kernels(*FAILING[name]))).values():
+            lower(function)
 
 
 def test_argmax_is_right():
-    mod = kernels(*CASES["argmax"])
-    with GPU:
-        [function] = functions(ApplyGpuSchedule(STOCK)(mod)).values()
+    [function] = scheduled(kernels(*FAILING["argmax"])).values()
     x = np.random.default_rng(0).standard_normal((5, 9)).astype("float32")
     x[0], x[1, 4] = -np.inf, np.nan
     out = np.full(5, 7)
@@ -117,9 +94,7 @@ def test_argmax_is_right():
 
 def test_a_result_after_a_reduction_is_right():
     """The sum is in a register of the thread that uses it."""
-    mod = kernels(*CASES["grouped"])
-    with GPU:
-        [function] = functions(ApplyGpuSchedule(STOCK)(mod)).values()
+    [function] = scheduled(kernels(*FAILING["grouped"]), ElementPerThread()).values()
     assert 'scope="local"' in function.script()
     x = integers(1, 4, 6, 6, seed=2)
     out = np.full((1, 6, 4, 4), 7, "float32")
@@ -134,7 +109,14 @@ def test_a_result_after_a_reduction_is_right():
 def test_good_schedules_of_tvm_stay():
     mod = kernels(lambda builder, x: relax.op.sum(x, axis=1), (5, 9))
     with GPU:
-        tvm.ir.assert_structural_equal(ApplyGpuSchedule(STOCK)(mod.clone()), STOCK(mod.clone()))
+        tvm.ir.assert_structural_equal(ApplyGpuSchedule()(mod.clone()), STOCK(mod.clone()))
+
+
+def test_switched_off_it_is_tvms_pass(monkeypatch):
+    monkeypatch.setenv("TVM_FIXES_DISABLE", "gpu-schedule")
+    mod = kernels(lambda builder, x: relax.op.exp(x), (5, 9))
+    with GPU:
+        tvm.ir.assert_structural_equal(ApplyGpuSchedule()(mod.clone()), STOCK(mod.clone()))
 
 
 @pytest.mark.parametrize("size", [0, 3])
@@ -143,12 +125,130 @@ def test_a_sum_over_nothing_is_zero(size):
     mod = build({"x": tensor(3, columns)}, lambda builder, x: relax.op.sum(x, axis=1))
     with GPU:
         mod = DecomposeReduction()(relax.transform.LegalizeOps()(mod))
-        [function] = functions(ApplyGpuSchedule(STOCK)(mod)).values()
+    [function] = scheduled(mod, ElementPerThread()).values()
     assert "threadIdx.x" in thread_extents(function)
-    tvm.tirx.build(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), GPU)
+    lower(function)
     x, out = integers(3, size), np.full(3, 7, "float32")
     run(function, x, out)
     np.testing.assert_array_equal(out, x.sum(axis=1))
+
+
+def test_reductions_among_threads_of_a_symbolic_axis_stay():
+    """TVM sets their initial values: a symbolic axis needs no slower schedule."""
+    columns = tirx.Var("k", "int64")
+    mod = kernels(lambda builder, x: relax.op.nn.softmax(x), (3, columns))
+    with collect_kernels() as found:
+        [function] = scheduled(mod).values()
+    assert [(kernel.rule, kernel.failures) for kernel in found] == [("GeneralReduction", ())]
+    lower(function)
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+@pytest.mark.parametrize("is_static", [False, True])
+def test_a_kernel_without_elements_is_not_launched(rows, is_static):
+    """TVM launches a block for an empty grid, and no thread checks its index here."""
+    extent = rows if is_static else tirx.Var("n", "int64")
+    mod = kernels(lambda builder, x: relax.op.exp(x), (extent, 256))
+    [function] = scheduled(mod).values()
+    assert "if " not in function.script()
+    lower(function)
+    built = tvm.tirx.build(tvm.IRModule({"kernel": one_after_another(function)}), "llvm")
+    x, whole = tvm.runtime.empty((rows, 256)), tvm.runtime.tensor(np.full((4, 256), 7, "float32"))
+    x.copyfrom(np.zeros((rows, 256), "float32"))
+    built["kernel"](x, whole._create_view((rows, 256)))
+    np.testing.assert_array_equal(whole.numpy()[:rows], 1)
+    np.testing.assert_array_equal(whole.numpy()[rows:], 7)
+
+
+def test_the_host_skips_a_launch_without_elements():
+    mod = kernels(lambda builder, x: relax.op.nn.softmax(x), (tirx.Var("n", "int64"), 200))
+    [function] = scheduled(mod).values()
+    function = function.with_attr("global_symbol", "main")
+    bound = tirx.transform.BindTarget(GPU)(tvm.IRModule({"main": function}))
+    lowered = tirx.get_default_tir_pipeline(GPU)[0](bound)
+    loops = []
+    for _, each in lowered.functions_items():
+        structural_walk(each.body, (tirx.For, loops.append))
+    assert any("call_ffi_kernel" in loop.script() for loop in loops)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3, 5), (2, 1, 1, 1)])
+def test_what_follows_a_reduction_of_one_element_applies_once(shape):
+    """TVM's schedules add the bias to the initial value of the sum, too."""
+    bias = np.full((1, 1, 1, 1), 3, "float32")
+
+    def biased(builder, x):
+        sums = relax.op.nn.conv2d(x, relax.const(np.full((1, 1, 1, 1), 2, "float32")))
+        return relax.op.nn.relu(relax.op.add(sums, relax.const(bias)))
+
+    mod = kernels(biased, shape)
+    [function] = scheduled(mod).values()
+    x, out = integers(*shape), np.zeros(shape, "float32")
+    weight = np.full((1, 1, 1, 1), 2, "float32")
+    run(function, x, weight, bias, out)
+    np.testing.assert_array_equal(out, np.maximum(2 * x + 3, 0))
+
+
+class Raises(ScheduleRule):
+    def apply(self, func, target, tunable):
+        raise ValueError("axis\nof a block")
+
+
+class Huge(ScheduleRule):
+    """More threads in a block than any GPU has."""
+
+    def apply(self, func, target, tunable):
+        schedule = Schedule(func)
+        [loop, *_] = schedule.get_loops(schedule.get_child_blocks(schedule.get_sblock("root"))[0])
+        schedule.bind(loop, "threadIdx.x")
+        return [schedule]
+
+
+class Nothing(ScheduleRule):
+    def apply(self, func, target, tunable):
+        return None
+
+
+class Unbound(ScheduleRule):
+    def apply(self, func, target, tunable):
+        return Schedule(func)
+
+
+def test_each_failure_of_a_rule_is_recorded():
+    mod = kernels(lambda builder, x: relax.op.exp(x), (2000,))
+    rules = [Raises(), Nothing(), Huge(), Unbound(), ElementPerThread()]
+    with collect_kernels() as found, switches.collect() as used:
+        [function] = scheduled(mod, *rules).values()
+    assert thread_extents(function) == {"blockIdx.x": 8, "threadIdx.x": 256}
+    assert used == {"gpu-schedule"}
+    [kernel] = found
+    assert kernel.rule == "ElementPerThread"
+    raised, huge, unbound = kernel.failures
+    assert raised == "Raises (axis of a block)"
+    assert huge == "Huge (the extent of threadIdx.x is 2000, but at most 1024 are allowed)"
+    assert unbound == "Unbound (it accesses memory outside of threads)"
+    assert str(kernel).startswith(f"{kernel.name}: ElementPerThread instead of Raises (")
+    assert "\n" not in str(kernel)
+
+
+def test_only_a_rule_that_failed_is_recorded():
+    mod = kernels(lambda builder, x: relax.op.exp(x), (20,))
+    with collect_kernels() as found:
+        scheduled(mod, Nothing(), ElementPerThread())
+    assert [kernel.failures for kernel in found] == [()]
+
+
+def test_no_schedule_is_an_error_that_names_the_kernel():
+    mod = kernels(lambda builder, x: relax.op.exp(x), (2000,))
+    [name] = functions(mod)
+    with pytest.raises(CompileError, match=rf"no schedule of kernel '{name}' runs on .*: Huge \("):
+        scheduled(mod, Nothing(), Huge())
+
+
+def test_tvms_rules_come_first():
+    names = [type(rule).__name__ for rule in gpu_rules(GPU)]
+    assert names[:4] == ["Matmul", "GEMV", "Reduction", "GeneralReduction"]
+    assert names[-1] == "OneThread"
 
 
 if __name__ == "__main__":

@@ -10,80 +10,135 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""ApplyGpuSchedule: TVM's schedules for a GPU, with a fallback for kernels that they break.
+"""ApplyGpuSchedule: a schedule for every kernel of a GPU.
 
 Upstream
-    None known.
+    apache/tvm#20036, apache/tvm#20047, apache/tvm#20061, apache/tvm#17873
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A grouped convolution, or an argmax with a reducer other than TVM's own, for a GPU.  A product
-    of 16-bit matrices.
+    A grouped convolution, a convolution with one channel, an argmax, or a softmax over a symbolic
+    axis, for a GPU; a kernel whose output may have no elements.  A product of 16-bit matrices.
 Symptom
-    ``relax.build`` fails with "Cross-thread reduction requires …", "No matched reducer" or "Cannot
-    allocate global memory".  The first product of matrices takes minutes to compile.
+    ``relax.build`` fails with "Cross-thread reduction requires …", "Cannot allocate global memory",
+    an AttributeError or a ScheduleError.  A kernel without elements writes beyond its output.  The
+    first product of matrices takes minutes to compile.
 Mechanism
-    A schedule splits a reduction among threads in a way that lowering later rejects, or leaves an
-    intermediate result in global memory.  TVM's tensor intrinsics are parsed on first use, and for
-    each of them Python searches all modules for the sources of the importing frames.
+    An exception of one schedule rule ends the build, and nothing checks whether its schedule can be
+    lowered or fits the GPU.  A grid without blocks is launched with one block, and the check of an
+    index is omitted where the extent is a multiple of the number of threads.  TVM's tensor
+    intrinsics are parsed on first use, and for each of them Python searches all modules for the
+    sources of the importing frames.
 How to remove
-    When TVM passes the tests of this file, delete it, its tests and the fix id ``gpu-schedule``,
-    and use TVM's ``ApplyDefaultSchedule`` in :mod:`tvm_fixes.pipeline`.
+    When TVM passes the tests of this file, delete it, its tests, the rest of the fix id
+    ``gpu-schedule``, :mod:`tvm_fixes.tirx.gpu_rules` and :mod:`tvm_fixes.tirx.gpu_kernel`, and use
+    TVM's ``ApplyDefaultSchedule`` in :mod:`tvm_fixes.pipeline`.
 """
 
 import inspect
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import tvm
 from tvm import s_tir, tirx
-from tvm.s_tir import SBlock, Schedule
-from tvm.s_tir.dlight import normalize_prim_func, try_inline
-from tvm_ffi import structural_walk
+from tvm.s_tir.dlight import ApplyDefaultSchedule, ScheduleRule
 
+from ...errors import CompileError
 from ...fixes.elements import DECOMPOSE_REDUCTION
 from ...fixes.gpu import GPU_SCHEDULE as FIX_ID
 from ...support import switches
+from ...support.collector import Collector
+from ...target.gpu import with_limits
+from ..gpu_kernel import reason_of, skip_empty_grids, why_not_runnable
+from ..gpu_rules import gpu_rules, stock_rules
+from ..initial_values import set_initial_values, without_unit_reductions
 from . import decompose_reduction
 
 # The modules of the frames of an import; they have no source files.
 _IMPORTING_MODULES = ("importlib._bootstrap", "importlib._bootstrap_external")
 
+# Set for functions that need no schedule.
+_IS_SCHEDULED = "tirx.is_scheduled"
 
-def ApplyGpuSchedule(schedule: tvm.transform.Pass) -> tvm.transform.Pass:
+
+@dataclass(frozen=True)
+class ScheduledKernel:
+    """Which rule scheduled a kernel.
+
+    Attributes
+    ----------
+    name : str
+        The function.
+    rule : str
+        The name of the rule's class.
+    failures : tuple of str
+        The rules before it that failed, each with the reason in one line; it does not include those
+        that do not apply to the kernel.
+    """
+
+    name: str
+    rule: str
+    failures: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.rule} instead of {'; '.join(self.failures)}"
+
+
+_kernels: Collector[list[ScheduledKernel]] = Collector("tvm_fixes_gpu_kernels", list)
+
+
+def collect_kernels() -> AbstractContextManager[list[ScheduledKernel]]:
+    """Collect the kernels that :func:`ApplyGpuSchedule` schedules within the ``with`` block.
+
+    Returns
+    -------
+    context manager of list of ScheduledKernel
+        Grows while the block runs.
+    """
+    return _kernels.collect()
+
+
+def ApplyGpuSchedule(rules: Sequence[ScheduleRule] | None = None) -> tvm.transform.Pass:
     """Schedule the kernels for a GPU.
+
+    For each kernel, the rules are tried in order.  A rule is skipped if it does not apply or fails,
+    if its schedule cannot be lowered or exceeds a limit of the GPU, or if it does not set the
+    result of an empty reduction.
 
     Parameters
     ----------
-    schedule : tvm.transform.Pass
-        TVM's ``ApplyDefaultSchedule`` with its rules for the target.  A scheduled kernel is kept if
-        it can be lowered, and if it sets the result of an empty reduction.  Otherwise the fallback
-        schedule is used: each thread computes one element of the result and all its intermediate
-        values.
+    rules : sequence of ScheduleRule, optional
+        By default, :func:`tvm_fixes.tirx.gpu_rules.gpu_rules`.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass over the PrimFuncs that are not scheduled yet.  It needs a current target.
+        A module pass over the PrimFuncs that are not scheduled yet.  It needs a current target.  It
+        raises a :class:`~tvm_fixes.errors.CompileError` that names the kernel if no rule succeeds.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID):
-            return schedule(mod)
+            return ApplyDefaultSchedule(*stock_rules())(mod)
         _prepare_import_of_intrinsics()
-        target = tvm.target.Target.current()
-        # TVM's pass changes the module that it is given.
-        before = dict(mod.functions_items())
-        scheduled = schedule(mod)
-        for variable, function in list(scheduled.functions_items()):
-            is_new = isinstance(function, tirx.PrimFunc) and not function.same_as(before[variable])
-            if is_new and not (_lowers(function) and _sets_every_result(function)):
-                simple = _one_element_per_thread(before[variable], target)
-                if switches.enabled(DECOMPOSE_REDUCTION):
-                    simple = decompose_reduction.decompose(simple)
-                scheduled.update_func(variable, simple.with_attr("tirx.is_scheduled", True))
-                switches.note(FIX_ID)
-        return scheduled
+        current = tvm.target.Target.current()
+        tried = gpu_rules(current) if rules is None else rules
+        scheduled = {}
+        for variable, function in mod.functions_items():
+            target = with_limits(function.attrs.get("target", current))
+            if isinstance(function, tirx.PrimFunc) and _is_unscheduled(function, target):
+                scheduled[variable] = _schedule(variable.name_hint, function, target, tried)
+        mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
+        for variable, function in scheduled.items():
+            mod.update_func(variable, function)
+        return mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="ApplyGpuSchedule")
+
+
+def _is_unscheduled(function: tirx.PrimFunc, target: tvm.target.Target) -> bool:
+    return "gpu" in target.keys and not function.attrs.get(_IS_SCHEDULED, False)
 
 
 def _prepare_import_of_intrinsics() -> None:
@@ -91,54 +146,51 @@ def _prepare_import_of_intrinsics() -> None:
         inspect.modulesbyfile.setdefault(f"<frozen {name}>", name)
 
 
-def _lowers(function: tirx.PrimFunc) -> bool:
-    """Whether TVM can lower the cross-thread reductions, and no kernel allocates global memory."""
-    passes = [
-        s_tir.transform.LowerCrossThreadReduction(),
-        s_tir.transform.LowerInitBlock(),
-        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
-    ]
-    try:
-        lowered = tvm.transform.Sequential(passes)(tvm.IRModule({"main": function}))
-    except Exception:
-        return False
-    scopes: list[str] = []
-
-    def look(loop: tirx.For) -> None:
-        if loop.thread_binding is not None:
-            structural_walk(loop.body, (SBlock, lambda block: scopes.extend(_scopes(block))))
-
-    structural_walk(lowered["main"].body, (tirx.For, look))
-    return "global" not in scopes
-
-
-def _sets_every_result(function: tirx.PrimFunc) -> bool:
-    """Whether no reduction can be empty; always true if the fix for empty reductions is off."""
-    if not switches.enabled(DECOMPOSE_REDUCTION):
-        return True
-    return not decompose_reduction.possibly_empty(Schedule(function))
-
-
-def _scopes(block: SBlock) -> list[str]:
-    return [buffer.scope() for buffer in block.alloc_buffers]
+def _schedule(
+    name: str,
+    function: tirx.PrimFunc,
+    target: tvm.target.Target,
+    rules: Sequence[ScheduleRule],
+) -> tirx.PrimFunc:
+    """Schedule a kernel by the first rule that succeeds."""
+    failures: list[str] = []
+    function = without_unit_reductions(function)
+    for rule in rules:
+        rule_name = type(rule).__name__
+        try:
+            scheduled = _apply(rule, function, target)
+            reason = None if scheduled is None else why_not_runnable(scheduled, target)
+        except Exception as error:
+            reason = reason_of(error)
+        if reason is not None:
+            failures.append(f"{rule_name} ({reason})")
+        elif scheduled is not None:
+            if failures or not type(rule).__module__.startswith("tvm."):
+                switches.note(FIX_ID)
+            if _kernels.current is not None:
+                _kernels.current.append(ScheduledKernel(name, rule_name, tuple(failures)))
+            return scheduled.with_attr(_IS_SCHEDULED, True)
+    raise CompileError(f"no schedule of kernel {name!r} runs on {target}: {'; '.join(failures)}")
 
 
-def _one_element_per_thread(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
-    """Schedule a kernel with independent threads, with intermediate results in local memory."""
-    schedule = Schedule(function)
-    *producers, result = try_inline(schedule, normalize_prim_func(schedule))
-    spatial = [loop.loop_rv for loop in result.iters if loop.kind == "S"]
-    reduced = [loop.loop_rv for loop in result.iters if loop.kind != "S"]
-    schedule.reorder(*spatial, *reduced)
-    every = schedule.fuse(*spatial) if spatial else schedule.add_unit_loop(result.block_rv)
-    outer, inner = schedule.split(every, [None, int(target.attrs["max_num_threads"])])
-    schedule.bind(outer, "blockIdx.x")
-    schedule.bind(inner, "threadIdx.x")
-    for producer in reversed(producers):
-        schedule.compute_at(producer.block_rv, inner)
-    allocated = schedule.get(schedule.get_sblock("root")).alloc_buffers
-    for block in (*producers, result):
-        for index, region in enumerate(schedule.get(block.block_rv).writes):
-            if any(region.source.same_as(buffer) for buffer in allocated):
-                schedule.set_scope(block.block_rv, index, "local")
-    return schedule.mod["main"]
+def _apply(
+    rule: ScheduleRule, function: tirx.PrimFunc, target: tvm.target.Target
+) -> tirx.PrimFunc | None:
+    """The schedule of a rule, with the initial values of empty reductions and no empty grids."""
+    made = rule.apply(function, target, False)
+    if made is None:
+        return None
+    [schedule] = made if isinstance(made, list) else [made]
+    scheduled = schedule.mod["main"]
+    if switches.enabled(DECOMPOSE_REDUCTION) and _leaves_results_unset(scheduled):
+        scheduled = set_initial_values(scheduled)
+    return skip_empty_grids(scheduled)
+
+
+def _leaves_results_unset(function: tirx.PrimFunc) -> bool:
+    """Whether a reduction may be empty and has no initial value then.
+
+    A reduction among threads has one, since each thread reduces a part of its own first.
+    """
+    lower = s_tir.transform.LowerCrossThreadReduction()
+    return decompose_reduction.may_be_empty(lower(tvm.IRModule({"main": function}))["main"])

@@ -32,11 +32,11 @@ import tvm
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.sym import Analyzer
 from tvm_ffi import structural_walk
 
 from ...fixes.elements import DECOMPOSE_REDUCTION as FIX_ID
 from ...support import switches
+from ..util import is_positive
 
 
 def DecomposeReduction() -> tvm.transform.Pass:
@@ -59,7 +59,7 @@ def DecomposeReduction() -> tvm.transform.Pass:
             return mod
         decomposed = {}
         for variable, function in mod.functions_items():
-            if isinstance(function, tirx.PrimFunc) and _may_be_empty(function):
+            if isinstance(function, tirx.PrimFunc) and may_be_empty(function):
                 decomposed[variable] = decompose(function)
         if not decomposed:
             return mod
@@ -72,7 +72,7 @@ def DecomposeReduction() -> tvm.transform.Pass:
     return tvm.transform.module_pass(run, opt_level=0, name="DecomposeReduction")
 
 
-def _may_be_empty(function: tirx.PrimFunc) -> bool:
+def may_be_empty(function: tirx.PrimFunc) -> bool:
     """Whether a PrimFunc has a reduction loop that is not provably non-empty.
 
     This does not use a Schedule, since TVM cannot make one for every extent, for example for an
@@ -85,23 +85,19 @@ def _may_be_empty(function: tirx.PrimFunc) -> bool:
         (SBlockRealize, lambda node: variables.extend(_reduced(node.block, node.iter_values))),
     ]
     structural_walk(function.body, callbacks)
-    return not all(_is_positive(extents[each]) for each in variables if each in extents)
-
-
-def _is_positive(extent: tirx.Expr) -> bool:
-    return bool(Analyzer().can_prove(extent > 0))
+    return not all(is_positive(extents[each]) for each in variables if each in extents)
 
 
 def decompose(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Decompose the reductions of a PrimFunc that may have no elements."""
     schedule = Schedule(function)
     # Collect all blocks first: decomposing one replaces the blocks around it.
-    for block, outermost in possibly_empty(schedule):
+    for block, outermost in _possibly_empty(schedule):
         schedule.decompose_reduction(block, outermost)
     return schedule.mod["main"]
 
 
-def possibly_empty(schedule: Schedule) -> list[tuple[SBlockRV, LoopRV]]:
+def _possibly_empty(schedule: Schedule) -> list[tuple[SBlockRV, LoopRV]]:
     """The blocks with a reduction that may be empty, and the outermost loop of that reduction."""
     bound = {}
 
@@ -120,7 +116,7 @@ def possibly_empty(schedule: Schedule) -> list[tuple[SBlockRV, LoopRV]]:
             for loop in schedule.get_loops(block)
             if any(schedule.get(loop).loop_var.same_as(variable) for variable in variables)
         ]
-        if not all(_is_positive(schedule.get(loop).extent) for loop in loops):
+        if not all(is_positive(schedule.get(loop).extent) for loop in loops):
             found.append((block, loops[0]))
     return found
 

@@ -1,0 +1,283 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The kernels of a GPU: what they need, and whether they can run."""
+
+import functools
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.tirx.build import codegen_build, split_host_device_mods
+from tvm_ffi import structural_map, structural_walk
+
+from ..errors import summarize
+from ..target import cuda
+from ..target.gpu import Limits, limits_of
+from .loop_nest import uses
+from .util import bytes_of, count_of, is_positive, with_parts
+
+_THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+_BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+
+_ONE = tirx.const(1, "int64")
+
+_MAX_REASON = 200
+
+
+def why_not_runnable(function: tirx.PrimFunc, target: tvm.target.Target) -> str | None:
+    """Say why a scheduled kernel cannot run on a GPU.
+
+    Parameters
+    ----------
+    function : tirx.PrimFunc
+        A scheduled kernel.
+    target : tvm.target.Target
+        The GPU.
+
+    Returns
+    -------
+    reason : str or None
+        The error of its lowering, or the limit of the GPU that it exceeds, in one line; None if it
+        can run.  A limit that depends on a symbolic extent of the grid is not checked.
+    """
+    if _accesses_memory_on_host(function):
+        return "it accesses memory outside of threads"
+    try:
+        launches = _lower(function, target)
+    except Exception as error:
+        return reason_of(error)
+    limits = limits_of(target)
+    excesses = (excess for launch in launches for excess in _excesses(launch, limits))
+    return next(excesses, None)
+
+
+def reason_of(error: Exception) -> str:
+    """The message of an exception in one line, without the program that TVM prints before it."""
+    text = summarize(error, sys.maxsize).rpartition("Error message: ")[2]
+    return text if len(text) <= _MAX_REASON else text[: _MAX_REASON - 1] + "…"
+
+
+def in_one_thread(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The kernel, where one thread executes each statement without threads."""
+    return _map_statements(_with_shared_buffers(function), _in_one_thread)
+
+
+def _with_shared_buffers(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Let two statements use each global buffer: otherwise, TVM allocates it inside of a kernel."""
+    realize = function.body
+    if not isinstance(realize, s_tir.SBlockRealize):
+        return function
+    root = realize.block
+    body, inner = _without_allocations(root.body)
+    allocated = [*root.alloc_buffers, *inner]
+    statements = list(body) if isinstance(body, tirx.SeqStmt) else [body]
+    private = [
+        buffer
+        for buffer in allocated
+        if buffer.scope() == "global" and sum(uses(each, [buffer]) for each in statements) < 2
+    ]
+    if private:
+        body = tirx.SeqStmt([*map(_touch, private), *statements])
+    root = with_parts(root, body=body, alloc_buffers=allocated)
+    return function.with_body(s_tir.SBlockRealize(realize.iter_values, realize.predicate, root))
+
+
+def _without_allocations(body: tirx.Stmt) -> tuple[tirx.Stmt, list[tirx.Buffer]]:
+    """Take the allocations of static global buffers out of blocks."""
+    taken: list[tirx.Buffer] = []
+
+    def take(block: s_tir.SBlock) -> s_tir.SBlock:
+        found = [each for each in block.alloc_buffers if each.scope() == "global"]
+        found = [each for each in found if isinstance(count_of(each.shape), tirx.IntImm)]
+        taken.extend(found)
+        kept = [each for each in block.alloc_buffers if each not in found]
+        return with_parts(block, alloc_buffers=kept) if found else block
+
+    return structural_map(body, (s_tir.SBlock, take)), taken
+
+
+def _touch(buffer: tirx.Buffer) -> tirx.Stmt:
+    zeros = [tirx.const(0, extent.ty.dtype) for extent in buffer.shape]
+    store = tirx.BufferStore(buffer, tirx.const(0, str(buffer.dtype)), zeros)
+    block = s_tir.SBlock([], [], [], f"allocate_{buffer.name}", store)
+    touch = s_tir.SBlockRealize([], True, block)
+    return _if_positive([extent for extent in buffer.shape if not is_positive(extent)], touch)
+
+
+def _in_one_thread(body: tirx.Stmt) -> tirx.Stmt:
+    return body if contains_threads(body) else _thread(body)
+
+
+def _thread(body: tirx.Stmt) -> tirx.Stmt:
+    """A launch of one thread."""
+    for tag in (_THREADS[0], _BLOCKS[0]):
+        variable = tirx.Var(tag.replace(".", "_"), "int64")
+        domain = tvm.ir.Range(tirx.const(0, "int64"), tirx.const(1, "int64"))
+        thread = tirx.IterVar(domain, variable, tirx.IterVar.ThreadIndex, tag)
+        kind = tirx.ForKind.THREAD_BINDING
+        body = tirx.For(variable, domain.min, domain.extent, kind, body, thread)
+    return body
+
+
+def contains_threads(statement: tirx.Stmt) -> bool:
+    """Whether a statement starts threads."""
+    found: list[tirx.Stmt] = []
+
+    def look(node: tirx.AttrStmt | tirx.For) -> None:
+        if _starts_threads(node):
+            found.append(node)
+
+    structural_walk(statement, [(tirx.AttrStmt, look), (tirx.For, look)])
+    return bool(found)
+
+
+def _starts_threads(node: tirx.AttrStmt | tirx.For) -> bool:
+    if isinstance(node, tirx.For):
+        return node.thread_binding is not None
+    return node.attr_key in ("thread_extent", "virtual_thread")
+
+
+def skip_empty_grids(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Launch no grid without blocks: TVM would launch one block, which writes beyond its output."""
+    return _map_statements(function, _unless_empty)
+
+
+def _map_statements(
+    function: tirx.PrimFunc, change: Callable[[tirx.Stmt], tirx.Stmt]
+) -> tirx.PrimFunc:
+    """Change the outermost statements of a kernel."""
+
+    def every(body: tirx.Stmt) -> tirx.Stmt:
+        is_sequence = isinstance(body, tirx.SeqStmt)
+        return tirx.SeqStmt([every(part) for part in body]) if is_sequence else change(body)
+
+    root = function.body
+    if not isinstance(root, s_tir.SBlockRealize):
+        return function.with_body(every(root))
+    block = with_parts(root.block, body=every(root.block.body))
+    return function.with_body(s_tir.SBlockRealize(root.iter_values, root.predicate, block))
+
+
+def _unless_empty(launch: tirx.Stmt) -> tirx.Stmt:
+    inner: list[tirx.Var] = []
+    grid: list[tirx.Expr] = []
+
+    def look(loop: tirx.For) -> None:
+        inner.append(loop.loop_var)
+        if loop.thread_binding is not None and loop.thread_binding.thread_tag in _BLOCKS:
+            grid.append(loop.extent)
+
+    structural_walk(launch, (tirx.For, look))
+    unknown = [extent for extent in grid if not is_positive(extent) and not uses(extent, inner)]
+    return _if_positive(unknown, launch)
+
+
+def _if_positive(extents: Sequence[tirx.Expr], stmt: tirx.Stmt) -> tirx.Stmt:
+    """Execute a statement if all `extents` are positive.
+
+    TVM synchronizes no threads within a condition, even one outside of the kernel, so a loop with
+    at most one iteration replaces it.
+    """
+    if not extents:
+        return stmt
+    count = functools.reduce(tirx.min, [extent.astype("int64") for extent in extents], _ONE)
+    variable = tirx.Var("launch", "int64")
+    return tirx.For(variable, tirx.const(0, "int64"), count, tirx.ForKind.SERIAL, stmt)
+
+
+def _accesses_memory_on_host(function: tirx.PrimFunc) -> bool:
+    """Whether code that does not run in threads reads or writes a buffer; TVM does not check it."""
+    nothing = tirx.Evaluate(0)
+
+    def drop(node: tirx.For | tirx.AttrStmt) -> tirx.Stmt:
+        return nothing if _starts_threads(node) else node
+
+    host = structural_map(function.body, [(tirx.For, drop), (tirx.AttrStmt, drop)])
+    found: list[tvm.Object] = []
+    callbacks = [(tirx.BufferStore, found.append), (tvm.ir.TensorLoad, found.append)]
+    structural_walk(host, callbacks)
+    return bool(found)
+
+
+def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> list[tirx.PrimFunc]:
+    """The device functions that TVM makes of a kernel; for CUDA, their source is generated too."""
+    mod = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    pipeline, _, finish = tirx.get_default_tir_pipeline(target)
+    mod = pipeline(tirx.transform.BindTarget(target)(mod))
+    _, modules = split_host_device_mods(mod)
+    launches = []
+    for device, module in modules.items():
+        module = finish()(module)
+        if device.kind.name == "cuda":
+            with cuda.placeholders():
+                codegen_build(module, device)
+        launches += [each for _, each in module.functions_items()]
+    return launches
+
+
+def _excesses(launch: tirx.PrimFunc, limits: Limits) -> Iterator[str]:
+    """How a device function exceeds the limits of a GPU."""
+    extents, allocated = _resources(launch)
+    if not any(tag in extents for tag in (*_THREADS, *_BLOCKS)):
+        yield "it has no threads"
+    for tags, most in ((_THREADS, limits.block), (_BLOCKS, limits.grid)):
+        for tag, bound in zip(tags, most, strict=True):
+            extent = extents.get(tag)
+            if isinstance(extent, tirx.IntImm) and int(extent) > bound:
+                yield f"the extent of {tag} is {int(extent)}, but at most {bound} are allowed"
+    threads = [extents[tag] for tag in _THREADS if tag in extents]
+    if not all(isinstance(extent, tirx.IntImm) for extent in threads):
+        yield "the number of threads in a block is not constant"
+        return
+    count = math.prod(int(extent) for extent in threads)
+    if count > limits.threads:
+        yield f"a block has {count} threads, but at most {limits.threads} are allowed"
+    yield from _excesses_of_memory(allocated, limits)
+
+
+def _excesses_of_memory(allocated: list[tirx.Buffer], limits: Limits) -> Iterator[str]:
+    sums = dict.fromkeys(("local", "shared", "shared.dyn"), 0)
+    for buffer in allocated:
+        scope = buffer.scope()
+        if scope == "global":
+            yield f"it allocates global memory ({buffer.name})"
+        elif not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
+            yield f"it allocates a variable amount of {scope} memory ({buffer.name})"
+        elif scope in sums:
+            sums[scope] += int(bytes_of(buffer))
+    bounds = {
+        "local": (sums["local"], limits.local),
+        "shared": (sums["shared"], limits.shared),
+        "dynamic shared": (sums["shared"] + sums["shared.dyn"], limits.dynamic_shared),
+    }
+    for scope, (used, most) in bounds.items():
+        if used > most:
+            yield f"it allocates {used} bytes of {scope} memory, but at most {most} are allowed"
+
+
+def _resources(launch: tirx.PrimFunc) -> tuple[dict[str, tirx.Expr], list[tirx.Buffer]]:
+    """The extents of threads by their tags, and the buffers that a device function allocates."""
+    extents: dict[str, tirx.Expr] = {}
+    allocated: list[tirx.Buffer] = []
+
+    def look(node: tirx.AttrStmt) -> None:
+        if node.attr_key == "thread_extent":
+            extents[str(node.node.thread_tag)] = node.value
+
+    structural_walk(
+        launch.body,
+        [(tirx.AttrStmt, look), (tirx.AllocBuffer, lambda node: allocated.append(node.buffer))],
+    )
+    return extents, allocated
