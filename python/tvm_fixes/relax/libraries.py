@@ -20,7 +20,7 @@ from tvm import relax, tirx
 from ..tirx.util import is_zero
 
 DTYPES = frozenset({"float32", "float16", "bfloat16"})
-"""The dtypes of operands and results."""
+"""The dtypes of operands."""
 
 _WORKSPACE_BYTES = 32 << 20
 
@@ -32,11 +32,19 @@ def uses(name: str) -> bool:
 
 
 def computes(call: relax.Call) -> bool:
-    """Whether a library can compute an operator by its types: one dtype, and no empty operand."""
+    """Whether a library can compute an operator by its types.
+
+    Its operands have one dtype, and its result has the same dtype or float32, in which the
+    libraries add.  No extent is zero.
+    """
     types = [*(operand.ty for operand in call.args), call.ty]
+    if not all(isinstance(ty, relax.TensorType) for ty in types):
+        return False
+    dtype, *others = (str(ty.dtype) for ty in types[:-1])
     return (
-        all(isinstance(ty, relax.TensorType) for ty in types)
-        and {str(ty.dtype) for ty in types} in [{dtype} for dtype in DTYPES]
+        dtype in DTYPES
+        and all(other == dtype for other in others)
+        and str(call.ty.dtype) in (dtype, "float32")
         and all(isinstance(ty.shape, relax.ShapeExpr) for ty in types)
         and not any(is_zero(extent) for ty in types for extent in ty.shape)
     )

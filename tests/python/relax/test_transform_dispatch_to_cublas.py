@@ -151,10 +151,64 @@ def test_dtypes_that_stay(dtype):
     tvm.ir.assert_structural_equal(dispatched(mod), mod)
 
 
-def test_a_wider_result_stays():
-    types = {"a": tensor(3, 4, dtype="float16"), "b": tensor(4, 5, dtype="float16")}
-    mod = build(types, lambda builder, a, b: op.matmul(a, b, out_dtype="float32"))
-    tvm.ir.assert_structural_equal(dispatched(mod), mod)
+HALVES = {
+    "a": tensor(3, 4, dtype="float16"),
+    "b": tensor(4, 5, dtype="float16"),
+    "bias": tensor(5, dtype="float16"),
+}
+
+
+def halves():
+    shapes = (3, 4), (4, 5), (5,)
+    return [integers(*shape, seed=i).astype("float16") for i, shape in enumerate(shapes)]
+
+
+def linear_of_halves(builder, a, b, bias):
+    """A linear layer of 16 bits, as the importers write it."""
+    y = builder.emit(op.matmul(a, b, out_dtype="float32"))
+    wide = builder.emit(op.astype(bias, "float32"))
+    return builder.emit(op.astype(builder.emit(op.add(y, wide)), "float16"))
+
+
+def test_a_product_in_float32_of_halves():
+    types = {name: HALVES[name] for name in ("a", "b")}
+    mod = build(types, lambda bb, a, b: op.matmul(a, b, out_dtype="float32"))
+    a, b, _ = halves()
+    with stand_ins() as called:
+        got = run(dispatched(mod), a, b)
+    assert called == ["cublas_matmul"] and got.dtype == "float32"
+    np.testing.assert_array_equal(got, a @ b)
+
+
+@pytest.mark.parametrize("has_relu", [False, True])
+def test_the_rounding_of_halves_is_part_of_the_call(has_relu):
+    def emit(builder, a, b, bias):
+        y = linear_of_halves(builder, a, b, bias)
+        return op.nn.relu(y) if has_relu else y
+
+    mod = build(HALVES, emit)
+    after = dispatched(mod)
+    assert count(after, "relax.astype") == count(after, "relax.add") == 0
+    with stand_ins() as called:
+        np.testing.assert_array_equal(run(after, *halves()), run(mod, *halves()))
+    assert called == ["cublas_matmul"]
+
+
+def test_a_bias_in_float32_is_added_before_the_rounding():
+    types = {**HALVES, "bias": tensor(5)}
+
+    def emit(builder, a, b, bias):
+        y = builder.emit(op.matmul(a, b, out_dtype="float32"))
+        return op.astype(builder.emit(op.add(y, bias)), "float16")
+
+    mod = build(types, emit)
+    a, b, _ = halves()
+    bias = np.linspace(0, 1, 5, dtype="float32")
+    after = dispatched(mod)
+    assert count(after, "relax.astype") == 1
+    with stand_ins() as called:
+        np.testing.assert_array_equal(run(after, a, b, bias), run(mod, a, b, bias))
+    assert called == ["cublas_matmul"]
 
 
 def with_epilogue(emit, *bias_shape):

@@ -125,6 +125,31 @@ def test_convolutions_that_stay(options):
     tvm.ir.assert_structural_equal(dispatched(mod), mod)
 
 
+HALVES = {"x": tensor(1, 4, 8, 8, dtype="float16"), "w": tensor(6, 4, 3, 3, dtype="float16")}
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_the_result_of_halves_is_rounded(has_bias):
+    def emit(builder, x, w):
+        y = builder.emit(relax.op.nn.conv2d(x, w, out_dtype="float32"))
+        y = builder.emit(relax.op.add(y, relax.const(2.0))) if has_bias else y
+        return relax.op.astype(y, "float16")
+
+    mod = build(HALVES, emit)
+    x, w = (
+        integers(*map(int, ty.shape), seed=i).astype("float16")
+        for i, ty in enumerate(HALVES.values())
+    )
+    with stand_ins() as called:
+        np.testing.assert_array_equal(run(dispatched(mod), x, w), run(mod, x, w))
+    assert called == ["cudnn_convolution"]
+
+
+def test_a_result_in_float32_of_halves_stays():
+    mod = build(HALVES, lambda bb, x, w: relax.op.nn.conv2d(x, w, out_dtype="float32"))
+    tvm.ir.assert_structural_equal(dispatched(mod), mod)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "int8"])
 def test_dtypes_that_stay(dtype):
     types = {"x": tensor(1, 4, 8, 8, dtype=dtype), "w": tensor(6, 4, 3, 3, dtype=dtype)}

@@ -24,8 +24,8 @@ from ..analysis import bindings, operator_calls
 from ..ir import operator_name, permuted_axes, variables
 from ..libraries import call_library, computes, uses
 
-_MATMUL, _ADD, _RELU, _PERMUTE = (
-    f"relax.{name}" for name in ("matmul", "add", "nn.relu", "permute_dims")
+_MATMUL, _ADD, _RELU, _PERMUTE, _CAST = (
+    f"relax.{name}" for name in ("matmul", "add", "nn.relu", "permute_dims", "astype")
 )
 
 
@@ -43,8 +43,10 @@ def DispatchToCublas() -> tvm.transform.Pass:
         lv = R.call_dps_packed("tvm_fixes_cublas_matmul", (x, w, bias, R.shape([0, 1, 0])), ...)
         y = lv[0]
 
-    The second result is the workspace.  Matmuls of other dtypes than float32, float16 and bfloat16,
-    of vectors, and of batches that broadcast along a part of their axes, stay.
+    The second result is the workspace.  A product of 16-bit operands is added up in float32; if it
+    is rounded to 16 bits after the addition of a bias, cuBLAS rounds it.  Matmuls of other dtypes
+    than float32, float16 and bfloat16, of vectors, and of batches that broadcast along a part of
+    their axes, stay.
 
     Returns
     -------
@@ -85,8 +87,8 @@ class _Dispatching(PyExprMutator):
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         has_relu = operator_name(call) == _RELU
-        sum_ = self._read_once(call.args[0]) if has_relu else call
-        matmul, bias = self._with_bias(sum_) if sum_ is not None else (None, None)
+        rounded = self._read_once(call.args[0]) if has_relu else call
+        matmul, bias = self._without_cast(rounded) if rounded is not None else (None, None)
         if matmul is None or not _fits(matmul):
             return super().visit_call_(call)
         (transposes_lhs, lhs), (transposes_rhs, rhs) = map(self._transposed, matmul.args)
@@ -100,7 +102,21 @@ class _Dispatching(PyExprMutator):
         is_read_once = isinstance(var, relax.Var) and self.reads[var] == 1
         return self.calls.get(var) if is_read_once else None
 
-    def _with_bias(self, call: relax.Call) -> tuple[relax.Call | None, relax.Expr | None]:
+    def _without_cast(self, call: relax.Call) -> tuple[relax.Call | None, relax.Expr | None]:
+        """The matmul and the bias whose sum `call` is, perhaps rounded to the operands' dtype."""
+        if operator_name(call) != _CAST:
+            return self._without_bias(call)
+        total = self._read_once(call.args[0])
+        matmul, bias = self._without_bias(total) if total is not None else (None, None)
+        if matmul is None or matmul.args[0].ty.dtype != call.ty.dtype:
+            return None, None
+        if bias is None:
+            return matmul, None
+        # cuBLAS adds a bias of the result's dtype.
+        original = self._original(bias)
+        return (None, None) if original.ty.dtype != call.ty.dtype else (matmul, original)
+
+    def _without_bias(self, call: relax.Call) -> tuple[relax.Call | None, relax.Expr | None]:
         """The matmul that `call` is or adds a bias to, and the bias."""
         if operator_name(call) == _MATMUL:
             return call, None
@@ -111,6 +127,11 @@ class _Dispatching(PyExprMutator):
             if matmul is not None and operator_name(matmul) == _MATMUL and _is_bias(bias, matmul):
                 return matmul, bias
         return None, None
+
+    def _original(self, value: relax.Expr) -> relax.Expr:
+        """What `value` is a cast of, or itself."""
+        cast = self.calls.get(value) if isinstance(value, relax.Var) else None
+        return cast.args[0] if cast is not None and operator_name(cast) == _CAST else value
 
     def _transposed(self, operand: relax.Expr) -> tuple[bool, relax.Expr]:
         """Whether `operand` is the transpose of another one, and that one."""

@@ -12,12 +12,14 @@
 # and limitations under the License.
 """DispatchToCudnn: convolutions by cuDNN, for a target with that library."""
 
+from collections import defaultdict
+
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..analysis import operator_calls
-from ..ir import operator_name
+from ..analysis import bindings, operator_calls
+from ..ir import operator_name, variables
 from ..layouts import SPATIAL_AXES
 from ..libraries import call_library, computes, uses
 
@@ -42,10 +44,11 @@ def DispatchToCudnn() -> tvm.transform.Pass:
         lv = R.call_dps_packed("tvm_fixes_cudnn_convolution", (x, w, options), ...)
         y = lv[0]
 
-    The second result is the workspace.  A convolution stays if its two paddings of an axis differ,
-    if channels are in blocks, or if its dtype is not float32, float16 or bfloat16.  A weight in
-    another layout than cuDNN's is permuted, and so are data or result if only the other has its
-    channels last.
+    The second result is the workspace.  A convolution of 16-bit data whose result is only rounded,
+    or added to a bias and rounded, is rounded by cuDNN too.  A convolution stays if its two
+    paddings of an axis differ, if channels are in blocks, or if its dtype is not float32, float16
+    or bfloat16.  A weight in another layout than cuDNN's is permuted, and so are data or result if
+    only the other has its channels last.
 
     Returns
     -------
@@ -61,6 +64,7 @@ def DispatchToCudnn() -> tvm.transform.Pass:
         dispatching = _Dispatching(mod)
         for global_var, function in mod.functions_items():
             if isinstance(function, relax.Function):
+                dispatching.enter(function)
                 dispatching.builder_.update_func(global_var, dispatching.visit_expr(function))
         return dispatching.builder_.get()
 
@@ -69,6 +73,21 @@ def DispatchToCudnn() -> tvm.transform.Pass:
 
 @mutator
 class _Dispatching(PyExprMutator):
+    readers: dict[relax.Var, list[relax.VarBinding]]
+    """The bindings that read a variable."""
+
+    def enter(self, function: relax.Function) -> None:
+        """Prepare to visit `function`."""
+        self.readers = defaultdict(list)
+        for binding in bindings(function):
+            if isinstance(binding, relax.VarBinding):
+                for var in variables(binding.value):
+                    self.readers[var].append(binding)
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        self.var = binding.var
+        super().visit_var_binding_(binding)
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         dispatched = self._dispatched(call)
         return super().visit_call_(call) if dispatched is None else dispatched
@@ -76,6 +95,9 @@ class _Dispatching(PyExprMutator):
     def _dispatched(self, call: relax.Call) -> relax.Expr | None:
         rank, is_transposed = _RANKS.get(operator_name(call), (0, False))
         if not rank or not computes(call):
+            return None
+        dtype = call.args[0].ty.dtype
+        if call.ty.dtype != dtype and not self._is_rounded(self.var, dtype):
             return None
         attrs, axes = call.attrs, SPATIAL_AXES[rank]
         given = str(attrs.data_layout)
@@ -95,9 +117,23 @@ class _Dispatching(PyExprMutator):
         options = [int(is_transposed), int(has_channels_last), int(attrs.groups)]
         options += [*padding[:rank], *map(int, attrs.strides), *map(int, attrs.dilation)]
         order = [out_layout.index(axis) for axis in layout]
-        ty = relax.TensorType([call.ty.shape[axis] for axis in order], call.ty.dtype)
+        ty = relax.TensorType([call.ty.shape[axis] for axis in order], dtype)
         out = call_library(self.builder_, "cudnn_convolution", [data, weight], options, ty)
-        return self._in_layout(out, layout, out_layout)
+        out = self._in_layout(out, layout, out_layout)
+        if call.ty.dtype == dtype:
+            return out
+        return relax.op.astype(self.builder_.emit(out), call.ty.dtype)
+
+    def _is_rounded(self, var: relax.Var, dtype: str) -> bool:
+        """Whether all readers round a value to `dtype`, perhaps after the addition of a bias.
+
+        The value may be rounded before the addition then: it has that precision anyway.
+        """
+        return bool(self.readers[var]) and all(
+            (reader.var.ty.dtype == dtype and operator_name(reader.value) == "relax.astype")
+            or (operator_name(reader.value) == "relax.add" and self._is_rounded(reader.var, dtype))
+            for reader in self.readers[var]
+        )
 
     def _in_layout(self, tensor: relax.Expr, given: str, wanted: str) -> relax.Expr:
         if given == wanted:
