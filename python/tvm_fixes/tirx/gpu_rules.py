@@ -22,6 +22,7 @@ from tvm.s_tir.schedule import LoopRV, ScheduleError
 from tvm.sym import Analyzer
 
 from ..target.gpu import limits_of
+from .gpu_elementwise import Elementwise
 from .gpu_kernel import contains_threads, in_one_thread
 from .initial_values import set_initial_values
 from .loop_nest import uses
@@ -41,7 +42,7 @@ def stock_rules() -> list[ScheduleRule]:
 def gpu_rules(target: tvm.target.Target) -> list[ScheduleRule]:
     """The rules for a GPU in the order in which they are tried; the last takes every kernel."""
     *rules, _ = stock_rules()
-    return [*rules, ElementPerThread(), LaunchPerBlock(), OneThread()]
+    return [Elementwise(), *rules, ElementPerThread(), LaunchPerBlock(), OneThread()]
 
 
 class ElementPerThread(ScheduleRule):

@@ -245,9 +245,9 @@ def test_no_schedule_is_an_error_that_names_the_kernel():
         scheduled(mod, Nothing(), Huge())
 
 
-def test_tvms_rules_come_first():
+def test_the_order_of_the_rules():
     names = [type(rule).__name__ for rule in gpu_rules(GPU)]
-    assert names[:4] == ["Matmul", "GEMV", "Reduction", "GeneralReduction"]
+    assert names[:5] == ["Elementwise", "Matmul", "GEMV", "Reduction", "GeneralReduction"]
     assert names[-1] == "OneThread"
 
 

@@ -1,0 +1,164 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The schedule rule for elementwise kernels of a GPU: 16 bytes per access."""
+
+import math
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import SBlock, Schedule
+from tvm.s_tir.dlight import ScheduleRule, normalize_prim_func, try_inline
+from tvm.s_tir.schedule import LoopRV, SBlockRV, ScheduleError
+from tvm.sym import Analyzer
+from tvm_ffi import structural_equal, structural_walk
+
+from .loop_nest import offset_of, steps_of, substitute
+from .util import count_of
+
+_ACCESS_BYTES = 16
+_THREADS = 256
+
+# Blocks of threads that fill a large GPU: with fewer, a shorter vector uses more of its cores.
+_MIN_BLOCKS = 256
+
+_BYTES = {"float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1}
+
+# A thread computes its elements one after another.
+_MAX_LANES = 8
+
+
+class Elementwise(ScheduleRule):
+    """Each thread computes consecutive elements of the result, and loads and stores them at once.
+
+    The rule applies to a kernel without reductions whose steps can be inlined into one, if all
+    tensors that vary along the last axis are contiguous there.
+    """
+
+    def apply(
+        self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
+    ) -> Schedule | None:
+        """Schedule a kernel; None if the rule does not apply."""
+        schedule = Schedule(func)
+        blocks = normalize_prim_func(schedule)
+        blocks = try_inline(schedule, blocks) if blocks else blocks
+        if not blocks or len(blocks) > 1 or set(blocks[0].dom_kind()) != {"S"}:
+            return None
+        (block,) = blocks
+        loops = schedule.get_loops(block.block_rv)
+        lanes = _lanes(schedule.get(block.block_rv)) if len(loops) == len(block.iters) else 1
+        if lanes == 1:
+            return None
+        *outer, last = loops
+        last, vector = schedule.split(last, [None, lanes])
+        grid, threads = schedule.split(schedule.fuse(*outer, last), [None, _THREADS])
+        schedule.bind(grid, "blockIdx.x")
+        schedule.bind(threads, "threadIdx.x")
+        if _conditions(schedule.get(block.block_rv).body):
+            # The loads stay under their conditions.
+            schedule.vectorize(vector)
+            return schedule
+        # TVM vectorizes only some functions; so vectors are copied to registers and back.
+        schedule.unroll(vector)
+        for index in range(len(schedule.get(block.block_rv).reads)):
+            schedule = _loaded_at_once(schedule, block.block_rv, index, threads, lanes)
+        stored = schedule.cache_write(block.block_rv, 0, "local")
+        schedule.reverse_compute_at(stored, threads)
+        schedule.vectorize(schedule.get_loops(stored)[-1])
+        return schedule
+
+
+def _loaded_at_once(
+    schedule: Schedule, block: SBlockRV, index: int, threads: LoopRV, lanes: int
+) -> Schedule:
+    """Let a thread load what it reads of one tensor at once, if that is one vector."""
+    cached = schedule.copy()
+    try:
+        loaded = cached.cache_read(block, index, "local")
+        cached.compute_at(loaded, threads)
+    except ScheduleError:
+        return schedule
+    _grid, _threads, *loops = cached.get_loops(loaded)
+    extents = [cached.get(loop).extent for loop in loops]
+    is_static = all(isinstance(extent, tirx.IntImm) for extent in extents)
+    if not is_static or math.prod(map(int, extents)) != lanes:
+        return schedule
+    cached.vectorize(cached.fuse(*loops))
+    return cached
+
+
+def _lanes(block: SBlock) -> int:
+    """The number of elements that a thread can load and store at once."""
+    extents = [iter_var.dom.extent for iter_var in block.iter_vars]
+    if not isinstance(block.body, tirx.BufferStore) or not isinstance(extents[-1], tirx.IntImm):
+        return 1
+    accesses = [tirx.BufferLoad(block.body.buffer, block.body.indices)]
+    structural_walk(block.body.value, (tvm.ir.TensorLoad, accesses.append))
+    dtypes = {str(access.source.dtype) for access in accesses}
+    if not dtypes <= set(_BYTES):
+        return 1
+    count = count_of(extents)
+    lanes = min(_ACCESS_BYTES // max(_BYTES[dtype] for dtype in dtypes), _MAX_LANES)
+    while lanes > 1 and int(extents[-1]) % lanes:
+        lanes //= 2
+    if isinstance(count, tirx.IntImm):
+        while lanes > 1 and int(count) < lanes * _THREADS * _MIN_BLOCKS:
+            lanes //= 2
+    while lanes > 1 and not _are_contiguous(block, lanes, accesses):
+        lanes //= 2
+    return lanes
+
+
+def _conditions(body: tirx.Stmt) -> list[tirx.Expr]:
+    """The conditions under which values are computed."""
+    found: list[tirx.Expr] = []
+
+    def look(call: tvm.ir.Call) -> None:
+        if isinstance(call.op, tvm.ir.Op) and call.op.name == "prim.if_then_else":
+            found.append(call.args[0])
+
+    structural_walk(body, (tvm.ir.Call, look))
+    return found
+
+
+def _are_contiguous(block: SBlock, lanes: int, accesses: list[tvm.ir.TensorLoad]) -> bool:
+    """Whether each access is to one element or an aligned vector, and under one condition."""
+    *others, last = block.iter_vars
+    vector, lane = tirx.Var("vector", last.var.ty), tirx.Var("lane", last.var.ty)
+    analyzer = Analyzer()
+    for iter_var in others:
+        analyzer.bind(iter_var.var, iter_var.dom)
+    analyzer.bind(vector, tvm.ir.Range(0, last.dom.extent // lanes))
+    analyzer.bind(lane, tvm.ir.Range(0, lanes))
+    place = {last.var: vector * lanes + lane}
+
+    def is_contiguous(access: tvm.ir.TensorLoad) -> bool:
+        moved = substitute(access, place)
+        steps = steps_of(moved, [lane], analyzer)
+        step = steps[0] if steps else None
+        if not isinstance(step, tirx.IntImm) or step.value not in (0, 1):
+            return False
+        return step.value == 0 or is_aligned(offset_of(moved))
+
+    def is_aligned(offset: tirx.Expr) -> bool:
+        first = analyzer.modular_set(analyzer.simplify(offset - lane))
+        return int(first.coeff) % lanes == 0 and int(first.base) % lanes == 0
+
+    def is_uniform(condition: tirx.Expr) -> bool:
+        first, *others = (
+            analyzer.simplify(substitute(condition, {last.var: vector * lanes + offset}))
+            for offset in range(lanes)
+        )
+        return all(structural_equal(first, other) for other in others)
+
+    conditions = _conditions(block.body)
+    return all(map(is_contiguous, accesses)) and all(map(is_uniform, conditions))
