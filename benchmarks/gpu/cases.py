@@ -193,23 +193,60 @@ def _checks() -> Iterator[tuple[str, Callable[[], Made]]]:
     )
     for causal in (False, True):
         yield f"attention causal={causal}", partial(_attention, 33, causal)
-    for name in ("softmax", "layernorm", "gelu", "cumsum", "argmax", "sort", "topk", "gather"):
-        yield name, partial(_single, name)
+    for name in _FUNCTIONS:
+        for shape in ((7, 130), (3, 197, 64), (2, 12, 197, 197)):
+            yield f"{name} {layers.by(shape)}", partial(_function, name, shape)
+    yield "masked attention", _masked_attention
+    yield "patches", partial(_patches, 768, 16)
+    yield "patches 32", partial(_patches, 32, 4)
 
 
-def _single(name: str) -> Made:
-    x = torch.randn(7, 130)
-    functions: dict[str, Callable[..., torch.Tensor]] = {
-        "softmax": lambda x: x.softmax(-1),
-        "layernorm": lambda x: functional.layer_norm(x, x.shape[-1:]),
-        "gelu": functional.gelu,
-        "cumsum": lambda x: x.cumsum(-1),
-        "argmax": lambda x: x.argmax(-1),
-        "sort": lambda x: x.sort(-1)[0],
-        "topk": lambda x: x.topk(5)[0],
-        "gather": lambda x: x[:, torch.tensor([5, 0, 99, -1])],
-    }
-    return layers.Function(functions[name]), (x,)
+_FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "softmax": lambda x: x.softmax(-1),
+    "softmax of axis 0": lambda x: x.softmax(0),
+    "layernorm": lambda x: functional.layer_norm(x, x.shape[-1:], eps=1e-12),
+    "gelu": functional.gelu,
+    "tanh gelu": lambda x: functional.gelu(x, approximate="tanh"),
+    "sum": lambda x: x.sum(-1),
+    "sum of axis 0": lambda x: x.sum(0),
+    "mean of all": lambda x: x.mean(),
+    "amax": lambda x: x.amax(-1),
+    "variance": lambda x: x.var(1),
+    "any": lambda x: (x > 3).any(-1).to(x.dtype),
+    "all": lambda x: (x > -3).all(-1).to(x.dtype),
+    "least int8": lambda x: (x * 20).to(torch.int8).amin(-1).to(x.dtype),
+    "sum of int32": lambda x: (x * 20).to(torch.int32).sum(-1).float(),
+    "argmax": lambda x: x.argmax(-1),
+    "cumsum": lambda x: x.cumsum(-1),
+    "sort": lambda x: x.sort(-1)[0],
+    "topk": lambda x: x.topk(5)[0],
+    "gather": lambda x: x[:, torch.tensor([5, 0, 6, -1], device=x.device)],
+    "permute": lambda x: x.transpose(0, -1).contiguous() + 1,
+    "concat": lambda x: torch.cat([x, -x, x[..., :3]], -1),
+    "pad": lambda x: functional.pad(x, (1, 2)).roll(1, 0),
+    "where": lambda x: torch.where(x > 0, x, x.exp()),
+}
+
+
+def _function(name: str, shape: tuple[int, ...]) -> Made:
+    return layers.Function(_FUNCTIONS[name]), (torch.randn(shape),)
+
+
+def _masked_attention() -> Made:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        rows = torch.arange(q.shape[-2], device=q.device)
+        mask = (rows[:, None] % 7 != 3) & (rows[None] >= rows[:, None] // 2)
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    return layers.Function(attend), tuple(torch.randn(1, 12, 197, 64) for _ in range(3))
+
+
+def _patches(width: int, patch: int) -> Made:
+    """What a vision transformer makes of an image."""
+    module = nn.Conv2d(3, width, patch, patch)
+    tokens = layers.Function(lambda x: module(x).flatten(2).transpose(1, 2).contiguous())
+    tokens.module = module
+    return tokens, (torch.randn(1, 3, 14 * patch, 14 * patch),)
 
 
 def _batched(factory: Callable[[], Made], batch: int) -> Made:

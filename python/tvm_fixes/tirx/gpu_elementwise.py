@@ -22,7 +22,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV, ScheduleError
 from tvm.sym import Analyzer
 from tvm_ffi import structural_equal, structural_walk
 
-from .loop_nest import offset_of, steps_of, substitute
+from .loop_nest import offset_of, steps_of, substitute, uses
 from .util import count_of
 
 _ACCESS_BYTES = 16
@@ -97,23 +97,32 @@ def _loaded_at_once(
 
 
 def _lanes(block: SBlock) -> int:
-    """The number of elements that a thread can load and store at once."""
-    extents = [iter_var.dom.extent for iter_var in block.iter_vars]
-    if not isinstance(block.body, tirx.BufferStore) or not isinstance(extents[-1], tirx.IntImm):
+    """The number of elements that a thread can load and store at once, and that keep it busy."""
+    lanes, count = (
+        vector_lanes(block),
+        count_of(iter_var.dom.extent for iter_var in block.iter_vars),
+    )
+    if isinstance(count, tirx.IntImm):
+        while lanes > 1 and int(count) < lanes * _THREADS * _MIN_BLOCKS:
+            lanes //= 2
+    return lanes
+
+
+def vector_lanes(block: SBlock) -> int:
+    """The number of adjacent elements along its last axis that a block can load and store at once.
+
+    All accesses are then to one element or to an aligned vector.
+    """
+    extent = block.iter_vars[-1].dom.extent
+    if not isinstance(block.body, tirx.BufferStore) or not isinstance(extent, tirx.IntImm):
         return 1
     accesses = [tirx.BufferLoad(block.body.buffer, block.body.indices)]
     structural_walk(block.body.value, (tvm.ir.TensorLoad, accesses.append))
     dtypes = {str(access.source.dtype) for access in accesses}
     if not dtypes <= set(_BYTES):
         return 1
-    count = count_of(extents)
     lanes = min(_ACCESS_BYTES // max(_BYTES[dtype] for dtype in dtypes), _MAX_LANES)
-    while lanes > 1 and int(extents[-1]) % lanes:
-        lanes //= 2
-    if isinstance(count, tirx.IntImm):
-        while lanes > 1 and int(count) < lanes * _THREADS * _MIN_BLOCKS:
-            lanes //= 2
-    while lanes > 1 and not _are_contiguous(block, lanes, accesses):
+    while lanes > 1 and (int(extent) % lanes or not _are_contiguous(block, lanes, accesses)):
         lanes //= 2
     return lanes
 
@@ -143,6 +152,9 @@ def _are_contiguous(block: SBlock, lanes: int, accesses: list[tvm.ir.TensorLoad]
 
     def is_contiguous(access: tvm.ir.TensorLoad) -> bool:
         moved = substitute(access, place)
+        # Otherwise TVM computes a vector of positions.
+        if any(uses(analyzer.simplify(index), [lane]) for index in list(moved.indices)[:-1]):
+            return False
         steps = steps_of(moved, [lane], analyzer)
         step = steps[0] if steps else None
         if not isinstance(step, tirx.IntImm) or step.value not in (0, 1):

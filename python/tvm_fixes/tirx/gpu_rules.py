@@ -24,6 +24,7 @@ from tvm.sym import Analyzer
 from ..target.gpu import limits_of
 from .gpu_elementwise import Elementwise
 from .gpu_kernel import contains_threads, in_one_thread
+from .gpu_tensor_cores import TensorCores
 from .initial_values import set_initial_values
 from .loop_nest import uses
 from .util import count_of
@@ -42,7 +43,7 @@ def stock_rules() -> list[ScheduleRule]:
 def gpu_rules(target: tvm.target.Target) -> list[ScheduleRule]:
     """The rules for a GPU in the order in which they are tried; the last takes every kernel."""
     *rules, _ = stock_rules()
-    return [Elementwise(), *rules, ElementPerThread(), LaunchPerBlock(), OneThread()]
+    return [Elementwise(), TensorCores(), *rules, ElementPerThread(), LaunchPerBlock(), OneThread()]
 
 
 class ElementPerThread(ScheduleRule):
