@@ -1,0 +1,109 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""tvm_fixes.tirx.gpu_tensor_cores; ``make gpu-check`` compares the values on a GPU."""
+
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax, tirx
+from tvm.s_tir import Schedule
+
+from helpers.gpu_kernels import GPU, functions
+from helpers.lowering import lowered_before
+from helpers.relax_modules import build, tensor
+from tvm_fixes.pipeline import stages
+from tvm_fixes.tirx.gpu_tensor_cores import TensorCores
+
+op = relax.op
+
+
+def scheduled(emit, *shapes, dtype="float16", target=GPU) -> Schedule | None:
+    """The schedule of the only kernel with a product."""
+    mod = build({f"x{i}": tensor(*s, dtype=dtype) for i, s in enumerate(shapes)}, emit)
+    lowering = stages("gpu")
+    with GPU:
+        kernels = functions(lowered_before(mod, lowering, lowering.lower))
+    [function] = [each for name, each in kernels.items() if "matmul" in name or "conv" in name]
+    return TensorCores().apply(function, target, False)
+
+
+def product(builder, a, b):
+    y = builder.emit(op.matmul(a, b, out_dtype="float32"))
+    return op.astype(builder.emit(op.multiply(y, relax.const(0.5))), a.ty.dtype)
+
+
+def build_for_gpu(schedule: Schedule) -> None:
+    kernel = schedule.mod["main"].with_attr("global_symbol", "main")
+    tvm.tirx.build(tvm.IRModule({"main": kernel}), GPU)
+
+
+n = tirx.Var("n", "int64")
+
+PRODUCTS = {
+    "whole tiles": ((256, 128), (128, 256)),
+    "padded rows": ((197, 768), (768, 3072)),
+    "padded in all axes": ((50, 70), (70, 90)),
+    "batch": ((2, 12, 197, 64), (2, 12, 64, 197)),
+    "batch of rows": ((2, 64, 128), (128, 64)),
+    "symbolic rows": ((n, 128), (128, 256)),
+    "symbolic batch": ((n, 64, 64), (n, 64, 64)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name, dtype):
+    schedule = scheduled(product, *PRODUCTS[name], dtype=dtype)
+    assert schedule is not None
+    script = schedule.mod["main"].script()
+    for use in ("load_matrix_sync", "mma_sync", "fill_fragment", "store_matrix_sync"):
+        assert use in script, use
+    assert f'"{dtype}", scope="wmma.matrix_a"' in script
+    # Float32 is the default of TVMScript.
+    assert '), scope="wmma.accumulator"' in script
+    build_for_gpu(schedule)
+
+
+def test_the_second_operand_is_read_as_it_is_stored():
+    plain = scheduled(product, (256, 128), (128, 256)).mod["main"].script()
+    flipped = scheduled(
+        lambda bb, a, b: product(bb, a, bb.emit(op.permute_dims(b))), (256, 128), (256, 128)
+    )
+    assert plain.count('"row_major"') > 0 and plain.count('"col_major"') == 0
+    assert flipped is not None
+
+
+def convolution(builder, x, w):
+    y = builder.emit(op.nn.conv2d(x, w, padding=1, out_dtype="float32"))
+    return op.astype(y, x.ty.dtype)
+
+
+def test_a_convolution():
+    schedule = scheduled(convolution, (1, 64, 56, 56), (64, 64, 3, 3))
+    assert schedule is not None and "mma_sync" in schedule.mod["main"].script()
+
+
+@pytest.mark.parametrize(
+    "shapes, dtype", [(((256, 128), (128, 256)), "float32"), (((16, 128), (128, 256)), "float16")]
+)
+def test_products_that_other_rules_take(shapes, dtype):
+    assert scheduled(product, *shapes, dtype=dtype) is None
+
+
+def test_a_gpu_without_such_tensor_cores():
+    old = tvm.target.Target({"kind": "cuda", "arch": "sm_75"}, host={"kind": "llvm"})
+    assert scheduled(product, (256, 128), (128, 256), target=old) is None
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
