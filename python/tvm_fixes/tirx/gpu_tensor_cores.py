@@ -27,7 +27,6 @@ from tvm.s_tir.dlight.gpu.matmul import (
     get_reduction_blocks,
 )
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.s_tir.tensor_intrin import cuda as intrinsics
 from tvm.sym import Analyzer
 from tvm_ffi import structural_walk
 
@@ -247,6 +246,9 @@ def _write(schedule: Schedule, shared: SBlockRV) -> None:
 @cache
 def _intrinsics(dtype: str, columns_are_contiguous: bool) -> dict[str, str]:
     """Register TVM's intrinsics of fragments for a dtype; return their names by their use."""
+    # It parses all of TVM's intrinsics, which takes seconds.
+    from tvm.s_tir.tensor_intrin import cuda as intrinsics
+
     shape = (_FRAGMENT,) * 3
     order = "kj" if columns_are_contiguous else "jk"
     made = {
