@@ -74,7 +74,7 @@ def _run(arguments: argparse.Namespace, cases: list[GpuCase], console: Console) 
     rows += run.check([case.name for case in present], out, arguments.workers)
     results.write_text("".join(json.dumps(row) + "\n" for row in rows))
     if not arguments.check_only:
-        timed = [case for case in present if case.group != "check"]
+        timed = [case for case in present if case.group not in ("check", "small")]
         for compiles in (False, True):
             names = [
                 c.name for c in timed if (c.group == "models" and arguments.compile) == compiles

@@ -30,6 +30,7 @@ from examples._random import seeded
 
 from .. import layers, models
 from ..cases import CASES
+from . import small_models
 
 Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
@@ -43,6 +44,7 @@ It is about four times the rounding of a value for each of a model's tens of rou
 
 GROUPS = {
     "check": "products and convolutions of many kinds, only checked",
+    "small": "the examples, and small models, only checked",
     "gemm": "large matrix products",
     "memory": "operators bound by memory: fraction of the bandwidth",
     "layers": "single layers and blocks",
@@ -256,9 +258,10 @@ def _batched(factory: Callable[[], Made], batch: int) -> Made:
 
 
 def _all() -> Iterator[GpuCase]:
-    for name, factory in _checks():
-        for dtype in DTYPES:
-            yield GpuCase(f"{name}, {dtype}", "check", dtype, factory)
+    for group, factories in (("check", dict(_checks())), ("small", small_models.MODELS)):
+        for name, factory in factories.items():
+            for dtype in DTYPES:
+                yield GpuCase(f"{name}, {dtype}", group, dtype, factory)
     for case in CASES.values():
         if case.group in ("gemm", "memory", "layers", "models"):
             for dtype in DTYPES:
