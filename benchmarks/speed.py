@@ -39,6 +39,12 @@ _QUICK = Settings(turns=5, turn_seconds=0.02, cap=3.0)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     group = parser.add_argument_group("speed")
+    group.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="cuda: see python -m benchmarks.gpu",
+    )
     group.add_argument("--quick", action="store_true", help="only layers, one core, few turns")
     group.add_argument("--out", type=Path, help=f"folder for the results (default: {_OUT})")
     group.add_argument(
@@ -67,6 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace, console: Console) -> None:
     """Measure the selected cases, and write and show the results."""
+    if arguments.device == "cuda":
+        _measure_on_gpu(arguments)
+        return
     settings = _settings(arguments)
     out = arguments.out or (_OUT / "quick" if arguments.quick else _OUT)
     out.mkdir(parents=True, exist_ok=True)
@@ -83,6 +92,13 @@ def main(arguments: argparse.Namespace, console: Console) -> None:
     if not arguments.report:
         _measure(arguments, settings, store, out, target, console)
     _show(store.rows, store.run_identity, out, console)
+
+
+def _measure_on_gpu(arguments: argparse.Namespace) -> None:
+    from .gpu.__main__ import main as measure
+
+    out = ["--out", str(arguments.out)] if arguments.out else []
+    measure(["--arch", "native", "--compile", "--cases", arguments.cases, *out])
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:

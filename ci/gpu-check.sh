@@ -11,19 +11,14 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-# Compiles the examples and a few layers for the GPU of this machine, and compares their outputs with
-# PyTorch's: `tvm-fixes compile` fails if an output differs.
+# Compiles models and kernels for the GPU of this machine, in three dtypes, with and without NVIDIA's
+# libraries, and compares their outputs with PyTorch's.
 #
-#   ci/gpu-check.sh [MODEL...]    default: all examples
+#   ci/gpu-check.sh [OPTION...]    options of python -m benchmarks.gpu, e.g. --cases 'small .*'
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 status=0
 .venv/bin/python -m pytest -q tests/python/target/test_cuda.py || status=1
-[[ $# -gt 0 ]] || set -- dcgan unet autoencoder_kl hifigan fcn cyclegan superres
-for model; do
-  for layout in NCHW NHWC; do
-    .venv/bin/tvm-fixes compile --quiet --target cuda --layout "$layout" "examples.$model:factory" ||
-      { echo "$model, $layout: compilation failed, or outputs differ from PyTorch's" >&2; status=1; }
-  done
-done
+.venv/bin/python -m benchmarks.gpu --check-only --arch native --variants ours libraries \
+  --groups check small layers models --out build/gpu-check "$@" || status=1
 exit "$status"

@@ -34,7 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=_OUT, help=f"the folder (default: {_OUT})")
     parser.add_argument("--groups", nargs="+", choices=list(GROUPS), default=list(GROUPS))
     parser.add_argument("--cases", metavar="REGEX", default="", help="only cases with such names")
-    parser.add_argument("--arch", default="sm_90", help="the GPU's architecture")
+    parser.add_argument(
+        "--arch",
+        default="sm_90",
+        help="the GPU's architecture, or 'native' for the GPU of this machine (default: sm_90)",
+    )
     parser.add_argument("--variants", nargs="+", default=["ours", "libraries", "stock"])
     parser.add_argument("--build-only", action="store_true", help="only compile; needs no GPU")
     parser.add_argument("--run-only", action="store_true", help="run what was compiled before")

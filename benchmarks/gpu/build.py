@@ -38,7 +38,7 @@ from .cases import GpuCase
 VARIANTS = {
     "ours": "tvm-fixes",
     "libraries": "tvm-fixes with cuBLAS and cuDNN",
-    "stock": "TVM alone",
+    "stock": "TVM",
 }
 """The compilers of a case, and their names in tables."""
 
@@ -51,6 +51,8 @@ def build(
 ) -> None:
     """Compile each case with each of the `variants` into `folder`, which keeps earlier ones."""
     folder.mkdir(parents=True, exist_ok=True)
+    if arch == "native":
+        arch = str(resolve("cuda").attrs["arch"])
     index = folder / INDEX
     done = {(row["case"], row["variant"]) for row in read(folder)}
     todo = [(c, v) for c in cases for v in variants if (c.name, v) not in done]

@@ -29,7 +29,7 @@ _COLUMNS = {
     "compiled": "torch.compile",
     "ours": "tvm-fixes",
     "libraries": "with libraries",
-    "stock": "TVM alone",
+    "stock": "TVM",
 }
 
 

@@ -182,11 +182,10 @@ void CheckExtents(const Call& call) {
   const Matrices out = MatricesOf(call.out);
   if (call.transposes_lhs()) std::swap(lhs.rows, lhs.columns);
   if (call.transposes_rhs()) std::swap(rhs.rows, rhs.columns);
-  const bool fits = lhs.rows == out.rows && rhs.columns == out.columns &&
-                    lhs.columns == rhs.rows && (lhs.count == 1 || lhs.count == out.count) &&
-                    (rhs.count == 1 || rhs.count == out.count) &&
-                    (call.bias == nullptr ||
-                     (call.bias->ndim == 1 && call.bias->shape[0] == out.columns));
+  const bool fits =
+      lhs.rows == out.rows && rhs.columns == out.columns && lhs.columns == rhs.rows &&
+      (lhs.count == 1 || lhs.count == out.count) && (rhs.count == 1 || rhs.count == out.count) &&
+      (call.bias == nullptr || (call.bias->ndim == 1 && call.bias->shape[0] == out.columns));
   if (!fits) throw std::runtime_error("the extents of the operands do not fit");
 }
 
@@ -195,8 +194,10 @@ Plan Describe(const CublasLt& lt, const Call& call) {
   Plan plan{};
   Check(lt.create_product(&plan.product, kCompute32, kFloat32), "cublasLtMatmulDescCreate");
   const int32_t transposes[] = {call.transposes_rhs(), call.transposes_lhs()};
-  Check(lt.set_product(plan.product, kTransposeA, &transposes[0], sizeof(int32_t)), "transposition");
-  Check(lt.set_product(plan.product, kTransposeB, &transposes[1], sizeof(int32_t)), "transposition");
+  Check(lt.set_product(plan.product, kTransposeA, &transposes[0], sizeof(int32_t)),
+        "transposition");
+  Check(lt.set_product(plan.product, kTransposeB, &transposes[1], sizeof(int32_t)),
+        "transposition");
   const uint32_t epilogue = (call.bias ? kBias : 0) | (call.has_relu() ? kRelu : 0);
   if (epilogue != 0) {
     Check(lt.set_product(plan.product, kEpilogue, &epilogue, sizeof(epilogue)), "the epilogue");
