@@ -162,50 +162,77 @@ struct Call {
   const DLTensor& workspace;
 };
 
-Handle LayoutOf(const CublasLt& lt, const DLTensor& tensor, int64_t count) {
-  const Matrices matrices = MatricesOf(tensor);
+/*! \brief The matrices of a call. */
+struct Operands {
+  Matrices lhs, rhs, out;
+};
+
+/*!
+ * \brief Check the extents, and join the rows of a batch that is multiplied by one matrix.
+ * \throws std::runtime_error if the extents do not fit.
+ */
+Operands OperandsOf(const Call& call) {
+  Operands found{MatricesOf(call.lhs), MatricesOf(call.rhs), MatricesOf(call.out)};
+  const auto& [lhs, rhs, out] = found;
+  const int64_t rows = call.transposes_lhs() ? lhs.columns : lhs.rows;
+  const int64_t depth = call.transposes_lhs() ? lhs.rows : lhs.columns;
+  const int64_t columns = call.transposes_rhs() ? rhs.rows : rhs.columns;
+  const int64_t depth_of_rhs = call.transposes_rhs() ? rhs.columns : rhs.rows;
+  const bool are_equal = rows == out.rows && columns == out.columns && depth == depth_of_rhs;
+  const bool cover_batch =
+      (lhs.count == 1 || lhs.count == out.count) && (rhs.count == 1 || rhs.count == out.count);
+  const DLTensor* bias = call.bias;
+  if (!are_equal || !cover_batch || depth == 0 ||
+      (bias != nullptr && (bias->ndim != 1 || bias->shape[0] != out.columns))) {
+    throw std::runtime_error("the extents of the operands do not fit");
+  }
+  if (rhs.count == 1 && lhs.count == out.count && !call.transposes_lhs()) {
+    found.lhs = {lhs.rows * lhs.count, lhs.columns, 1};
+    found.out = {out.rows * out.count, out.columns, 1};
+  }
+  return found;
+}
+
+Handle LayoutOf(const CublasLt& lt, const DLTensor& tensor, const Matrices& matrices,
+                int64_t count) {
   Handle layout;
-  Check(lt.create_layout(&layout, TypeOf(tensor), matrices.columns, matrices.rows,
-                         std::max<int64_t>(matrices.columns, 1)),
-        "cublasLtMatrixLayoutCreate");
+  Check(
+      lt.create_layout(&layout, TypeOf(tensor), matrices.columns, matrices.rows, matrices.columns),
+      "cublasLtMatrixLayoutCreate");
   if (count > 1) {
     const auto batch = static_cast<int32_t>(count);
     const int64_t stride = matrices.count == 1 ? 0 : matrices.rows * matrices.columns;
-    Check(lt.set_layout(layout, kBatchCount, &batch, sizeof(batch)), "the batch's count");
-    Check(lt.set_layout(layout, kBatchStride, &stride, sizeof(stride)), "the batch's stride");
+    const char* function = "cublasLtMatrixLayoutSetAttribute";
+    Check(lt.set_layout(layout, kBatchCount, &batch, sizeof(batch)), function);
+    Check(lt.set_layout(layout, kBatchStride, &stride, sizeof(stride)), function);
   }
   return layout;
 }
 
-void CheckExtents(const Call& call) {
-  Matrices lhs = MatricesOf(call.lhs), rhs = MatricesOf(call.rhs);
-  const Matrices out = MatricesOf(call.out);
-  if (call.transposes_lhs()) std::swap(lhs.rows, lhs.columns);
-  if (call.transposes_rhs()) std::swap(rhs.rows, rhs.columns);
-  const bool fits =
-      lhs.rows == out.rows && rhs.columns == out.columns && lhs.columns == rhs.rows &&
-      (lhs.count == 1 || lhs.count == out.count) && (rhs.count == 1 || rhs.count == out.count) &&
-      (call.bias == nullptr || (call.bias->ndim == 1 && call.bias->shape[0] == out.columns));
-  if (!fits) throw std::runtime_error("the extents of the operands do not fit");
+void SetBias(const CublasLt& lt, const Plan& plan, const Call& call) {
+  if (call.bias == nullptr) return;
+  void* bias = Data(*call.bias);
+  Check(lt.set_product(plan.product, kBiasPointer, &bias, sizeof(bias)),
+        "cublasLtMatmulDescSetAttribute");
 }
 
 Plan Describe(const CublasLt& lt, const Call& call) {
-  CheckExtents(call);
+  const Operands operands = OperandsOf(call);
   Plan plan{};
   Check(lt.create_product(&plan.product, kCompute32, kFloat32), "cublasLtMatmulDescCreate");
   const int32_t transposes[] = {call.transposes_rhs(), call.transposes_lhs()};
-  Check(lt.set_product(plan.product, kTransposeA, &transposes[0], sizeof(int32_t)),
-        "transposition");
-  Check(lt.set_product(plan.product, kTransposeB, &transposes[1], sizeof(int32_t)),
-        "transposition");
   const uint32_t epilogue = (call.bias ? kBias : 0) | (call.has_relu() ? kRelu : 0);
+  const char* function = "cublasLtMatmulDescSetAttribute";
+  Check(lt.set_product(plan.product, kTransposeA, &transposes[0], sizeof(int32_t)), function);
+  Check(lt.set_product(plan.product, kTransposeB, &transposes[1], sizeof(int32_t)), function);
   if (epilogue != 0) {
-    Check(lt.set_product(plan.product, kEpilogue, &epilogue, sizeof(epilogue)), "the epilogue");
+    Check(lt.set_product(plan.product, kEpilogue, &epilogue, sizeof(epilogue)), function);
   }
-  const int64_t count = MatricesOf(call.out).count;
-  plan.lhs = LayoutOf(lt, call.lhs, count);
-  plan.rhs = LayoutOf(lt, call.rhs, count);
-  plan.out = LayoutOf(lt, call.out, count);
+  SetBias(lt, plan, call);
+  const int64_t count = operands.out.count;
+  plan.lhs = LayoutOf(lt, call.lhs, operands.lhs, count);
+  plan.rhs = LayoutOf(lt, call.rhs, operands.rhs, count);
+  plan.out = LayoutOf(lt, call.out, operands.out, count);
   return plan;
 }
 
@@ -214,17 +241,13 @@ Plan Choose(const CublasLt& lt, const Call& call) {
   Handle preference;
   Check(lt.create_preference(&preference), "cublasLtMatmulPreferenceCreate");
   const auto workspace = static_cast<uint64_t>(call.workspace.shape[0]);
-  Check(lt.set_preference(preference, kMaxWorkspace, &workspace, sizeof(workspace)),
-        "the size of the workspace");
+  const char* function = "cublasLtMatmulPreferenceSetAttribute";
+  Check(lt.set_preference(preference, kMaxWorkspace, &workspace, sizeof(workspace)), function);
   const uint32_t alignments[] = {Alignment(call.rhs), Alignment(call.lhs), Alignment(call.out),
                                  Alignment(call.out)};
   for (int i = 0; i < 4; ++i) {
     Check(lt.set_preference(preference, kMinAlignments[i], &alignments[i], sizeof(uint32_t)),
-          "the alignment");
-  }
-  if (call.bias != nullptr) {
-    void* bias = Data(*call.bias);
-    Check(lt.set_product(plan.product, kBiasPointer, &bias, sizeof(bias)), "the bias");
+          function);
   }
   int found = 0;
   const int status = lt.find_algorithm(lt.handle, plan.product, plan.rhs, plan.lhs, plan.out,
@@ -254,10 +277,7 @@ void Multiply(const Arguments& args) {
   }
   const CublasLt& lt = state->lt;
   const Plan& plan = place->second;
-  if (call.bias != nullptr) {
-    void* bias = Data(*call.bias);
-    Check(lt.set_product(plan.product, kBiasPointer, &bias, sizeof(bias)), "the bias");
-  }
+  SetBias(lt, plan, call);
   const float one = 1, zero = 0;
   Check(lt.matmul(lt.handle, plan.product, &one, Data(call.rhs), plan.rhs, Data(call.lhs), plan.lhs,
                   &zero, Data(call.out), plan.out, Data(call.out), plan.out, &plan.found.algorithm,
