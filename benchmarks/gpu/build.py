@@ -15,10 +15,8 @@
 import json
 import os
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ from rich.console import Console
 
 import tvm_fixes
 from tvm_fixes.frontend.torch import from_exported_program
-from tvm_fixes.support.isolate import OutcomeKind, run_forked
+from tvm_fixes.support.isolate import Outcome, OutcomeKind, run_all_forked
 from tvm_fixes.support.switches import ENVIRONMENT_VARIABLE, FIX_IDS
 from tvm_fixes.target import cuda, resolve
 
@@ -41,6 +39,9 @@ VARIANTS = {
     "stock": "TVM",
 }
 """The compilers of a case, and their names in tables."""
+
+_BATCH = 4
+_TIMEOUT_S = 900
 
 INDEX = "index.jsonl"
 """The file with one line per library: case, variant, seconds, and bytes or the failure."""
@@ -57,30 +58,30 @@ def build(
     done = {(row["case"], row["variant"]) for row in read(folder)}
     todo = [(c, v) for c in cases for v in variants if (c.name, v) not in done]
 
-    def one(job: tuple[GpuCase, str]) -> dict[str, Any]:
-        case, variant = job
-        start = time.monotonic()
-        failure = _in_a_child(partial(_build, case, variant, arch, folder))
-        row: dict[str, Any] = {"case": case.name, "variant": variant}
-        row["seconds"] = round(time.monotonic() - start, 1)
-        if failure is not None:
-            return row | {"failure": failure}
-        return row | {"bytes": (folder / library_name(case, variant)).stat().st_size}
-
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool, index.open("a") as rows:
-        for number, row in enumerate(pool.map(one, todo), 1):
-            rows.write(json.dumps(row) + "\n")
+    jobs = len(os.sched_getaffinity(0))
+    with index.open("a") as rows:
+        # In batches: what is done stays if the rest is interrupted.
+        for first in range(0, len(todo), _BATCH * jobs):
+            batch = todo[first : first + _BATCH * jobs]
+            builds = [partial(_build, case, variant, arch, folder) for case, variant in batch]
+            # In forked children, since a crash is a result too.
+            outcomes = run_all_forked(builds, timeout=_TIMEOUT_S, jobs=jobs)
+            for number, ((case, variant), outcome) in enumerate(
+                zip(batch, outcomes, strict=True), first + 1
+            ):
+                row = _row(case, variant, outcome, folder)
+                rows.write(json.dumps(row) + "\n")
+                said = row.get("failure", f"{row['seconds']} s")
+                line = f"[{number}/{len(todo)}] {case.name}: {variant}: {said}"
+                console.print(line, markup=False)
             rows.flush()
-            said = row.get("failure", f"{row['seconds']} s")
-            console.print(
-                f"[{number}/{len(todo)}] {row['case']}: {row['variant']}: {said}", markup=False
-            )
 
 
-def _in_a_child(build: Callable[[], None]) -> str | None:
-    """Build in a forked child, since a crash is a result too; return the failure, if any."""
-    outcome = run_forked(build, timeout=1800)
-    return None if outcome.kind is OutcomeKind.VALUE else str(outcome).splitlines()[-1]
+def _row(case: GpuCase, variant: str, outcome: Outcome, folder: Path) -> dict[str, Any]:
+    row = {"case": case.name, "variant": variant, "seconds": round(outcome.seconds, 1)}
+    if outcome.kind is not OutcomeKind.VALUE:
+        return row | {"failure": str(outcome).splitlines()[-1]}
+    return row | {"bytes": (folder / library_name(case, variant)).stat().st_size}
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
