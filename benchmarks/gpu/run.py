@@ -15,6 +15,7 @@
 TVM's runtime suffices here; the compiler may be missing.
 """
 
+import ctypes
 import json
 import os
 import statistics
@@ -215,7 +216,15 @@ def peaks() -> dict[str, float]:
     return found
 
 
+def _load_cuda_runtime() -> None:
+    """Load TVM's runtime for CUDA; ``import tvm`` leaves it out without the compiler."""
+    if not tvm.cuda().exist:
+        library = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
+        ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+
+
 def _main(what: str, folder: str, names: str) -> None:
+    _load_cuda_runtime()
     torch.set_grad_enabled(False)
     # Products of float32 are exact here, as in TVM.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
