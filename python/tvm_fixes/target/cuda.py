@@ -241,7 +241,7 @@ def _kernel_at(reason: str, source: str) -> str | None:
     if line is None:
         return None
     before = "\n".join(source.splitlines()[: int(line.group(1))])
-    names = re.findall(r"__global__ .*?(\w+)\(.*\) \{", before)
+    names = re.findall(r"__global__ .*?(\w+)\([^()]*\) \{", before)
     return names[-1] if names else None
 
 

@@ -14,13 +14,15 @@
 
 TVM's code generator for LLVM does not know ``acos``, ``sinh`` and others of float16, nor ``sinh``
 and ``cosh`` of vectors.  Its ``atanh``, and its ``tanh`` of float64, lose digits to cancellation.
+
+CUDA has no 16-bit versions of ``asinh``, ``sinh``, ``nearbyint`` and others.
 """
 
 import tvm
 from tvm import tirx
 from tvm_ffi import structural_map
 
-__all__ = ["with_library_functions"]
+__all__ = ["with_library_functions", "with_wide_functions"]
 
 _NARROW = ("float16", "bfloat16")
 
@@ -44,6 +46,41 @@ _LIBRARY = {
     ("tirx.atanh", "float64"): "atanh",
     ("tirx.tanh", "float64"): "tanh",
 }
+
+
+# CUDA's 16-bit functions do not include these.
+_WIDENED_ON_GPU = _CALLED - {"tirx.atan", "tirx.nextafter"} | {"tirx.fmod", "tirx.nearbyint"}
+
+
+def with_wide_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Compute the functions and remainders that CUDA lacks for 16 bits in float32.
+
+    Returns
+    -------
+    tirx.PrimFunc
+        `function` itself if there is nothing to change.
+    """
+    return structural_map(function, [(tvm.ir.Call, _widen_call), (tirx.Mod, _widen_remainder)])
+
+
+def _widen_call(call: tvm.ir.Call) -> tirx.Expr:
+    is_operator = isinstance(call.op, tvm.ir.Op)
+    return _wide(call) if is_operator and call.op.name in _WIDENED_ON_GPU else call
+
+
+def _widen_remainder(remainder: tirx.Mod) -> tirx.Expr:
+    if str(remainder.ty) not in _NARROW:
+        return remainder
+    wide = tirx.truncmod(remainder.a.astype("float32"), remainder.b.astype("float32"))
+    return wide.astype(str(remainder.ty))
+
+
+def _wide(call: tvm.ir.Call) -> tirx.Expr:
+    """A call that computes 16-bit floats in float32."""
+    if str(call.ty) not in _NARROW:
+        return call
+    operands = [operand.astype("float32") for operand in call.args]
+    return tvm.ir.Call(call.op, operands, ret_ty="float32").astype(str(call.ty))
 
 
 def with_library_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:

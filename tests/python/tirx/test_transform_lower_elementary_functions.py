@@ -26,7 +26,7 @@ from helpers import grids
 from helpers.relax_modules import build, call, run, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.target import resolve
-from tvm_fixes.tirx.transform import LowerElementaryFunctions
+from tvm_fixes.tirx.transform import ApplyGpuSchedule, LowerElementaryFunctions
 
 torch = pytest.importorskip("torch")
 
@@ -295,6 +295,32 @@ def test_kernels_hold_no_call_of_the_c_library():
     assembly = "".join(module.inspect_source("s") for module in executable.mod.imports)
     assert "gelu" in assembly
     assert "erff" not in assembly
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["asinh", "sinh", "round", "mod"])
+def test_a_gpu_computes_in_float32_what_it_lacks_for_16_bits(dtype, name):
+    """CUDA has no hsinh, and TVM's code generator no 16-bit remainder."""
+    operator = getattr(relax.op, name)
+    mod = build(
+        {"x": tensor(5, dtype=dtype)}, lambda _, x: operator(*([x, x] if name == "mod" else [x]))
+    )
+    gpu = tvm.target.Target({"kind": "cuda", "arch": "sm_90"}, host={"kind": "llvm"})
+    with gpu:
+        lowered = LowerElementaryFunctions()(relax.transform.LegalizeOps()(mod))
+        [function] = [f for _, f in lowered.functions_items() if isinstance(f, tirx.PrimFunc)]
+        assert 'T.Cast("float32"' in function.script()
+        scheduled = ApplyGpuSchedule()(lowered)
+    [kernel] = [f for _, f in scheduled.functions_items() if isinstance(f, tirx.PrimFunc)]
+    assert kernel.attrs["tirx.is_scheduled"]
+
+
+def test_a_gpu_computes_in_16_bits_what_it_can():
+    gpu = tvm.target.Target({"kind": "cuda", "arch": "sm_90"}, host={"kind": "llvm"})
+    mod = build({"x": tensor(5, dtype="float16")}, lambda _, x: relax.op.exp(x))
+    with gpu:
+        before = relax.transform.LegalizeOps()(mod)
+        tvm.ir.assert_structural_equal(LowerElementaryFunctions()(before), before)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ Versions
 Trigger
     ``exp``, ``erf``, ``tanh``, ``sigmoid`` or ``pow`` of floating point with 32 bits or fewer, on a
     CPU; gelu, silu and softmax use them.  ``round``.  ``atanh``, and ``tanh`` of float64;
-    ``acos``, ``sinh`` and others of float16.
+    ``acos``, ``sinh`` and others of float16, also on a GPU.
 Symptom
     ``tanh`` of 1e-6 is 5% off.  A build fails with "unknown intrinsic".  A kernel takes about ten
     times as long as PyTorch's.
@@ -40,7 +40,8 @@ from tvm import s_tir, tirx
 from tvm_ffi import structural_map, structural_walk
 
 from ...fixes.elements import ELEMENTARY_FUNCTIONS as FIX_ID
-from ..library_functions import with_library_functions
+from ...target.cpu import is_cpu
+from ..library_functions import with_library_functions, with_wide_functions
 from ..util import contains, prim_func_pass, scalarized, widened_bfloat16
 
 _DTYPES = ("float32", "float16", "bfloat16")
@@ -48,7 +49,7 @@ _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
 def LowerElementaryFunctions() -> tvm.transform.Pass:
-    """Expand the elementary functions of a CPU's kernels to polynomials.
+    """Expand the elementary functions of a CPU's kernels to polynomials; widen those of a GPU's.
 
     Before::
 
@@ -64,15 +65,16 @@ def LowerElementaryFunctions() -> tvm.transform.Pass:
     The error is less than 1.1 units in the last place of float32 for ``exp``, 2 for ``tanh``, 3 for
     ``sigmoid`` and 4 for ``erf``.  ``pow`` is expanded if the exponent is 2 or 3, as in PyTorch.
     NaN, infinities and signed zeros are handled.  float16 and bfloat16 are computed in float32;
-    float64 is not expanded.
+    float64 is not expanded.  For a GPU, nothing is expanded: the functions that CUDA lacks for
+    float16 and bfloat16 are computed in float32.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass over the PrimFuncs of a CPU target.
+        A module pass over the PrimFuncs.
     """
 
-    return prim_func_pass("LowerElementaryFunctions", FIX_ID, _lower)
+    return prim_func_pass("LowerElementaryFunctions", FIX_ID, _lower, any_target=True)
 
 
 def is_elementary_function(call: tvm.ir.Call) -> bool:
@@ -124,6 +126,8 @@ def repeats_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
 
 
 def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    if not is_cpu(target):
+        return with_wide_functions(function)
     function = structural_map(with_library_functions(function), (tvm.ir.Call, _vectorizable_round))
     if not contains(function.body, tvm.ir.Call, lambda call: _function_of(call) is not None):
         return function
