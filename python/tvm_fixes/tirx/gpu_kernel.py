@@ -26,7 +26,7 @@ from ..errors import summarize
 from ..target import cuda
 from ..target.gpu import Limits, limits_of
 from .loop_nest import uses
-from .util import bytes_of, count_of, is_positive, with_parts
+from .util import bytes_of, contains, count_of, is_positive, with_parts
 
 _THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 _BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
@@ -50,11 +50,16 @@ def why_not_runnable(function: tirx.PrimFunc, target: tvm.target.Target) -> str 
     -------
     reason : str or None
         The error of its lowering, or the limit of the GPU that it exceeds, in one line; None if it
-        can run.  A limit that depends on a symbolic extent of the grid is not checked.
+        can run.  Symbolic extents of the grid are not checked, nor those of
+        threads that the kernel itself starts.
     """
     if _accesses_memory_on_host(function):
         return "it accesses memory outside of threads"
+    if contains(function.body, tirx.For, _has_variable_block):
+        return "the number of threads in a block is not constant"
     try:
+        if _races(function):
+            return "TVM does not lower a reduction among its threads"
         launches = _lower(function, target)
     except Exception as error:
         return reason_of(error)
@@ -149,6 +154,25 @@ def _starts_threads(node: tirx.AttrStmt | tirx.For) -> bool:
     return node.attr_key in ("thread_extent", "virtual_thread")
 
 
+def keep_predicates(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Let the result of each reduction among threads be written under its block's predicate.
+
+    TVM keeps the clauses of a conjunction, but loses a predicate that is none: threads beyond the
+    last element then write theirs beyond the end of the result.
+    """
+
+    def conjunction(realize: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
+        condition = realize.predicate
+        is_single = not isinstance(condition, tirx.And | tirx.IntImm)
+        if realize.block.init is None or not is_single:
+            return realize
+        # A clause that is always true would hide from TVM that this is a reduction.
+        twice = tirx.And(condition, condition)
+        return s_tir.SBlockRealize(realize.iter_values, twice, realize.block)
+
+    return structural_map(function, (s_tir.SBlockRealize, conjunction))
+
+
 def skip_empty_grids(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Launch no grid without blocks: TVM would launch one block, which writes beyond its output."""
     return _map_statements(function, _unless_empty)
@@ -197,6 +221,34 @@ def _if_positive(extents: Sequence[tirx.Expr], stmt: tirx.Stmt) -> tirx.Stmt:
     return tirx.For(variable, tirx.const(0, "int64"), count, tirx.ForKind.SERIAL, stmt)
 
 
+def _has_variable_block(loop: tirx.For) -> bool:
+    is_bound = loop.thread_binding is not None and loop.thread_binding.thread_tag in _THREADS
+    return is_bound and not isinstance(loop.extent, tirx.IntImm)
+
+
+def _races(function: tirx.PrimFunc) -> bool:
+    """Whether threads add to one element, each for itself, because TVM overlooks a reduction."""
+    lower = s_tir.transform.LowerCrossThreadReduction()
+    lowered = lower(tvm.IRModule({"main": function}))["main"]
+    threads: list[tirx.Var] = []
+
+    def look(loop: tirx.For) -> None:
+        if loop.thread_binding is not None:
+            threads.append(loop.loop_var)
+
+    def races(realize: s_tir.SBlockRealize) -> bool:
+        if all(region.source.scope() == "local" for region in realize.block.writes):
+            return False
+        pairs = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        return any(
+            each.iter_type == tirx.IterVar.CommReduce and uses(value, threads)
+            for each, value in pairs
+        )
+
+    structural_walk(lowered.body, (tirx.For, look))
+    return contains(lowered.body, s_tir.SBlockRealize, races)
+
+
 def _accesses_memory_on_host(function: tirx.PrimFunc) -> bool:
     """Whether code that does not run in threads reads or writes a buffer; TVM does not check it."""
     nothing = tirx.Evaluate(0)
@@ -238,10 +290,7 @@ def _excesses(launch: tirx.PrimFunc, limits: Limits) -> Iterator[str]:
             if isinstance(extent, tirx.IntImm) and int(extent) > bound:
                 yield f"the extent of {tag} is {int(extent)}, but at most {bound} are allowed"
     threads = [extents[tag] for tag in _THREADS if tag in extents]
-    if not all(isinstance(extent, tirx.IntImm) for extent in threads):
-        yield "the number of threads in a block is not constant"
-        return
-    count = math.prod(int(extent) for extent in threads)
+    count = math.prod(int(extent) for extent in threads if isinstance(extent, tirx.IntImm))
     if count > limits.threads:
         yield f"a block has {count} threads, but at most {limits.threads} are allowed"
     yield from _excesses_of_memory(allocated, limits)

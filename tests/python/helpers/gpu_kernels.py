@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import tirx
+from tvm import relax, tirx
 from tvm_ffi import structural_map, structural_walk
 
 from tvm_fixes.pipeline import stages
+from tvm_fixes.target import cuda
 
 from .lowering import lowered_before
 from .relax_modules import build, tensor
@@ -78,3 +79,15 @@ def run(function: tirx.PrimFunc, *arrays: np.ndarray) -> None:
     tensors = [tvm.runtime.tensor(array) for array in arrays]
     built["kernel"](*tensors)
     arrays[-1][...] = tensors[-1].numpy()
+
+
+def sources(module: tvm.runtime.Module) -> list[str]:
+    """The CUDA source that a module and its imports contain; see :func:`cuda.placeholders`."""
+    own = [inner.inspect_source() for inner in module.imports if inner.kind == "cuda"]
+    return [*own, *(source for inner in module.imports for source in sources(inner))]
+
+
+def build_sources(mod: tvm.IRModule, target: tvm.target.Target) -> list[str]:
+    """The CUDA source of a lowered module."""
+    with cuda.placeholders():
+        return sources(relax.build(mod, target, relax_pipeline=None).mod)

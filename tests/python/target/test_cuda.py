@@ -132,9 +132,8 @@ def test_a_compiler_compiles_and_rejects():
     compiler = cuda.find_compiler("sm_90")
     assert machines(compiler(SOURCE)) == {CUDA}
     with pytest.raises(CompileError, match=r"failed to compile kernel 'wrong': .*error.*missing"):
-        compiler(
-            f'{SOURCE}\nextern "C" __global__ void __launch_bounds__(32) wrong() {{ missing(); }}\n{SOURCE}'
-        )
+        wrong = SOURCE.replace("twice", "__launch_bounds__(32) wrong").replace("x[", "missing[")
+        compiler("\n".join([SOURCE, wrong, SOURCE.replace("twice", "again")]))
     with pytest.raises(CompileError, match=r"failed to compile the kernels: .*error"):
         compiler("#error")
 
