@@ -98,6 +98,10 @@ fresh-check:  ## Follow the README on bare Debian releases (root; needs debootst
 gpu-check: native  ## Compile for this machine's GPU, and compare with PyTorch.
 	@bash ci/gpu-check.sh $(ARGS)
 
+.PHONY: gpu-kernels
+gpu-kernels: native  ## Compile kernels for GPUs without one, and write docs/tables/gpu_kernels.md.
+	@$(RUN) -m pytest --tier full --tables docs/tables tests/python/test_gpu_kernels.py $(ARGS)
+
 .PHONY: native build-sanitize
 native: build/build.ninja  ## Build the native library and the extension module into build.
 	@.venv/bin/ninja -C build

@@ -67,6 +67,7 @@ GRAPHS = 500
 _BATCH = 25
 # Kernels with more elements take too long on a CPU.
 _MAX_ELEMENTS = 10000
+_RUN_EACH = 5
 
 MODELS = ARCHITECTURES | {
     "swin": Architecture(
@@ -152,10 +153,10 @@ def random_module(seed: int) -> tuple[tvm.IRModule, dict[str, int]] | None:
         return None
 
 
-def check_graph(seed: int, arch: str) -> tuple[list[ScheduledKernel], int, int] | None:
-    """Compile the kernels of a random graph, and run them on a CPU; None if it is rejected.
+def check_graph(seed: int, arch: str) -> tuple[list[ScheduledKernel], int] | None:
+    """Compile the kernels of a random graph, and run those of every fifth one on a CPU.
 
-    Returns the kernels, and the numbers of those that ran and that were skipped.
+    Returns the kernels, and the number of those that ran; None if the graph is rejected.
     """
     made = random_module(seed)
     if made is None:
@@ -169,11 +170,11 @@ def check_graph(seed: int, arch: str) -> tuple[list[ScheduledKernel], int, int] 
         return None
     for source in build_sources(lowered, target):
         cuda.find_compiler(arch)(source)
-    return kernels, *run_kernels(mod, made[1])
+    return kernels, 0 if seed % _RUN_EACH else run_kernels(mod, made[1])
 
 
-def run_kernels(mod: tvm.IRModule, sizes: dict[str, int]) -> tuple[int, int]:
-    """Compare scheduled kernels with unscheduled ones; count those that ran, and others."""
+def run_kernels(mod: tvm.IRModule, sizes: dict[str, int]) -> int:
+    """Compare the small scheduled kernels with unscheduled ones; count those that ran."""
     before = {name: f for name, f in functions(mod).items() if not contains_threads(f.body)}
     with GPU:
         after = functions(ApplyGpuSchedule()(mod))
@@ -190,7 +191,7 @@ def run_kernels(mod: tvm.IRModule, sizes: dict[str, int]) -> tuple[int, int]:
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from error
         ran += 1
-    return ran, len(after) - ran
+    return ran
 
 
 def each_outcome(seeds: Sequence[int]) -> Iterator[tuple[int, Any]]:
@@ -207,8 +208,8 @@ def test_every_kernel_of_random_graphs_compiles(first: int, coverage_table: Cove
     found = dict(each_outcome(seeds))
     done = [result for result in found.values() if result is not None]
     assert len(done) > _BATCH // 2
-    ran, skipped = (sum(result[index] for result in done) for index in (1, 2))
-    assert ran > skipped
+    ran = sum(count for _, count in done)
+    assert ran
     coverage_table.measurement_table("gpu_kernels").add(
         models=f"random {first} to {seeds[-1]}",
         shapes="static, dynamic",
@@ -216,7 +217,7 @@ def test_every_kernel_of_random_graphs_compiles(first: int, coverage_table: Cove
         cases=_BATCH,
         rejected=_BATCH - len(done),
         run=ran,
-        **row_of([kernel for kernels, *_ in done for kernel in kernels]),
+        **row_of([kernel for kernels, _ in done for kernel in kernels]),
     )
 
 

@@ -26,8 +26,8 @@ GPU_SCHEDULE = declare(
         ),
         Symptom.WRONG: (
             "on a GPU, a sum or product over no elements returns uninitialized memory; a kernel "
-            "without elements writes beyond its output; a bias is added twice to a product with "
-            "one input channel"
+            "without elements, and a product of a matrix of fewer than 16 rows and a vector, "
+            "write beyond their outputs; a bias is added twice to a product with one input channel"
         ),
         Symptom.COST: "the first 16-bit matrix product takes a minute to compile for a GPU",
     },

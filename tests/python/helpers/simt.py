@@ -144,10 +144,9 @@ def _argument(parameter: tirx.Var, rng: np.random.Generator, sizes: Mapping[str,
     if isinstance(parameter.ty, tvm.ir.PrimType):
         return sizes.get(parameter.name, _SIZE)
     dtype = _dtype(str(parameter.dtype))
-    # Integers may be divisors.
-    least = {"b": 0, "u": 1, "i": 1}.get(dtype.kind, -3)
-    bound = 2 if dtype.kind == "b" else 4
-    return np.asarray(rng.integers(least, bound, _shape(parameter, sizes))).astype(dtype)
+    # No zeros: what becomes of NaN as an integer is undefined.
+    choices = {"b": (0, 1), "u": (1, 2, 3), "i": (1, 2, 3)}.get(dtype.kind, (-3, -2, -1, 1, 2, 3))
+    return np.asarray(rng.choice(choices, _shape(parameter, sizes))).astype(dtype)
 
 
 def _assert_close(got: np.ndarray, want: np.ndarray, arguments: list[Any]) -> None:

@@ -93,6 +93,18 @@ def test_on_the_gpu_of_this_machine(weights, tmp_path):
 
 
 @needs_compiler
+def test_the_report_lists_rules_that_failed():
+    module = nn.Sequential(nn.Conv2d(4, 6, 3, groups=2), nn.ReLU()).eval()
+    options = {"target": "cuda/sm_90", "compare": False}
+    model = compile_model((module, (torch.ones(1, 4, 6, 6),)), **options)
+    [line] = model.report.fallbacks
+    assert "instead of Reduction (" in line
+    assert "Cross-thread reduction requires" in line
+    linear = compile_model((nn.Linear(4, 5).eval(), (torch.ones(3, 4),)), **options)
+    assert linear.report.to_dict()["fallbacks"] == []
+
+
+@needs_compiler
 def test_weights_outside(tmp_path):
     options = {"target": "cuda/sm_90", "compare": False, "weights": "outside"}
     module = nn.Linear(64, 64).eval(), (torch.ones(3, 64),)

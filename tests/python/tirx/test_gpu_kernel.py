@@ -1,0 +1,164 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""tvm_fixes.tirx.gpu_kernel."""
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax, tirx
+from tvm.script import tirx as T
+
+from helpers.gpu_kernels import GPU, functions, kernels
+from helpers.simt import Fault, execute
+from tvm_fixes.tirx.gpu_kernel import keep_predicates, reason_of, why_not_runnable
+from tvm_fixes.tirx.transform import ApplyGpuSchedule
+from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
+
+
+def copy(*extents: int, tags: tuple[str, ...]) -> tirx.PrimFunc:
+    """A kernel that copies an element in each thread."""
+    count = 1
+    for extent in extents:
+        count *= extent
+
+    @T.prim_func(private=True, s_tir=True)
+    def kernel(x: T.Buffer((count,), "float32"), out: T.Buffer((count,), "float32")):
+        for i in T.thread_binding(extents[0], thread=tags[0]):
+            for j in T.thread_binding(extents[1], thread=tags[1]):
+                with T.sblock("copy"):
+                    v = T.axis.spatial(count, i * extents[1] + j)
+                    T.reads(x[v])
+                    T.writes(out[v])
+                    out[v] = x[v]
+
+    return kernel
+
+
+def through(scope: str, count: int) -> tirx.PrimFunc:
+    """A kernel that copies `count` elements through memory of a scope."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def kernel(x: T.Buffer((count,), "float32"), out: T.Buffer((count,), "float32")):
+        with T.sblock("root"):
+            held = T.sblock_alloc_buffer((count,), scope=scope)
+            for _ in T.thread_binding(1, thread="blockIdx.x"):
+                for _ in T.thread_binding(1, thread="threadIdx.x"):
+                    for i in range(count):
+                        with T.sblock("load"):
+                            v = T.axis.spatial(count, i)
+                            held[v] = x[v]
+                    for i in range(count):
+                        with T.sblock("store"):
+                            v = T.axis.spatial(count, i)
+                            out[v] = held[count - 1 - v]
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    "kernel, reason",
+    [
+        (copy(8, 32, tags=("blockIdx.x", "threadIdx.x")), None),
+        (copy(65535, 32, tags=("blockIdx.y", "threadIdx.x")), None),
+        (
+            copy(65536, 32, tags=("blockIdx.y", "threadIdx.x")),
+            "the extent of blockIdx.y is 65536, but at most 65535 are allowed",
+        ),
+        (
+            copy(8, 1025, tags=("blockIdx.x", "threadIdx.x")),
+            "the extent of threadIdx.x is 1025, but at most 1024 are allowed",
+        ),
+        (
+            copy(64, 32, tags=("threadIdx.y", "threadIdx.x")),
+            "a block has 2048 threads, but at most 1024 are allowed",
+        ),
+        (through("shared", 12 << 10), None),
+        (
+            through("shared", 13 << 10),
+            "it allocates 53248 bytes of shared memory, but at most 49152 are allowed",
+        ),
+        (through("shared.dyn", 13 << 10), None),
+        (
+            through("shared.dyn", 64 << 10),
+            "it allocates 262144 bytes of dynamic shared memory, but at most 232448 are allowed",
+        ),
+        (through("local", 1 << 10), None),
+        (
+            through("local", 2 << 10),
+            "it allocates 8192 bytes of local memory, but at most 4096 are allowed",
+        ),
+    ],
+)
+def test_limits(kernel, reason):
+    assert why_not_runnable(kernel, GPU) == reason
+
+
+def test_global_memory_within_a_kernel():
+    reason = why_not_runnable(through("global", 8), GPU)
+    assert "global memory" in reason
+
+
+def test_a_grid_that_is_too_large_for_tvms_rule():
+    """Its rule for products has a block along y for each matrix."""
+
+    def product(_, x):
+        return relax.op.matmul(x, relax.op.permute_dims(x, (0, 2, 1)))
+
+    with GPU, collect_kernels() as found:
+        functions(ApplyGpuSchedule()(kernels(product, (70000, 33, 33))))
+    [failures] = [each.failures for each in found if each.failures]
+    assert failures[0] == (
+        "Matmul (the extent of blockIdx.y is 70000, but at most 65535 are allowed)"
+    )
+
+
+def test_a_single_comparison_becomes_a_conjunction():
+    @T.prim_func(private=True, s_tir=True)
+    def before(x: T.Buffer((5, 32), "float32"), out: T.Buffer((5,), "float32")):
+        for i in T.thread_binding(8, thread="threadIdx.y"):
+            for k in T.thread_binding(32, thread="threadIdx.x"):
+                with T.sblock("sum"):
+                    v, w = T.axis.remap("SR", [i, k])
+                    T.where(i < 5)
+                    with T.init():
+                        out[v] = T.float32(0)
+                    out[v] = out[v] + x[v, w]
+
+    @T.prim_func(private=True, s_tir=True)
+    def expected(x: T.Buffer((5, 32), "float32"), out: T.Buffer((5,), "float32")):
+        for i in T.thread_binding(8, thread="threadIdx.y"):
+            for k in T.thread_binding(32, thread="threadIdx.x"):
+                with T.sblock("sum"):
+                    v, w = T.axis.remap("SR", [i, k])
+                    T.where(i < 5 and i < 5)
+                    with T.init():
+                        out[v] = T.float32(0)
+                    out[v] = out[v] + x[v, w]
+
+    tvm.ir.assert_structural_equal(keep_predicates(before), expected)
+    tvm.ir.assert_structural_equal(keep_predicates(expected), expected)
+    x, out = np.ones((5, 32), "float32"), np.zeros(5, "float32")
+    with pytest.raises(Fault, match="has 5 elements, index 7"):
+        execute(before, [x, out])
+    execute(expected, [x, out])
+    np.testing.assert_array_equal(out, 32)
+
+
+def test_a_reason_is_one_short_line():
+    assert reason_of(ValueError("program\nError message: it\nfails")) == "it fails"
+    assert len(reason_of(ValueError("long " * 100))) == 200
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
