@@ -27,7 +27,8 @@ GPU_SCHEDULE = declare(
         Symptom.WRONG: (
             "on a GPU, a sum or product over no elements returns uninitialized memory; a kernel "
             "without elements, and a product of a matrix of fewer than 16 rows and a vector, "
-            "write beyond their outputs; a bias is added twice to a product with one input channel"
+            "write beyond their outputs; a bias is added twice to a product with one input "
+            "channel; a product of 16-bit matrices misreads its mask"
         ),
         Symptom.COST: "the first 16-bit matrix product takes a minute to compile for a GPU",
     },

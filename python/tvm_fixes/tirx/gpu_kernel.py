@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 import tvm
 from tvm import s_tir, tirx
 from tvm.tirx.build import codegen_build, split_host_device_mods
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_map, structural_mutate, structural_walk
+from tvm_ffi.structural import StructuralMutator
 
 from ..errors import summarize
 from ..target import cuda
@@ -171,6 +172,33 @@ def keep_predicates(function: tirx.PrimFunc) -> tirx.PrimFunc:
         return s_tir.SBlockRealize(realize.iter_values, twice, realize.block)
 
     return structural_map(function, (s_tir.SBlockRealize, conjunction))
+
+
+def without_vectors_of_bool(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The kernel, in which no vector is loaded from a tensor of bool or stored to one.
+
+    TVM's code for CUDA accesses two bytes per bool then.
+    """
+
+    def unroll(loop: tirx.For, mutator: StructuralMutator) -> tirx.For:
+        loop = mutator.default_mutate(loop)
+        if loop.kind != tirx.ForKind.VECTORIZED or not _accesses_bool(loop.body):
+            return loop
+        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.UNROLLED, loop.body)
+
+    return structural_mutate(function, (tirx.For, unroll))
+
+
+def _accesses_bool(statement: tirx.Stmt) -> bool:
+    found: list[tirx.Buffer] = []
+    structural_walk(
+        statement,
+        [
+            (tvm.ir.TensorLoad, lambda load: found.append(load.source)),
+            (tirx.BufferStore, lambda store: found.append(store.buffer)),
+        ],
+    )
+    return any(str(buffer.dtype) == "bool" for buffer in found)
 
 
 def skip_empty_grids(function: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -12,6 +12,8 @@
 # and limitations under the License.
 """ApplyGpuSchedule."""
 
+import re
+
 import numpy as np
 import pytest
 import tvm
@@ -23,9 +25,12 @@ from tvm.s_tir.dlight import ScheduleRule
 from tvm_ffi import structural_walk
 
 from helpers.gpu_kernels import GPU, functions, kernels, one_after_another, run, thread_extents
+from helpers.lowering import lowered_before
 from helpers.relax_modules import build, integers, tensor
 from tvm_fixes.errors import CompileError
+from tvm_fixes.pipeline import stages
 from tvm_fixes.support import switches
+from tvm_fixes.target import cuda
 from tvm_fixes.tirx.gpu_rules import ElementPerThread, gpu_rules
 from tvm_fixes.tirx.transform import ApplyGpuSchedule, DecomposeReduction
 from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
@@ -251,6 +256,37 @@ def test_the_order_of_the_rules():
     assert own == ["Elementwise", "TensorCores"]
     assert stock == ["Matmul", "GEMV", "Reduction", "GeneralReduction"]
     assert names[-1] == "OneThread"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_no_vector_of_bool_is_accessed(dtype):
+    """TVM's code for CUDA accesses two bytes per bool of a vector."""
+
+    def emit(builder, x):
+        mask = builder.emit(relax.op.greater(x, relax.const(0.0, dtype)))
+        other = builder.emit(relax.op.negative(x))
+        y = builder.emit(relax.op.matmul(x, other, out_dtype="float32"))
+        return relax.Tuple([mask, builder.emit(relax.op.where(mask, y, relax.const(1.0)))])
+
+    mod = build({"x": tensor(1024, 1024, dtype=dtype)}, emit)
+    lowering = stages("gpu")
+    with GPU:
+        mod = lowered_before(mod, lowering, lowering.lower)
+    found = scheduled(mod)
+    assert any("matmul" in name and "where" in name for name in found)
+    for function in found.values():
+        source = source_of(function)
+        assert "bool* __restrict__" in source
+        assert not re.search(r"\((ushort|uchar|short|char)[248]\*\)", source)
+
+
+def source_of(function: tirx.PrimFunc) -> str:
+    """The CUDA source of a kernel."""
+    kernel = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    with cuda.placeholders():
+        [module] = tvm.tirx.build(kernel, GPU).imports
+    source = module.inspect_source()
+    return source[source.rindex('extern "C" __global__') :]
 
 
 if __name__ == "__main__":

@@ -19,18 +19,19 @@ Versions
 Trigger
     For a GPU: a grouped convolution, a convolution with one channel, an argmax; a kernel whose
     output may have no elements; a bias after a sum of one product; a product of a matrix with fewer
-    than 16 rows and a vector.  A product of 16-bit matrices.
+    than 16 rows and a vector.  A product of 16-bit matrices, also with a mask.
 Symptom
     ``relax.build`` fails with "Cross-thread reduction requires …", "Cannot allocate global memory",
     an AttributeError or a ScheduleError.  A kernel writes beyond its output.  The bias is added
-    twice.  The first product of 16-bit matrices takes minutes to compile.
+    twice.  The mask is misread.  The first product of 16-bit matrices takes minutes to compile.
 Mechanism
     An exception of one schedule rule ends the build, and nothing checks whether its schedule can be
     lowered or fits the GPU.  A grid without blocks is launched with one block, and the check of an
     index is omitted where the extent is a multiple of the number of threads.  The lowering of
     reductions among threads loses a predicate with a single clause.  TVM's schedules take a
-    reduction of one element for an elementwise block.  TVM's tensor intrinsics are parsed on first
-    use, and for each of them Python searches all modules for the sources of the importing frames.
+    reduction of one element for an elementwise block.  A vector of bool is accessed as one of two
+    bytes per element.  TVM's tensor intrinsics are parsed on first use, and for each of them Python
+    searches all modules for the sources of the importing frames.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, the rest of the fix id
     ``gpu-schedule``, :mod:`tvm_fixes.tirx.gpu_rules` and :mod:`tvm_fixes.tirx.gpu_kernel`, and use
@@ -52,7 +53,13 @@ from ...fixes.gpu import GPU_SCHEDULE as FIX_ID
 from ...support import switches
 from ...support.collector import Collector
 from ...target.gpu import with_limits
-from ..gpu_kernel import keep_predicates, reason_of, skip_empty_grids, why_not_runnable
+from ..gpu_kernel import (
+    keep_predicates,
+    reason_of,
+    skip_empty_grids,
+    why_not_runnable,
+    without_vectors_of_bool,
+)
 from ..gpu_rules import gpu_rules, stock_rules
 from ..initial_values import set_initial_values, without_unit_reductions
 from . import decompose_reduction
@@ -183,7 +190,7 @@ def _apply(
     if made is None:
         return None
     [schedule] = made if isinstance(made, list) else [made]
-    scheduled = keep_predicates(schedule.mod["main"])
+    scheduled = without_vectors_of_bool(keep_predicates(schedule.mod["main"]))
     if switches.enabled(DECOMPOSE_REDUCTION) and _leaves_results_unset(scheduled):
         scheduled = set_initial_values(scheduled)
     return skip_empty_grids(scheduled)
