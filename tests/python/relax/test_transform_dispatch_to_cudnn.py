@@ -21,6 +21,7 @@ import torch
 import tvm
 import tvm.testing
 from torch import nn
+from torch.nn import functional
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -28,7 +29,8 @@ from tvm.script import relax as R
 from helpers.cuda_libraries import TARGET, stand_ins
 from helpers.relax_modules import build, count, integers, run, tensor
 from tvm_fixes.frontend.torch import from_exported_program
-from tvm_fixes.relax.transform import DispatchToCudnn
+from tvm_fixes.relax.analysis import activation_transforms
+from tvm_fixes.relax.transform import ChooseLayout, DispatchToCudnn
 from tvm_fixes.relax.transform.choose_layout import convert_layout
 
 
@@ -112,6 +114,39 @@ def test_layouts_that_differ(layouts):
     with stand_ins() as called:
         np.testing.assert_array_equal(run(dispatched(mod), x, w), run(mod, x, w))
     assert called == ["cudnn_convolution"]
+
+
+class Residual(nn.Module):
+    """Convolutions, batch norm, pooling and a residual, as in a ResNet."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.first = nn.Conv2d(8, 8, 3, padding=1)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = functional.max_pool2d(self.norm(self.stem(x)).relu(), 2)
+        return self.head((x + self.first(x).relu()).mean((2, 3)))
+
+
+def test_a_model_of_16_bits_keeps_its_channels_last():
+    torch.manual_seed(0)
+    module, x = Residual().eval().half(), torch.randn(1, 3, 16, 16).half()
+    program = torch.export.export(module, (x,))
+    mod = from_exported_program(program, unwrap_unit_return_tuple=True)
+    with TARGET:
+        after = ChooseLayout()(mod)
+    assert not activation_transforms(after)
+    after = dispatched(after)
+    # The image is permuted, and the constant weights.
+    assert len(activation_transforms(after)) == 1
+    with stand_ins() as called:
+        got = run(after, x.numpy())
+    assert called == ["cudnn_convolution"] * 2
+    expected = module.float()(x.float()).detach().numpy()
+    np.testing.assert_allclose(got, expected, rtol=0.01, atol=0.01)
 
 
 def conv(**options):

@@ -54,7 +54,9 @@ _MIN_VECTOR = 64
 # The dtypes of data whose convolutions are faster with channels in blocks.
 _DTYPES = ("float32", "int16", "int8", "uint8")
 
-# A norm over several channels is slower if channels are in blocks.
+_CUDNN_DTYPES = ("float16", "bfloat16")
+
+# A norm over several channels is slower if channels are in blocks or last.
 _NORMS = frozenset(
     f"relax.nn.{name}" for name in ("layer_norm", "group_norm", "instance_norm", "rms_norm")
 )
@@ -104,25 +106,25 @@ def ChooseLayout() -> tvm.transform.Pass:
         y = relu(conv2d(x, w', out_layout="NCHW16c"))
         z = conv2d(y, v', data_layout="NCHW16c", out_layout="NCHW")
 
+    For a GPU with cuDNN, the channels of 16-bit convolutions become the last axis instead.
+
     Returns
     -------
     tvm.transform.Pass
-        A module pass for a CPU target with such vectors.  It converts all convolutions of a module
-        or none.  It converts them if there are several, if their data is float32 or integers with
-        static extents except the first, if there is no norm other than batch norm, and if the
-        module has no more permutes and layout transforms of activations than before.
+        A module pass for a CPU target with such vectors, or a GPU target with cuDNN.  It converts
+        all convolutions of a module or none.  It converts them if there are several, if their data
+        has static extents except the first, if there is no norm other than batch norm, and if the
+        module has no more permutes and layout transforms of activations than before.  The data is
+        float32 or integers on a CPU, and float16 or bfloat16 on a GPU.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        target = tvm.target.Target.current(allow_none=True)
-        if not switches.enabled(FIX_ID) or not is_cpu(target):
-            return mod
-        size = Cpu.of(target).vector_bytes
-        if size < _MIN_VECTOR or not _may_profit(mod):
+        layout, dtypes = _layout_for(tvm.target.Target.current(allow_none=True))
+        if not switches.enabled(FIX_ID) or layout is None or not _may_profit(mod, dtypes):
             return mod
         with switches.collect() as noted:
             try:
-                converted = convert_layout(f"NCHW{size // 4}c")(mod)
+                converted = convert_layout(layout)(mod)
             except Exception:
                 # The conversion is optional: leave a module unchanged if it cannot be converted.
                 return mod
@@ -135,21 +137,30 @@ def ChooseLayout() -> tvm.transform.Pass:
     return tvm.transform.module_pass(run, opt_level=0, name="ChooseLayout")
 
 
-def _may_profit(mod: tvm.IRModule) -> bool:
-    """Whether a module may be faster with channels in blocks, judged by its operators."""
+def _layout_for(target: tvm.target.Target | None) -> tuple[str | None, tuple[str, ...]]:
+    """The layout in which convolutions are faster, if any, and the dtypes of their data."""
+    if is_cpu(target):
+        size = Cpu.of(target).vector_bytes
+        return (f"NCHW{size // 4}c", _DTYPES) if size >= _MIN_VECTOR else (None, ())
+    # Tensor cores read channels-last data; otherwise cuDNN transposes it.
+    return ("NHWC", _CUDNN_DTYPES) if uses("cudnn") else (None, ())
+
+
+def _may_profit(mod: tvm.IRModule, dtypes: tuple[str, ...]) -> bool:
+    """Whether a module may be faster in another layout, judged by its operators."""
     calls = [binding.value for _, binding in operator_calls(mod)]
     if any(str(call.op.name) in _NORMS for call in calls):
         return False
     convolutions = [call for call in calls if str(call.op.name) in LAYOUTS["NCHW"]]
-    return len(convolutions) > 1 and all(map(_has_static_data, convolutions))
+    return len(convolutions) > 1 and all(_has_static_data(call, dtypes) for call in convolutions)
 
 
-def _has_static_data(call: relax.Call) -> bool:
-    """Whether the data of a convolution has static extents, except for the first."""
+def _has_static_data(call: relax.Call, dtypes: tuple[str, ...]) -> bool:
+    """Whether the data of a convolution has such a dtype and static extents, except the first."""
     data = call.args[0].ty
     return (
         isinstance(data.shape, relax.ShapeExpr)
-        and str(data.dtype) in _DTYPES
+        and str(data.dtype) in dtypes
         and all(isinstance(extent, tirx.IntImm) for extent in list(data.shape.values)[1:])
     )
 
