@@ -35,8 +35,8 @@ from .cases import GPU_CASES, TOLERANCES, GpuCase
 
 Run = Callable[..., torch.Tensor]
 
-_MIN_SECONDS = 0.02
-_TURNS = 7
+_MIN_SECONDS = 0.01
+_TURNS = 5
 
 LIBRARIES = ("ours", "libraries", "stock")
 
@@ -58,19 +58,30 @@ def measure(cases: Sequence[str], folder: Path, compiles: bool) -> list[dict[str
 
 
 def _in_processes(what: str, cases: Sequence[str], folder: Path) -> list[dict[str, Any]]:
-    """Let a process handle all cases; if it ends early, go on after the case at fault."""
+    """Let a process handle all cases; if it ends early, another one goes on without the culprit.
+
+    An error of a kernel ends the process: CUDA fails from then on.
+    """
     rows: list[dict[str, Any]] = []
-    left = list(cases)
+    left: dict[str, list[str]] = {case: [] for case in cases}
     while left:
         command = [sys.executable, "-m", __name__, what, str(folder), json.dumps(left)]
         ended = subprocess.run(command, capture_output=True, text=True)
         found = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
         rows += found
-        finished = {row["case"] for row in found if row.get("last")}
-        left = [case for case in left if case not in finished]
-        if left:
-            last = (ended.stderr.strip().splitlines() or ["no message"])[-1]
-            rows.append({"case": left.pop(0), "crash": f"status {ended.returncode}: {last}"})
+        is_explained = False
+        for row in found:
+            if row.get("last"):
+                del left[row["case"]]
+                is_explained = False
+            elif "failure" in row and row["variant"] not in left[row["case"]]:
+                left[row["case"]].append(row["variant"])
+                is_explained = True
+        if left and not is_explained:
+            case = next(iter(left))
+            said = (ended.stderr.strip().splitlines() or ["no message"])[-1]
+            rows.append({"case": case, "crash": f"status {ended.returncode}: {said}"})
+            del left[case]
     return rows
 
 
@@ -90,9 +101,11 @@ def _load(path: Path) -> Run:
     return run
 
 
-def _libraries(case: GpuCase, folder: Path) -> Iterator[tuple[str, Run | str]]:
-    """Yield each library of a case, or why it does not load."""
-    for variant in LIBRARIES:
+def _libraries(
+    case: GpuCase, folder: Path, failed: Sequence[str]
+) -> Iterator[tuple[str, Run | str]]:
+    """Yield each library of a case, or why it does not load, except those that failed before."""
+    for variant in (name for name in LIBRARIES if name not in failed):
         path = folder / f"{case.file}.{variant}.so"
         if path.exists():
             try:
@@ -103,7 +116,16 @@ def _libraries(case: GpuCase, folder: Path) -> Iterator[tuple[str, Run | str]]:
 
 def _text(error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1][:300] if lines else ''}"
+    return f"{type(error).__name__}: {lines[0][:300] if lines else ''}"
+
+
+def _end_if_broken() -> None:
+    """End this process if an error of a kernel makes all further calls of CUDA fail."""
+    try:
+        torch.cuda.synchronize()
+    except Exception:
+        # The destructors would fail too.
+        os._exit(1)
 
 
 def _on_gpu(case: GpuCase) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
@@ -119,7 +141,7 @@ def _error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     return float(difference / expected.double().abs().max().clamp_min(1e-30))
 
 
-def _check(case: GpuCase, folder: Path) -> None:
+def _check(case: GpuCase, folder: Path, failed: Sequence[str]) -> None:
     """Compare each library with float32 arithmetic, on two inputs in turn."""
     module, inputs = _on_gpu(case)
     others = tuple(x.roll(1, -1) if x.is_floating_point() else x for x in inputs)
@@ -131,7 +153,7 @@ def _check(case: GpuCase, folder: Path) -> None:
     ]
     torch_error = max(map(_error, outputs, exact))
     limit = max(TOLERANCES[case.dtype], 2 * torch_error)
-    for variant, run in _libraries(case, folder):
+    for variant, run in _libraries(case, folder, failed):
         row = {"case": case.name, "variant": variant, "pytorch": torch_error, "limit": limit}
         if isinstance(run, str):
             _tell(**row, failure=run)
@@ -145,10 +167,11 @@ def _check(case: GpuCase, folder: Path) -> None:
             _tell(**row, error=error, equal=error <= limit, largest=largest)
         except Exception as error:
             _tell(**row, failure=_text(error))
+            _end_if_broken()
     _tell(case=case.name, last=True)
 
 
-def _measure(case: GpuCase, folder: Path, compiles: bool) -> None:
+def _measure(case: GpuCase, folder: Path, compiles: bool, failed: Sequence[str]) -> None:
     module, inputs = _on_gpu(case)
     runs: dict[str, Run | str] = {"eager": module}
     if compiles:
@@ -156,7 +179,7 @@ def _measure(case: GpuCase, folder: Path, compiles: bool) -> None:
             runs["compiled"] = _compiled(module, inputs)
         except Exception as error:
             runs["compiled"] = _text(error)
-    runs |= dict(_libraries(case, folder))
+    runs |= dict(_libraries(case, folder, failed))
     able: dict[str, Callable[[], Any]] = {}
     for name, run in runs.items():
         try:
@@ -168,6 +191,7 @@ def _measure(case: GpuCase, folder: Path, compiles: bool) -> None:
             able[name] = lambda run=run: run(*inputs)  # type: ignore[misc]
         except Exception as error:
             _tell(case=case.name, variant=name, failure=_text(error))
+            _end_if_broken()
     counts = {name: max(1, int(_MIN_SECONDS / _seconds(run, 3))) for name, run in able.items()}
     times: dict[str, list[float]] = {name: [] for name in able}
     for turn in range(_TURNS):
@@ -228,15 +252,15 @@ def _main(what: str, folder: str, names: str) -> None:
     torch.set_grad_enabled(False)
     # Products of float32 are exact here, as in TVM.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    for name in json.loads(names):
+    for name, failed in json.loads(names).items():
         case = GPU_CASES[name]
         if what == "check":
-            _check(case, Path(folder))
+            _check(case, Path(folder), failed)
         elif what == "compile":
             _compiled(*_on_gpu(case))
             _tell(case=case.name, last=True)
         else:
-            _measure(case, Path(folder), what.endswith("compiled"))
+            _measure(case, Path(folder), what.endswith("compiled"), failed)
         torch.cuda.empty_cache()
 
 

@@ -12,6 +12,8 @@
 # and limitations under the License.
 """The schedule rules for the kernels of a GPU."""
 
+import math
+
 import tvm
 from tvm import tirx
 from tvm.s_tir import Schedule
@@ -26,13 +28,20 @@ from .gpu_elementwise import Elementwise
 from .gpu_kernel import contains_threads, in_one_thread
 from .gpu_tensor_cores import TensorCores
 from .initial_values import set_initial_values
-from .loop_nest import uses
-from .util import count_of
+from .loop_nest import offset_of, substitute, uses
+from .util import count_of, item_bytes_of
 
 MAX_THREADS = 256
 """The threads of a block: few, so that a small output is spread over the GPU."""
 
 _WARP = 32
+
+# The results of a reduction that fill a large GPU with a thread each.
+_MANY = 1 << 14
+
+# What the threads of a warp may read at once, in lines of memory.
+_LINE_BYTES = 128
+_MAX_LINES = 8
 
 
 def stock_rules() -> list[ScheduleRule]:
@@ -42,7 +51,8 @@ def stock_rules() -> list[ScheduleRule]:
 
 def gpu_rules(target: tvm.target.Target) -> list[ScheduleRule]:
     """The rules for a GPU in the order in which they are tried; the last takes every kernel."""
-    *rules, _ = stock_rules()
+    matmul, gemv, *reductions, _ = stock_rules()
+    rules = [matmul, gemv, ManyElements(), *reductions]
     return [Elementwise(), TensorCores(), *rules, ElementPerThread(), LaunchPerBlock(), OneThread()]
 
 
@@ -75,6 +85,51 @@ class ElementPerThread(ScheduleRule):
             _keep_in_registers(schedule, block, [])
         _bind(schedule, spatial, target)
         return Schedule(set_initial_values(schedule.mod["main"]))
+
+
+class ManyElements(ElementPerThread):
+    """Like :class:`ElementPerThread`, for reductions where neighboring threads read neighbors.
+
+    Examples are poolings, and convolutions that are no matrix product.  TVM's rules for reductions
+    use a block of threads per element of the result.
+    """
+
+    def apply(
+        self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
+    ) -> Schedule | None:
+        """Schedule a kernel; None if the rule does not apply."""
+        schedule = Schedule(func)
+        blocks = normalize_prim_func(schedule) or []
+        reductions = [block for block in blocks if "R" in block.dom_kind()]
+        if len(reductions) != 1 or not _has_many_neighbors(schedule, reductions[0]):
+            return None
+        return super().apply(func, target, tunable)
+
+
+def _has_many_neighbors(schedule: Schedule, reduction: SBlockInfo) -> bool:
+    """Whether a reduction has many results, and the threads of a warp read few lines of memory."""
+    block = schedule.get(reduction.block_rv)
+    spatial = [v for v in block.iter_vars if v.iter_type == tirx.IterVar.DataPar]
+    extents = [v.dom.extent for v in spatial]
+    if not extents or not all(isinstance(extent, tirx.IntImm) for extent in extents):
+        return False
+    if math.prod(map(int, extents)) < _MANY:
+        return False
+    *_, last = (v for v in spatial if int(v.dom.extent) > 1)
+    origin = {v.var: tirx.const(0, v.var.ty.dtype) for v in block.iter_vars}
+    analyzer = Analyzer()
+    for region in block.reads:
+        load = tirx.BufferLoad(region.source, [r.min for r in region.region])
+        lines = set()
+        for thread in range(min(_WARP, int(last.dom.extent))):
+            place = origin | {last.var: tirx.const(thread, last.var.ty.dtype)}
+            offset = analyzer.simplify(offset_of(substitute(load, place)))
+            if not isinstance(offset, tirx.IntImm):
+                return False
+            lines.add(int(offset) * item_bytes_of(region.source) // _LINE_BYTES)
+        if len(lines) > _MAX_LINES:
+            return False
+    return True
 
 
 class LaunchPerBlock(ScheduleRule):

@@ -252,10 +252,53 @@ def test_no_schedule_is_an_error_that_names_the_kernel():
 
 def test_the_order_of_the_rules():
     names = [type(rule).__name__ for rule in gpu_rules(GPU)]
-    own, stock = names[:2], names[2:6]
-    assert own == ["Elementwise", "TensorCores"]
-    assert stock == ["Matmul", "GEMV", "Reduction", "GeneralReduction"]
+    assert names[:4] == ["Elementwise", "TensorCores", "Matmul", "GEMV"]
+    assert names[4:7] == ["ManyElements", "Reduction", "GeneralReduction"]
     assert names[-1] == "OneThread"
+
+
+MANY = {
+    "transposed": (
+        lambda bb, x: relax.op.nn.conv2d_transpose(x, relax.const(integers(8, 6, 2, 2)), strides=2),
+        (1, 8, 28, 28),
+    ),
+    "depthwise": (
+        lambda bb, x: relax.op.nn.conv2d(x, relax.const(integers(16, 1, 3, 3)), groups=16),
+        (1, 16, 34, 34),
+    ),
+    "pooling": (lambda bb, x: relax.op.nn.max_pool2d(x, (3, 3), (2, 2)), (1, 16, 66, 66)),
+    "sum of rows": (lambda bb, x: relax.op.sum(x, axis=0), (5, 16384)),
+}
+"""Reductions with many results, whose neighbors read neighbors."""
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_many_elements(name):
+    emit, shape = MANY[name]
+    mod = kernels(emit, shape)
+    with collect_kernels() as collected:
+        [kernel] = scheduled(mod).values()
+    assert [each.rule for each in collected] == ["ManyElements"]
+    [function] = functions(mod).values()
+    shapes = [tuple(map(int, param.shape)) for param in function.params]
+    *operands, out = (integers(*shape, seed=i) for i, shape in enumerate(shapes))
+    expected = out.copy()
+    run(function, *operands, expected)
+    run(kernel, *operands, out)
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize(
+    "emit, shape",
+    [
+        (lambda bb, x: relax.op.sum(x, axis=1), (16384, 256)),
+        (lambda bb, x: relax.op.sum(x, axis=0), (256, 64)),
+    ],
+)
+def test_reductions_that_are_divided_among_threads(emit, shape):
+    with collect_kernels() as collected:
+        scheduled(kernels(emit, shape))
+    assert [each.rule for each in collected] == ["Reduction"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
