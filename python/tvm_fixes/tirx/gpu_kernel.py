@@ -322,6 +322,40 @@ def _excesses(launch: tirx.PrimFunc, limits: Limits) -> Iterator[str]:
     if count > limits.threads:
         yield f"a block has {count} threads, but at most {limits.threads} are allowed"
     yield from _excesses_of_memory(allocated, limits)
+    if _mixes_registers(launch):
+        yield "a thread uses what another one keeps in registers"
+
+
+def _mixes_registers(launch: tirx.PrimFunc) -> bool:
+    """Whether an index of an array of a thread depends on the thread.
+
+    It does if the steps of a kernel are divided differently among threads; a step then reads what
+    its own thread has not computed.
+    """
+    varying: list[tirx.Var] = []
+    found: list[bool] = []
+
+    def enter(node: tirx.AttrStmt) -> None:
+        if node.attr_key == "thread_extent":
+            varying.append(node.node.var)
+
+    def bind(node: tirx.Bind) -> None:
+        if uses(node.value, varying):
+            varying.append(node.var)
+
+    def store(node: tirx.BufferStore) -> None:
+        look(node.buffer, node.indices)
+
+    def load(node: tvm.ir.TensorLoad) -> None:
+        look(node.source, node.indices)
+
+    def look(buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> None:
+        if buffer.scope() == "local":
+            found.append(any(uses(index, varying) for index in indices))
+
+    callbacks = [(tirx.AttrStmt, enter), (tirx.Bind, bind), (tirx.BufferStore, store)]
+    structural_walk(launch.body, [*callbacks, (tvm.ir.TensorLoad, load)], order="pre")
+    return any(found)
 
 
 def _excesses_of_memory(allocated: list[tirx.Buffer], limits: Limits) -> Iterator[str]:

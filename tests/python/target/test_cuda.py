@@ -22,9 +22,9 @@ import torch
 import tvm
 import tvm.testing
 from torch import nn
-from tvm import relax
+from tvm import relax, tirx
 
-from tvm_fixes import CompiledModel, _ffi
+from tvm_fixes import CompiledModel, _ffi, transform
 from tvm_fixes import compile as compile_model
 from tvm_fixes.errors import ArtifactError, CompileError, UsageError
 from tvm_fixes.target import cuda, cuda_libraries, resolve
@@ -204,6 +204,24 @@ def test_an_unknown_library_is_an_error():
     assert error.value.message == (
         "target 'cuda/sm_90+cutlass': unknown library 'cutlass'; expected cublas or cudnn"
     )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_factor_of_zero_compiles(dtype):
+    """TVM would fold it, and takes the address of the number that hides it."""
+    x, y = (tirx.decl_buffer((5,), dtype, name=name) for name in "xy")
+    i = tirx.Var("i", "int32")
+    thread = tirx.IterVar(tvm.ir.Range(0, 5), i, tirx.IterVar.ThreadIndex, "threadIdx.x")
+    store = tirx.BufferStore(y, tirx.Mul(x[i], tirx.const(0.0, dtype)), [i])
+    body = tirx.For(i, tirx.const(0), tirx.const(5), tirx.ForKind.THREAD_BINDING, store, thread)
+    kernel = tirx.PrimFunc([x, y], body).with_attrs({"global_symbol": "kernel", "s_tir": True})
+    mod = tvm.IRModule({"kernel": kernel})
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"}, host={"kind": "llvm"})
+    with target, cuda.placeholders():
+        mod = transform.GuardFloatArithmetic()(mod)
+        [source] = [inner.inspect_source() for inner in tvm.tirx.build(mod, target).imports]
+    assert "_as_" in source
+    assert machines(cuda.find_compiler("sm_90")(source)) == {CUDA}
 
 
 @pytest.mark.parametrize(

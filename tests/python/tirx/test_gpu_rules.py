@@ -68,6 +68,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "one channel": (convolution(1, 1, 1, 1, 1), (1, 1, 3, 5)),
     "short kernel": (convolution(1, 1, 1, 1, 2), (1, 1, 3, 10)),
     "groups": (convolution(2, 6, 2, 3, 3), (1, 4, 6, 6)),
+    "divided otherwise": (
+        lambda _, x: op.nn.relu(op.nn.conv2d(x, ones(4, 8, 2, 1), strides=2, groups=2)),
+        (1, 16, 2, 3),
+    ),
 }
 RULES = [*gpu_rules(GPU)]
 # Not every rule applies to a kernel; these do.
@@ -132,6 +136,15 @@ def test_a_large_result_of_one_launch_is_in_global_memory():
         schedule = OneThread().apply(function, GPU, False)
     assert "alloc_buffer((T.int64(5000),)" in schedule.mod["main"].script()
     assert why_not_runnable(schedule.mod["main"], GPU) is None
+
+
+def test_a_thread_has_no_registers_of_others():
+    """TVM's rule divides the sums and what follows them differently among threads."""
+    [function] = functions(kernels(*CASES["divided otherwise"])).values()
+    with GPU:
+        scheduled = gpu.Reduction().apply(function, GPU, False).mod["main"]
+    reason = "a thread uses what another one keeps in registers"
+    assert why_not_runnable(scheduled, GPU) == reason
 
 
 def test_the_interpreter_finds_what_tvm_writes_beyond_the_result():

@@ -13,22 +13,26 @@
 """ApplyGpuSchedule: a schedule for every kernel of a GPU.
 
 Upstream
-    apache/tvm#20036, apache/tvm#20047, apache/tvm#20061, apache/tvm#17873
+    https://github.com/apache/tvm/issues/20036, https://github.com/apache/tvm/issues/20047,
+    https://github.com/apache/tvm/issues/20061, https://github.com/apache/tvm/issues/17873
 Versions
     Seen in 0.27.0.post1.
 Trigger
     For a GPU: a grouped convolution, a convolution with one channel, an argmax; a kernel whose
     output may have no elements; a bias after a sum of one product; a product of a matrix with fewer
-    than 16 rows and a vector.  A product of 16-bit matrices, also with a mask.
+    than 16 rows and a vector; what follows a grouped convolution.  A product of 16-bit matrices,
+    also with a mask.
 Symptom
     ``relax.build`` fails with "Cross-thread reduction requires …", "Cannot allocate global memory",
-    an AttributeError or a ScheduleError.  A kernel writes beyond its output.  The bias is added
-    twice.  The mask is misread.  The first product of 16-bit matrices takes minutes to compile.
+    an AttributeError or a ScheduleError.  A kernel writes beyond its output, or returns
+    uninitialized memory.  The bias is added twice.  The mask is misread.  The first product of
+    16-bit matrices takes minutes to compile.
 Mechanism
     An exception of one schedule rule ends the build, and nothing checks whether its schedule can be
     lowered or fits the GPU.  A grid without blocks is launched with one block, and the check of an
     index is omitted where the extent is a multiple of the number of threads.  The lowering of
-    reductions among threads loses a predicate with a single clause.  TVM's schedules take a
+    reductions among threads loses a predicate with a single clause.  A schedule keeps sums in
+    registers, but divides the next step differently among threads.  TVM's schedules take a
     reduction of one element for an elementwise block.  A vector of bool is accessed as one of two
     bytes per element.  TVM's tensor intrinsics are parsed on first use, and for each of them Python
     searches all modules for the sources of the importing frames.

@@ -47,6 +47,14 @@ _ZERO = tirx.const(0, "int8")
 _REWRITTEN = (tirx.Sub, tirx.Mul, tirx.Div, tirx.EQ, tirx.NE, tirx.Not)
 
 
+_FROM_BITS = {
+    "float16": "__short_as_half",
+    "bfloat16": "__short_as_bfloat16",
+    "float32": "__int_as_float",
+    "float64": "__longlong_as_double",
+}
+
+
 def GuardFloatArithmetic() -> tvm.transform.Pass:
     """Rewrite floating-point arithmetic to forms that TVM's simplifier does not change.
 
@@ -71,8 +79,22 @@ def GuardFloatArithmetic() -> tvm.transform.Pass:
     return prim_func_pass("GuardFloatArithmetic", FIX_ID, _guard, any_target=True)
 
 
-def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc:
-    return structural_map(function, (_REWRITTEN, _rewritten))
+def _guard(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    guarded = structural_map(function, (_REWRITTEN, _rewritten))
+    return structural_map(guarded, (tvm.ir.Call, _for_cuda)) if _is_cuda(target) else guarded
+
+
+def _is_cuda(target: tvm.target.Target) -> bool:
+    return str(target.kind.name) == "cuda"
+
+
+def _for_cuda(call: tvm.ir.Call) -> tirx.Expr:
+    """Reinterpret a constant by CUDA's function: TVM takes the address of the number."""
+    is_reinterpret = isinstance(call.op, tvm.ir.Op) and call.op.name == "tirx.reinterpret"
+    if not is_reinterpret or not isinstance(call.args[0], tirx.IntImm):
+        return call
+    function = _FROM_BITS.get(str(call.ty))
+    return call if function is None else tirx.call_pure_extern(str(call.ty), function, *call.args)
 
 
 def _rewritten(node: tirx.Expr) -> tirx.Expr:
