@@ -273,6 +273,22 @@ def test_a_cast_to_bfloat16_rounds(dtype: str) -> None:
     np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.parametrize("bits", [0x7F80_0001, 0x7FFF_FFFF, 0xFF80_0001, 0xFFFF_FFFF])
+def test_a_cast_to_bfloat16_keeps_nan(bits: int) -> None:
+    """With the lowest and the highest bits: those of bfloat16 are infinity, or rounding wraps."""
+    x = np.array([bits] * 3 + [0x3F80_0000], "uint32").view("float32")
+    narrow, both = results(
+        {
+            "narrow": (lambda x: op.astype(x, "bfloat16"),),
+            "both": (lambda x: op.astype(op.astype(x, "bfloat16"), "float32"),),
+        },
+        "float32",
+        x,
+    )
+    for got in (narrow.astype("float32"), both):
+        np.testing.assert_array_equal(got, [np.nan, np.nan, np.nan, 1])
+
+
 def test_integers_use_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = {name: tensor(4, dtype="int32") for name in "ab"}
     mod = build(inputs, lambda bb, a, b: op.floor_mod(bb.emit(op.floor_divide(a, b)), b))

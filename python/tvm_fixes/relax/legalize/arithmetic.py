@@ -200,12 +200,15 @@ def _round_to_bfloat16(x: te.Tensor) -> te.Tensor:
     """Round a float of any width to the nearest bfloat16, ties to even."""
 
     def element(*at: tirx.Var) -> tirx.Expr:
-        value = x(*at).astype("float32")
-        bits = tirx.reinterpret("uint32", value)
+        bits = tirx.reinterpret("uint32", x(*at).astype("float32"))
         sixteen, one, half, upper = (tirx.const(n, "uint32") for n in (16, 1, 0x7FFF, 0xFFFF_0000))
         rounded = (bits + half + ((bits >> sixteen) & one)) & upper
-        nearest = tirx.Select(tirx.isnan(value), value, tirx.reinterpret("float32", rounded))
-        return nearest.astype("bfloat16")
+        # TVM does not vectorize isnan, and rounding may turn the bits of a NaN into a number's.
+        magnitude, infinity, nan = (
+            tirx.const(n, "uint32") for n in (0x7FFF_FFFF, 0x7F80_0000, 0x7FC0_0000)
+        )
+        nearest = tirx.Select((bits & magnitude) > infinity, nan, rounded)
+        return tirx.reinterpret("float32", nearest).astype("bfloat16")
 
     return te.compute(x.shape, element, name="round")
 
