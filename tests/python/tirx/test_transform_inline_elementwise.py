@@ -109,6 +109,36 @@ def test_values_read_at_other_indices_stay(name):
     assert len(block_names(mod)) > 1
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_an_element_of_16_bits_is_widened_where_it_is_read(dtype):
+    @I.ir_module
+    class Before:
+        @T.prim_func(s_tir=True)
+        def main(x: T.Buffer((4, 8), "float32"), bias: T.Buffer((8,), dtype), y: T.Buffer((4, 8))):
+            T.func_attr({"tirx.noalias": True})
+            wide = T.sblock_alloc_buffer((8,))
+            for j in range(8):
+                with T.sblock("wide"):
+                    vj = T.axis.spatial(8, j)
+                    wide[vj] = T.Cast("float32", bias[vj])
+            for i, j in T.grid(4, 8):
+                with T.sblock("y"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    y[vi, vj] = x[vi, vj] + wide[vj]
+
+    @I.ir_module
+    class Expected:
+        @T.prim_func(s_tir=True)
+        def main(x: T.Buffer((4, 8), "float32"), bias: T.Buffer((8,), dtype), y: T.Buffer((4, 8))):
+            T.func_attr({"tirx.noalias": True})
+            for i, j in T.grid(4, 8):
+                with T.sblock("y"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    y[vi, vj] = x[vi, vj] + T.Cast("float32", bias[vj])
+
+    tvm.ir.assert_structural_equal(inline(Before), Expected)
+
+
 def square_often(_builder, x):
     for _ in range(40):
         x = relax.op.multiply(x, x)

@@ -71,9 +71,9 @@ def InlineElementwise() -> tvm.transform.Pass:
     tiles are written; a reshape or another copy after a transposition is inlined into it.
 
     Some values stay in memory: a value that is read more often than it is computed, as in a
-    broadcast, a window or a reduction; a value that a transposition reads, unless it is a copy
-    itself; and the result of an elementary function, if it is compared, read twice, or the operand
-    of another elementary function.
+    broadcast, a window or a reduction, unless it is an element of 16 bits in float32; a value that
+    a transposition reads, unless it is a copy itself; and the result of an elementary function, if
+    it is compared, read twice, or the operand of another elementary function.
 
     Returns
     -------
@@ -169,7 +169,7 @@ def _is_elementwise_producer(schedule: Schedule, producer: SBlockRV) -> bool:
         return False
     for consumer in consumers:
         reader = _stored(consumer)
-        if reader is None or not _has_fewer(consumer, block):
+        if reader is None or not (_has_fewer(consumer, block) or _widens_16_bits(stored)):
             return False
         if _grows_large(stored, reader):
             return False
@@ -232,6 +232,15 @@ def _is_copy(stored: tirx.BufferStore) -> bool:
     return isinstance(value, tvm.ir.TensorLoad) and not any(
         contains(index, tvm.ir.TensorLoad) for index in value.indices
     )
+
+
+def _widens_16_bits(stored: tirx.BufferStore) -> bool:
+    """Whether a store copies elements of 16 bits as float32, which takes as long as a load."""
+    value = stored.value
+    if not isinstance(value, tirx.Cast) or str(value.ty) != "float32":
+        return False
+    load = value.value
+    return isinstance(load, tvm.ir.TensorLoad) and str(load.ty) in ("float16", "bfloat16")
 
 
 def _is_permuted(read: tvm.ir.TensorLoad, consumer: SBlock) -> bool:
