@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Products of bfloat16 by instructions for pairs, whose kernels run here as loops."""
+"""Products of bfloat16 by instructions for pairs, whose kernels also run as loops."""
 
 from collections.abc import Callable
 
@@ -25,6 +25,8 @@ from tvm import relax
 from helpers.emulated_cpu import emulated_cpu
 from helpers.relax_modules import build, call, cpu, merge, tensor
 from tvm_fixes.pipeline import pipeline
+from tvm_fixes.target import resolve
+from tvm_fixes.target.cpu import Cpu
 
 CPUS = {
     "VDPBF16PS": {"has_bfloat16": True, "vector_bytes": 64, "vector_registers": 32},
@@ -49,7 +51,7 @@ PRODUCTS = [
     (MATMUL, (1, 48), (48, 200), True, True),
     (MATMUL, (1, 33), (33, 40), True, True),
     (MATMUL, (17, 33), (33, 70), True, True),
-    (MATMUL, (40, 768), (768, 1024), True, True),
+    (MATMUL, (40, 1024), (1024, 1024), True, True),
     (MATMUL, (3, 32), (32, 70), False, False),
     (MATMUL, (32, 70), (70, 33), False, True),
     (MATMUL, (2, 3, 20, 16), (2, 3, 16, 20), False, True),
@@ -88,6 +90,19 @@ def test_products(name: str, step: int) -> None:
     mod = merge({f"f{index}": module(product) for index, product in enumerate(products)})
     with emulated_cpu(**CPUS[name]):
         executable = relax.build(mod, cpu(), relax_pipeline=pipeline())
+    check(executable, products)
+
+
+@pytest.mark.skipif(
+    not Cpu.of(resolve("native")).has_bfloat16, reason="this CPU has no products of bfloat16"
+)
+def test_products_on_this_cpu() -> None:
+    mod = merge({f"f{index}": module(product) for index, product in enumerate(PRODUCTS)})
+    check(relax.build(mod, resolve("native"), relax_pipeline=pipeline()), PRODUCTS)
+
+
+def check(executable: tvm.runtime.Executable, products: list[tuple]) -> None:
+    """Compare the results of the built products."""
     vm = relax.VirtualMachine(executable, tvm.cpu())
     for index, ((_, reference), *shapes, is_constant, _) in enumerate(products):
         arrays = [integers(shape) for shape in shapes]
@@ -101,6 +116,18 @@ def test_products(name: str, step: int) -> None:
 )
 def test_where_the_instruction_is_used(product: tuple) -> None:
     assert ("vdpbf16ps" in assembly(module(product))) == product[-1]
+
+
+def test_a_bias_and_a_cast_are_vectorized_where_a_tile_is_written() -> None:
+    def linear(bb: relax.BlockBuilder, x: relax.Var, bias: relax.Var) -> relax.Expr:
+        product = MATMUL[0](x, relax.const(integers((1024, 1024)), "bfloat16"))
+        wide = bb.emit(relax.op.astype(bias, "float32"))
+        return relax.op.astype(bb.emit(relax.op.add(bb.emit(product), wide)), "bfloat16")
+
+    inputs = {"x": tensor(40, 1024, dtype="bfloat16"), "bias": tensor(1024, dtype="bfloat16")}
+    code = assembly(build(inputs, linear))
+    assert "vdpbf16ps" in code
+    assert "vaddps" in code and "addss" not in code
 
 
 def with_gelu(product: tuple) -> tvm.IRModule:

@@ -142,7 +142,8 @@ def _tile_of(call: relax.Call, *, packed: bool) -> Tile:
         return tile
     if dtype == "float32" and isinstance(rows, tirx.IntImm):
         tile = in_streams(tile, cpu, columns)
-    return replace(tile, depth=depth_chunk(tile, rows, columns, lhs[-1]))
+    chunk = depth_chunk(tile, rows, columns, lhs[-1], multiply_accumulate.depth)
+    return replace(tile, depth=chunk)
 
 
 def _lower(

@@ -22,9 +22,9 @@ from ....target.cpu import Cpu
 from ....tirx.register_tile import even_part, max_columns
 from ....tirx.util import divides
 
-# The depths of a chunk of the second operand's tile that stays in the L1 cache next to the rows
-# multiplied by it.
-_CHUNK_DEPTHS = (256, 192, 128)
+# The steps of a chunk of the second operand's tile that stays in the L1 cache next to the rows
+# multiplied by it.  A step is an element of a column, or what a dot product reads at once.
+_CHUNK_STEPS = (256, 192, 128)
 # With fewer rows, a chunk is reused too few times.
 _MIN_ROWS_TO_CHUNK = 16
 
@@ -138,13 +138,19 @@ def in_streams(tile: Tile, cpu: Cpu, columns: tirx.Expr) -> Tile:
     return replace(tile, columns=width, streams=_STREAMS)
 
 
-def depth_chunk(tile: Tile, rows: tirx.Expr, columns: tirx.Expr, depth: tirx.Expr) -> int | None:
-    """The depth of a chunk; None for a single chunk."""
+def depth_chunk(
+    tile: Tile, rows: tirx.Expr, columns: tirx.Expr, depth: tirx.Expr, at_once: int = 1
+) -> int | None:
+    """The depth of a chunk; None for a single chunk.
+
+    A dot product multiplies `at_once` elements of the depth.
+    """
     if tile.columns is None or not isinstance(depth, tirx.IntImm):
         return None
     has_few_rows = isinstance(rows, tirx.IntImm) and rows.value < _MIN_ROWS_TO_CHUNK
     # The tiles of columns run in parallel.
     has_few_tiles = not isinstance(columns, tirx.IntImm) or columns.value < 8 * tile.columns
-    if depth.value < 2 * _CHUNK_DEPTHS[0] or has_few_rows or has_few_tiles:
+    chunks = [steps * at_once for steps in _CHUNK_STEPS]
+    if depth.value < 2 * chunks[0] or has_few_rows or has_few_tiles:
         return None
-    return next((chunk for chunk in _CHUNK_DEPTHS if depth.value % chunk == 0), None)
+    return next((chunk for chunk in chunks if depth.value % chunk == 0), None)
