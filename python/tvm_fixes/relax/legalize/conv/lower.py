@@ -30,6 +30,7 @@ from .compute import Convolution, SpatialAxis, Tile
 from .cpu_channels import choose_tile_of_channels, schedule_channels
 from .cpu_columns import choose_tile_of_columns, has_small_groups, schedule_columns
 from .gemm import has_few_channels, lower_as_gemm
+from .phases import has_phases, lower_phases
 
 # The number of cached kernels; a model has fewer.
 _MAX_KERNELS = 256
@@ -99,6 +100,8 @@ def _legalize(
     if cpu is not None:
         if has_few_channels(convolution, extents[1]):
             return lower_as_gemm(bb, convolution, data, kernel, Layout(attrs.kernel_layout))
+        if has_phases(convolution, data, kernel, Layout(attrs.kernel_layout)):
+            return lower_phases(bb, call, convolution, data, kernel)
         convolution = _with_tile(cpu, convolution, *extents)
     kernel = to_layout(bb, kernel, Layout(attrs.kernel_layout), convolution.kernel_layout)
     name = call.op.name.rpartition(".")[2]

@@ -1,0 +1,127 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Lowering of a transposed convolution in 1-D as a convolution whose channels are all phases.
+
+Adjacent outputs read different elements of the kernel, so a register tile of columns multiplies
+each element of the kernel by few elements of the data; with a stride of 8, it takes as long as
+reading the kernel.  Outputs of the same phase read the same elements::
+
+    phases[n, p * O + o, x] = sum over i and t of kernel[i, o, t * stride + p] * data[n, i, x - t]
+    out[n, o, y - padding] = phases[n, y % stride * O + o, y // stride]
+"""
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+
+from ....fixes.conv import CONV_LEGALIZE
+from ....support import switches
+from ...constants.make import rearranged
+from ...layouts import Layout, to_layout
+from .compute import Convolution
+
+# Interleaving the phases takes as long as this many products of an output.
+_MIN_PRODUCTS = 128
+
+
+def has_phases(
+    convolution: Convolution, data: relax.Expr, kernel: relax.Expr, layout: Layout
+) -> bool:
+    """Whether `convolution` with a `kernel` in this layout is faster as one of all its phases.
+
+    In 2-D and 3-D, it is not: there are fewer phases along a row, and more outputs to interleave.
+    """
+    if not isinstance(kernel, tvm.ir.GenericConst) or not switches.enabled(CONV_LEGALIZE):
+        return False
+    if len(convolution.spatial) > 1 or convolution.groups > 1:
+        return False
+    if "float" not in convolution.multiply_accumulate.accumulator:
+        return False
+    [(name, axis)] = convolution.spatial.items()
+    extent = convolution.data_layout.extents(list(data.ty.shape.values))[name]
+    kernel_extent = layout.extents(list(kernel.ty.shape.values))
+    if not isinstance(extent, tirx.IntImm) or axis.phases == 1 or axis.dilation > 1:
+        return False
+    taps, rest = divmod(kernel_extent[name].value, axis.stride)
+    block = convolution.out_layout.blocks.get("C", 1)
+    is_whole = rest == 0 and kernel_extent["O"].value % block == 0
+    return is_whole and taps * kernel_extent["I"].value >= _MIN_PRODUCTS
+
+
+def lower_phases(
+    bb: relax.BlockBuilder,
+    call: relax.Call,
+    convolution: Convolution,
+    data: relax.Expr,
+    kernel: tvm.ir.GenericConst,
+) -> relax.Expr:
+    """Lower a transposed convolution that :func:`has_phases`.
+
+    Parameters
+    ----------
+    bb : relax.BlockBuilder
+        Receives the other calls.
+    call : relax.Call
+        The transposed convolution.
+    convolution : Convolution
+    data, kernel : relax.Expr
+        Its operands.
+
+    Returns
+    -------
+    relax.Expr
+    """
+    [(name, axis)] = convolution.spatial.items()
+    plain = to_layout(bb, kernel, Layout(call.attrs.kernel_layout), Layout(f"IO{name}"))
+    weight = rearranged(plain, lambda array: _of_phases(array, axis.stride), "phases")
+    extent = int(convolution.data_layout.extents(list(data.ty.shape.values))[name])
+    out_extent = int(convolution.out_layout.extents(list(call.ty.shape.values))[name])
+    taps = int(weight.ty.shape.values[-1])
+    read = -(-(out_extent + axis.pad_before) // axis.stride)
+    phases = relax.op.nn.conv1d(
+        data,
+        weight,
+        padding=[taps - 1, max(read - extent, 0)],
+        data_layout=convolution.data_layout.name,
+        kernel_layout=f"OI{name}",
+        out_layout=convolution.out_layout.name,
+        out_dtype=convolution.out_dtype,
+    )
+    whole = _interleaved(bb, bb.emit(phases), convolution.out_layout, axis.stride)
+    begin, place = axis.pad_before, convolution.out_layout.letters.index(name)
+    return relax.op.strided_slice(whole, [place], [begin], [begin + out_extent])
+
+
+def _of_phases(kernel: np.ndarray, stride: int) -> np.ndarray:
+    """The kernel of the phases, of shape (phases * O, I, taps), from one of (I, O, extent)."""
+    channels_in, channels_out, extent = kernel.shape
+    apart = kernel.reshape(channels_in, channels_out, extent // stride, stride)
+    reversed_taps = apart.transpose(3, 1, 0, 2)[..., ::-1]
+    return reversed_taps.reshape(stride * channels_out, channels_in, extent // stride)
+
+
+def _interleaved(
+    bb: relax.BlockBuilder, phases: relax.Expr, layout: Layout, stride: int
+) -> relax.Expr:
+    """The outputs of all phases in the order of their positions."""
+    letters, shape = layout.letters, list(phases.ty.shape.values)
+    channel, column = letters.index("C"), letters.index("W")
+    channels = tirx.floordiv(shape[channel], stride)
+    apart = bb.emit(
+        relax.op.reshape(phases, [*shape[:channel], stride, channels, *shape[channel + 1 :]])
+    )
+    order = [axis + (axis >= channel) for axis in range(len(shape))]
+    order.insert(column + 1, channel)
+    moved = bb.emit(relax.op.permute_dims(apart, order))
+    shape[channel], shape[column] = channels, shape[column] * stride
+    return bb.emit(relax.op.reshape(moved, shape))
