@@ -20,6 +20,7 @@ import argparse
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -27,6 +28,7 @@ from .cases import GPU_CASES, GROUPS, GpuCase
 
 _OUT = Path("build/bench-gpu")
 _RESULTS = "results.jsonl"
+_TIMED = ("models", "memory", "gemm", "layers")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--build-only", action="store_true", help="only compile; needs no GPU")
     parser.add_argument("--run-only", action="store_true", help="run what was compiled before")
     parser.add_argument("--check-only", action="store_true", help="compare outputs, without times")
+    parser.add_argument("--no-check", action="store_true", help="only measure times")
     parser.add_argument("--compile", action="store_true", help="time torch.compile too")
     parser.add_argument("--workers", type=int, default=4, help="processes that check (default: 4)")
 
@@ -73,18 +76,18 @@ def _run(arguments: argparse.Namespace, cases: list[GpuCase], console: Console) 
 
     out: Path = arguments.out
     present = [case for case in cases if any(out.glob(f"{case.file}.*.so"))]
-    results = out / _RESULTS
     rows = [{"peaks": run.peaks(), "device": run.device()}]
-    rows += run.check([case.name for case in present], out, arguments.workers)
-    results.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def keep(found: list[dict[str, Any]]) -> None:
+        rows.extend(found)
+        (out / _RESULTS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    if not arguments.no_check:
+        keep(run.check([case.name for case in present], out, arguments.workers))
     if not arguments.check_only:
-        timed = [case for case in present if case.group not in ("check", "small")]
-        for compiles in (False, True):
-            names = [
-                c.name for c in timed if (c.group == "models" and arguments.compile) == compiles
-            ]
-            rows += run.measure(names, out, compiles)
-            results.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        for group in _TIMED:
+            names = [case.name for case in present if case.group == group]
+            keep(run.measure(names, out, arguments.compile and group == "models"))
     return report.show(rows, console)
 
 
