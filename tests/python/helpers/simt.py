@@ -37,6 +37,7 @@ from tvm_fixes.tirx.transform import GuardIntegerDivision
 from tvm_fixes.tirx.transform.decompose_reduction import decompose, may_be_empty
 
 from .gpu_kernels import GPU
+from .simt_fragments import CALLS, Fragments
 
 WARP = 32
 _NOBODY = -1
@@ -186,6 +187,7 @@ class _Machine:
         self.in_launch = False
         # Counts of the barriers of the block, and of the warp.
         self.epochs = [0, 0]
+        self.fragments = Fragments(self)
 
     # Statements.
 
@@ -213,7 +215,7 @@ class _Machine:
         self.values[stmt.var] = self.value(stmt.value)
 
     def declare(self, stmt: tirx.DeclBuffer) -> None:
-        if stmt.buffer in self.memory:
+        if stmt.buffer in self.memory or str(stmt.buffer.scope()).startswith("wmma"):
             return
         data = stmt.data
         while isinstance(data, tvm.ir.Call):
@@ -224,6 +226,9 @@ class _Machine:
     def allocate(self, stmt: tirx.AllocBuffer) -> None:
         buffer = stmt.buffer
         scope = str(buffer.scope()).partition(".")[0]
+        if scope == "wmma":
+            self.fragments.allocate(buffer)
+            return
         count = math.prod(int(self.scalar(extent)) for extent in buffer.shape)
         rows = {"global": 1, "shared": int(self.block.max()) + 1, "local": len(self.active)}[scope]
         vector = int(tvm.DataType(str(buffer.dtype)).lanes)
@@ -327,7 +332,6 @@ class _Machine:
         """The memory, and for each active lane (and element of a vector) the row and the index."""
         if buffer not in self.memory:
             raise Unsupported(f"the memory of {buffer.name}")
-        memory = self.memory[buffer]
         flat = np.zeros(1, np.int64)
         for part, extent in zip(indices, buffer.shape, strict=True):
             outer = flat * int(self.scalar(extent))
@@ -337,7 +341,11 @@ class _Machine:
         vector = int(tvm.DataType(str(buffer.dtype)).lanes)
         if vector > 1:
             flat = flat[:, None] * vector + np.arange(vector)
-        lanes = len(self.active)
+        return self.vector_position(buffer, flat)
+
+    def vector_position(self, buffer: Any, flat: np.ndarray) -> tuple[Any, ...]:
+        """Like :meth:`position`, for positions in the memory."""
+        memory, lanes = self.memory[buffer], len(self.active)
         flat = np.broadcast_to(flat, (lanes, *flat.shape[1:]))
         rows = {"global": np.zeros(lanes, int), "shared": self.block, "local": np.arange(lanes)}
         row, mask = rows[memory.scope], self.active
@@ -442,6 +450,8 @@ class _Machine:
             return self.choose(*expr.args)
         if name.startswith("tvm_warp_"):
             return self.across_warp(name, expr)
+        if name in CALLS:
+            return self.fragments.call(name, expr.args)
         function = _FUNCTIONS.get(name)
         if function is None:
             raise Unsupported(f"a call of {name}")

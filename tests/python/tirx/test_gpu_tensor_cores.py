@@ -10,8 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""tvm_fixes.tirx.gpu_tensor_cores; ``make gpu-check`` compares the values on a GPU."""
+"""tvm_fixes.tirx.gpu_tensor_cores."""
 
+import numpy as np
 import pytest
 import tvm
 import tvm.testing
@@ -21,20 +22,25 @@ from tvm.s_tir import Schedule
 from helpers.gpu_kernels import GPU, functions
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, tensor
+from helpers.simt import assert_equals_reference
 from tvm_fixes.pipeline import stages
 from tvm_fixes.tirx.gpu_tensor_cores import TensorCores
 
 op = relax.op
 
 
-def scheduled(emit, *shapes, dtype="float16", target=GPU) -> Schedule | None:
-    """The schedule of the only kernel with a product."""
+def product_kernel(emit, *shapes, dtype="float16") -> tirx.PrimFunc:
+    """The only kernel with a product, without a schedule."""
     mod = build({f"x{i}": tensor(*s, dtype=dtype) for i, s in enumerate(shapes)}, emit)
     lowering = stages("gpu")
     with GPU:
         kernels = functions(lowered_before(mod, lowering, lowering.lower))
     [function] = [each for name, each in kernels.items() if "matmul" in name or "conv" in name]
-    return TensorCores().apply(function, target, False)
+    return function
+
+
+def scheduled(emit, *shapes, dtype="float16", target=GPU) -> Schedule | None:
+    return TensorCores().apply(product_kernel(emit, *shapes, dtype=dtype), target, False)
 
 
 def product(builder, a, b):
@@ -91,6 +97,37 @@ def convolution(builder, x, w):
 def test_a_convolution():
     schedule = scheduled(convolution, (1, 64, 56, 56), (64, 64, 3, 3))
     assert schedule is not None and "mma_sync" in schedule.mod["main"].script()
+
+
+def flipped(builder, a, b):
+    return product(builder, a, builder.emit(op.permute_dims(b, [0, 2, 1])))
+
+
+def masked(builder, a, b):
+    y = builder.emit(op.matmul(a, b, out_dtype="float32"))
+    mask = builder.emit(op.less(a, b))
+    return op.where(mask, y, relax.const(-1.0))
+
+
+VALUES = {
+    "padded": (product, (50, 70), (70, 90)),
+    "batch": (product, (2, 33, 40), (2, 40, 36)),
+    "second operand transposed": (flipped, (2, 40, 64), (2, 36, 64)),
+    "mask": (masked, (64, 64), (64, 64)),
+    "convolution": (convolution, (1, 32, 6, 7), (32, 32, 3, 3)),
+    "symbolic rows": (product, (n, 64), (64, 96)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", VALUES)
+def test_values(name, dtype):
+    """The interpreter also finds races, and accesses out of bounds."""
+    kernel = product_kernel(*VALUES[name], dtype=dtype)
+    schedule = TensorCores().apply(kernel, GPU, False)
+    assert schedule is not None
+    rng = np.random.default_rng(0)
+    assert_equals_reference(kernel, schedule.mod["main"], rng, {"n": 37})
 
 
 @pytest.mark.parametrize(
