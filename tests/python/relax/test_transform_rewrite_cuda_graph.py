@@ -1,0 +1,76 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""RewriteCUDAGraph."""
+
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax, tirx
+
+from helpers.gpu_kernels import GPU
+from helpers.relax_modules import build, integers, tensor
+from tvm_fixes.pipeline import pipeline
+from tvm_fixes.relax.transform import RewriteCUDAGraph
+
+OPTION = "relax.backend.use_cuda_graph"
+CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
+
+
+def layers(rows) -> tvm.IRModule:
+    """Kernels that neither read the input nor write the result."""
+    weight = relax.const(integers(8, 8))
+
+    def emit(builder, x):
+        for _ in range(4):
+            x = builder.emit(relax.op.matmul(x, weight))
+        return x
+
+    return build({"x": tensor(rows, 8)}, emit)
+
+
+def lowered(mod: tvm.IRModule, **config: object) -> str:
+    with GPU, tvm.transform.PassContext(config=config):
+        return pipeline()(mod).script()
+
+
+def test_graphs_are_captured_by_default():
+    assert CAPTURE in lowered(layers(4))
+
+
+@pytest.mark.parametrize("value", [False, True])
+def test_the_option_decides(value):
+    assert (CAPTURE in lowered(layers(4), **{OPTION: value})) == value
+
+
+def test_symbolic_shapes_are_not_captured():
+    assert CAPTURE not in lowered(layers(tirx.Var("n", "int64")))
+
+
+def test_the_options_of_the_context_stay():
+    seen = []
+
+    @tvm.ir.instrument.pass_instrument
+    class Look:
+        def run_before_pass(self, _mod, info):
+            if info.name == "RewriteCUDAGraph":
+                seen.append(dict(tvm.transform.PassContext.current().config))
+
+    config = {"tirx.disable_vectorize": True}
+    with tvm.transform.PassContext(config=config, instruments=[Look()]):
+        RewriteCUDAGraph()(layers(4))
+        assert dict(tvm.transform.PassContext.current().config) == config
+    assert seen[-1] == config | {OPTION: True}
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
