@@ -15,6 +15,7 @@
 Each builder runs in its own process and writes its files to the folder of the case.
 """
 
+import inspect
 import os
 import time
 import warnings
@@ -162,10 +163,14 @@ def _exported(job: Job) -> Any:
 
     case = CASES[job.case]
     module, inputs = case.make()
-    extents = {2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}
+    dynamic = None
+    if case.is_dynamic:
+        dynamic = tuple({2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC} for _ in inputs)
+        parameters = inspect.signature(module.forward).parameters.values()
+        if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+            dynamic = (dynamic,)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch warns about its own code
-        dynamic = tuple(extents for _ in inputs) if case.is_dynamic else None
         return torch.export.export(module, inputs, dynamic_shapes=dynamic)
 
 

@@ -25,7 +25,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from benchmarks import decoding, layers
+from benchmarks import decoding, layers, models
 from benchmarks.builders import BUILDERS
 from benchmarks.cases import CASES, GROUPS
 from benchmarks.process import AVX2, Workers
@@ -112,10 +112,16 @@ def test_sixteen_bits(tmp_path, monkeypatch, name, dtype):
     assert largest_error(np.load(tmp_path / "expected.npy"), exact.detach().numpy()) > 1e-4
 
 
-def test_a_case_of_any_size(tmp_path, monkeypatch):
+def conv_as_model():
+    """A convolution with the parameters of a model."""
+    module, inputs = layers.conv(3, 8, 3, 1, 1, 10)
+    return models.OneTensor(module, lambda output: output), inputs
+
+
+@pytest.mark.parametrize("factory", [partial(layers.conv, 3, 8, 3, 1, 1, 10), conv_as_model])
+def test_a_case_of_any_size(tmp_path, monkeypatch, factory):
     """The library takes another image than that of the case."""
     name = "conv 64->64, 3x3 s1, 56x56, any size"
-    factory = partial(layers.conv, 3, 8, 3, 1, 1, 10)
     error, _ = run(name, tmp_path, monkeypatch, factory, "ours-library")
     assert error < 1e-5
     library = tvm.runtime.load_module(str(tmp_path / "ours.so"))
