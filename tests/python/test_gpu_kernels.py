@@ -33,7 +33,7 @@ from helpers.architectures import (
 )
 from helpers.coverage_tables import CoverageTables
 from helpers.gpu_kernels import GPU, build_sources, functions
-from helpers.grids import sample
+from helpers.grids import is_full, sample
 from helpers.lowering import lowered_before
 from helpers.simt import Unsupported, assert_equals_reference, element_count
 from tests.fuzz import onnx_models, relax_programs
@@ -64,7 +64,7 @@ pytestmark = [
 
 ARCHS = ("sm_80", "sm_90", "sm_100")
 GRAPHS = 500
-_BATCH = 25
+_BATCH = 25 if is_full() else 10
 # Kernels with more elements take too long on a CPU.
 _MAX_ELEMENTS = 10000
 _RUN_EACH = 5
@@ -131,7 +131,7 @@ def row_of(kernels: Sequence[ScheduledKernel]) -> dict[str, int]:
     }
 
 
-@pytest.mark.parametrize("name, kind", sample(CASES, 2, seed=3))
+@pytest.mark.parametrize("name, kind", sample(CASES, 1, seed=3))
 def test_every_kernel_of_a_model_compiles(
     name: str, kind: str, coverage_table: CoverageTables
 ) -> None:
@@ -145,7 +145,14 @@ def test_every_kernel_of_a_model_compiles(
             assert cuda.find_compiler(arch)(source).startswith(b"\x7fELF")
         assert kernels
         table.add(
-            models=name, shapes=kind, arch=arch, cases=1, rejected=0, run=0, **row_of(kernels)
+            models=name,
+            shapes=kind,
+            arch=arch,
+            cases=1,
+            rejected=0,
+            failures=0,
+            run=0,
+            **row_of(kernels),
         )
 
 
