@@ -143,10 +143,21 @@ def _with_host(resolved: tvm.target.Target, target: object) -> tvm.target.Target
             f"{' or '.join(LIBRARIES)}"
         )
     if resolved.host is not None:
+        _check_host(resolved, target)
         return resolved
     # The host's code does little but call kernels, so it needs no special instruction sets.
     host = {"kind": "llvm", "mtriple": codegen.llvm_get_system_triple()}
     return tvm.target.Target(resolved, host=tvm.target.Target(host))
+
+
+def _check_host(resolved: tvm.target.Target, target: object) -> None:
+    """Check that the calls of NVIDIA's libraries, which are compiled for this machine, fit."""
+    host, machine = architecture(triple_of(resolved)), architecture(platform.machine())
+    if resolved.attrs.get("libs", ()) and host != machine:
+        raise UsageError(
+            f"target {_show(target)}: libraries are only called from a host like this machine "
+            f"({machine}), got {host}"
+        )
 
 
 def _with_known_cpu(resolved: tvm.target.Target, target: object) -> tvm.target.Target:

@@ -13,6 +13,7 @@
 """tvm_fixes.target.cuda, and models compiled for a GPU; most tests do not need one."""
 
 import json
+import platform
 import shutil
 import struct
 
@@ -196,6 +197,15 @@ def test_a_missing_library_is_named(monkeypatch):
     assert cuda_libraries.load(["cublas", "cudnn"]) == (
         "libcudnn.so.9 is missing; pip install nvidia-cudnn-cu13 provides it"
     )
+
+
+def test_libraries_need_a_host_like_this_machine():
+    other = "aarch64" if platform.machine() == "x86_64" else "x86_64"
+    host = {"kind": "llvm", "mtriple": f"{other}-linux-gnu"}
+    config = {"kind": "cuda", "arch": "sm_90", "host": host}
+    assert resolve(config).host is not None
+    with pytest.raises(UsageError, match=f"libraries are only called .*, got {other}"):
+        resolve(config | {"libs": ["cublas"]})
 
 
 def test_an_unknown_library_is_an_error():
