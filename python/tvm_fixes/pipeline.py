@@ -31,6 +31,7 @@ from .relax.transform import (
     AllocateEmptyConstants,
     BroadcastFreeMatmul,
     CheckIndices,
+    DecomposeGroupNorm,
     DispatchToCublas,
     DispatchToCudnn,
     DynamicToStatic,
@@ -273,7 +274,8 @@ def _legalize_passes(
     first.append(FoldLayoutTransform(max_growth))
     first += [ReadTransposedRows(), MergeReshapes()] if is_cpu(target) else []
     # Before TVM's dispatch, whose kernels write to rows without elements.
-    own = [SortByKeys(), LowerScan()] if is_cpu(target) else [DispatchToCublas(), DispatchToCudnn()]
+    on_gpu = [DecomposeGroupNorm(), DispatchToCublas(), DispatchToCudnn()]
+    own = [SortByKeys(), LowerScan()] if is_cpu(target) else on_gpu
     dispatch = [*own, *stock.library_dispatch_passes(target)]
     return [*dispatch, *first, *passes]
 
