@@ -29,6 +29,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -128,6 +129,40 @@ inline bool IsEmpty(const DLTensor& tensor) {
 /*! \brief The stream that TVM launches its kernels on. */
 inline void* Stream(const DLTensor& tensor) {
   return TVMFFIEnvGetStream(tensor.device.device_type, tensor.device.device_id);
+}
+
+/*!
+ * \brief Make the device of a tensor the current one, as TVM does before it launches a kernel.
+ * \throws std::runtime_error if there is no such device.
+ */
+inline void SetDevice(const DLTensor& tensor) {
+  static const TVMFFIObjectHandle function = [] {
+    const char name[] = "__tvm_set_device";
+    const TVMFFIByteArray bytes{name, sizeof(name) - 1};
+    TVMFFIObjectHandle found = nullptr;
+    Check(TVMFFIFunctionGetGlobal(&bytes, &found), name);
+    if (found == nullptr) throw std::runtime_error(std::string(name) + " is missing");
+    return found;
+  }();
+  TVMFFIAny args[2] = {};
+  args[0].type_index = args[1].type_index = kTVMFFIInt;
+  args[0].v_int64 = tensor.device.device_type;
+  args[1].v_int64 = tensor.device.device_id;
+  TVMFFIAny result{};
+  Check(TVMFFIFunctionCall(function, args, 2, &result), "__tvm_set_device");
+}
+
+/*!
+ * \brief What one thread keeps for the device of a tensor: a handle belongs to one device.
+ *
+ * It is never freed: at the end of a thread, the device may be gone.
+ */
+template <typename State>
+State& StateFor(const DLTensor& tensor) {
+  static thread_local std::map<int32_t, State*> states;
+  State*& state = states[tensor.device.device_id];
+  if (state == nullptr) state = new State();
+  return *state;
 }
 
 /*!

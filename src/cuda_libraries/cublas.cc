@@ -18,9 +18,6 @@
  *
  * The declarations follow NVIDIA's documentation of the cuBLASLt API, version 13.
  */
-#include <map>
-#include <memory>
-
 #include "call.h"
 
 namespace tvm_fixes::cuda_libraries {
@@ -63,7 +60,7 @@ using Handle = void*;
 using Create = int(Handle*);
 using SetAttribute = int(Handle, int, const void*, size_t);
 
-/*! \brief cuBLASLt for the device of one thread. */
+/*! \brief cuBLASLt for one thread and one device. */
 struct CublasLt {
   CublasLt() : library("libcublasLt.so.13") {
     Create* create;
@@ -144,8 +141,7 @@ struct Call {
   /*! \brief All that the choice of an algorithm depends on. */
   std::vector<int64_t> Key() const {
     std::vector<int64_t> key = options;
-    key.push_back(out.device.device_id);
-    key.push_back(bias != nullptr);
+    key.push_back(bias != nullptr ? Alignment(*bias) : 0);
     key.push_back(workspace.shape[0]);
     for (const DLTensor* tensor : {&lhs, &rhs, &out}) {
       key.insert(key.end(), {TypeOf(*tensor), tensor->ndim, Alignment(*tensor)});
@@ -258,7 +254,7 @@ Plan Choose(const CublasLt& lt, const Call& call) {
   return plan;
 }
 
-/*! \brief cuBLASLt and its plans; each thread has its own, so that none of them needs a lock. */
+/*! \brief cuBLASLt and its plans; each thread has its own for each device, without a lock. */
 struct State {
   CublasLt lt;
   std::map<std::vector<int64_t>, Plan> plans;
@@ -268,14 +264,14 @@ void Multiply(const Arguments& args) {
   if (args.size() != 5 && args.size() != 6) throw std::runtime_error("expected 5 or 6 arguments");
   const Call call(args);
   if (IsEmpty(call.out)) return;
-  // Never freed: at the end of a thread, the device may be gone.
-  static thread_local State* state = new State();
+  SetDevice(call.out);
+  State& state = StateFor<State>(call.out);
   const std::vector<int64_t> key = call.Key();
-  auto place = state->plans.find(key);
-  if (place == state->plans.end()) {
-    place = state->plans.emplace(key, Choose(state->lt, call)).first;
+  auto place = state.plans.find(key);
+  if (place == state.plans.end()) {
+    place = state.plans.emplace(key, Choose(state.lt, call)).first;
   }
-  const CublasLt& lt = state->lt;
+  const CublasLt& lt = state.lt;
   const Plan& plan = place->second;
   SetBias(lt, plan, call);
   const float one = 1, zero = 0;

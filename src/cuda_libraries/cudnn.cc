@@ -18,8 +18,6 @@
  *
  * The declarations follow NVIDIA's documentation of the cuDNN API, version 9.
  */
-#include <map>
-
 #include "call.h"
 
 namespace tvm_fixes::cuda_libraries {
@@ -55,7 +53,7 @@ using FindAlgorithm = int(Handle, Handle, Handle, Handle, Handle, int, int*, Per
 using Convolve = int(Handle, const void*, Handle, const void*, Handle, const void*, Handle, int,
                      void*, size_t, const void*, Handle, void*);
 
-/*! \brief cuDNN for the device of one thread. */
+/*! \brief cuDNN for one thread and one device. */
 struct Cudnn {
   Cudnn() : library("libcudnn.so.9") {
     Create* create;
@@ -126,7 +124,7 @@ struct Call {
 
   std::vector<int64_t> Key() const {
     std::vector<int64_t> key = options;
-    key.insert(key.end(), {out.device.device_id, TypeOf(out), rank, workspace.shape[0]});
+    key.insert(key.end(), {TypeOf(out), rank, workspace.shape[0]});
     for (const DLTensor* tensor : {&data, &weight, &out}) {
       key.insert(key.end(), tensor->shape, tensor->shape + tensor->ndim);
     }
@@ -205,11 +203,14 @@ Plan Choose(const Cudnn& dnn, const Call& call) {
   });
   if (chosen == found + count) throw std::runtime_error("cuDNN has no algorithm for it");
   plan.chosen = *chosen;
-  Check(dnn.set_math(plan.convolution, plan.chosen.math), "cudnnSetConvolutionMathType");
+  // Float32 keeps FMA: another type of math allows TF32.
+  if (TypeOf(call.out) != kFloat32) {
+    Check(dnn.set_math(plan.convolution, plan.chosen.math), "cudnnSetConvolutionMathType");
+  }
   return plan;
 }
 
-/*! \brief cuDNN and its plans; each thread has its own, so that none of them needs a lock. */
+/*! \brief cuDNN and its plans; each thread has its own for each device, without a lock. */
 struct State {
   Cudnn dnn;
   std::map<std::vector<int64_t>, Plan> plans;
@@ -219,12 +220,12 @@ void Convolution(const Arguments& args) {
   if (args.size() != 5) throw std::runtime_error("expected 5 arguments");
   const Call call(args);
   if (IsEmpty(call.out)) return;
-  // Never freed: at the end of a thread, the device may be gone.
-  static thread_local State* state = new State();
-  const Cudnn& dnn = state->dnn;
+  SetDevice(call.out);
+  State& state = StateFor<State>(call.out);
+  const Cudnn& dnn = state.dnn;
   const std::vector<int64_t> key = call.Key();
-  auto place = state->plans.find(key);
-  if (place == state->plans.end()) place = state->plans.emplace(key, Choose(dnn, call)).first;
+  auto place = state.plans.find(key);
+  if (place == state.plans.end()) place = state.plans.emplace(key, Choose(dnn, call)).first;
   const Plan& plan = place->second;
   Check(dnn.set_stream(dnn.handle, Stream(call.out)), "cudnnSetStream");
   const float one = 1, zero = 0;
