@@ -17,6 +17,8 @@ from collections.abc import Iterator
 import tvm
 from tvm import relax
 
+from .ir import variables
+
 _TRANSFORMS = frozenset({"relax.permute_dims", "relax.layout_transform", "relax.nn.pixel_shuffle"})
 
 
@@ -34,6 +36,18 @@ def bindings(function: relax.Function) -> Iterator[relax.Binding]:
         In program order; bindings nested in the value of a binding come before that binding.
     """
     yield from _bindings_in(function)
+
+
+def results(function: relax.Function) -> list[relax.Var]:
+    """The variables that a function returns, and those that its branches and local functions do."""
+    found: list[relax.Var] = []
+
+    def look(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.SeqExpr):
+            found.extend(variables(expr.body))
+
+    relax.analysis.post_order_visit(function, look)
+    return found
 
 
 def operator_calls(mod: tvm.IRModule) -> Iterator[tuple[str, relax.VarBinding]]:

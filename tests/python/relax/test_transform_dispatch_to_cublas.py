@@ -261,5 +261,29 @@ def test_a_product_with_itself():
         np.testing.assert_array_equal(run(dispatched(mod), a), a @ a.T)
 
 
+@I.ir_module
+class TwoBlocks:
+    @R.function
+    def main(
+        flag: R.Tensor((), "bool"), x: R.Tensor((3, 4), "float32"), w: R.Tensor((5, 4), "float32")
+    ) -> R.Tensor((3, 5), "float32"):
+        with R.dataflow():
+            doubled = R.add(w, w)
+            wt = R.permute_dims(doubled)
+            R.output(wt)
+        if flag:
+            y = R.matmul(x, wt)
+        else:
+            y = R.nn.relu(R.matmul(x, wt))
+        return y
+
+
+def test_operands_are_read_in_their_own_block():
+    after = dispatched(TwoBlocks)
+    relax.analysis.well_formed(after)
+    assert count(after, "relax.permute_dims") == 1
+    assert count(after, "relax.call_dps_packed") == 2
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -185,6 +185,52 @@ def test_a_result_in_float32_of_halves_stays():
     tvm.ir.assert_structural_equal(dispatched(mod), mod)
 
 
+@I.ir_module
+class ReadTwice:
+    @R.function
+    def main(x: R.Tensor((1, 4, 8, 8), "float16"), w: R.Tensor((6, 4, 3, 3), "float16")):
+        with R.dataflow():
+            wide = R.nn.conv2d(x, w, out_dtype="float32")
+            rounded = R.astype(wide, "float16")
+            R.output(wide, rounded)
+        return (wide, rounded)
+
+
+@I.ir_module
+class ReadInBranch:
+    @R.function
+    def main(
+        flag: R.Tensor((), "bool"),
+        x: R.Tensor((1, 4, 8, 8), "float16"),
+        w: R.Tensor((6, 4, 3, 3), "float16"),
+    ):
+        wide = R.nn.conv2d(x, w, out_dtype="float32")
+        if flag:
+            rounded = R.astype(wide, "float16")
+            result = wide
+        else:
+            result = R.astype(R.astype(wide, "float16"), "float32")
+        return result
+
+
+@I.ir_module
+class ReadByMatchCast:
+    @R.function
+    def main(x: R.Tensor((1, 4, 8, 8), "float16"), w: R.Tensor((6, 4, 3, 3), "float16")):
+        with R.dataflow():
+            wide = R.nn.conv2d(x, w, out_dtype="float32")
+            rounded = R.astype(wide, "float16")
+            same = R.match_cast(wide, R.Tensor((1, 6, 6, 6), "float32"))
+            out = (same, rounded)
+            R.output(out)
+        return out
+
+
+@pytest.mark.parametrize("mod", [ReadTwice, ReadInBranch, ReadByMatchCast])
+def test_a_result_that_is_also_read_in_float32_stays(mod):
+    tvm.ir.assert_structural_equal(dispatched(mod), mod)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "int8"])
 def test_dtypes_that_stay(dtype):
     types = {"x": tensor(1, 4, 8, 8, dtype=dtype), "w": tensor(6, 4, 3, 3, dtype=dtype)}

@@ -20,7 +20,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_ffi import structural_equal
 
 from ...tirx.util import is_one
-from ..analysis import bindings, operator_calls
+from ..analysis import bindings, operator_calls, results
 from ..ir import operator_name, permuted_axes, variables
 from ..libraries import call_library, computes, uses
 
@@ -78,11 +78,13 @@ class _Dispatching(PyExprMutator):
         """Prepare to visit `function`."""
         found = list(bindings(function))
         self.reads = Counter(var for binding in found for var in variables(binding.value))
-        self.reads.update(variables(function.body.body))
+        self.reads.update(results(function))
         self.calls = {
             binding.var: binding.value
             for binding in found
-            if isinstance(binding, relax.VarBinding) and isinstance(binding.value, relax.Call)
+            if isinstance(binding, relax.VarBinding)
+            and isinstance(binding.value, relax.Call)
+            and _has_visible_operands(binding)
         }
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
@@ -142,6 +144,16 @@ class _Dispatching(PyExprMutator):
         if permuted_axes(permute) != [*batch, column, row]:
             return False, operand
         return True, permute.args[0]
+
+
+def _has_visible_operands(binding: relax.VarBinding) -> bool:
+    """Whether all readers of a binding may read its operands: a block hides its dataflow variables.
+
+    A dataflow variable has no readers in other blocks.
+    """
+    operands = variables(binding.value)
+    is_hidden = isinstance(binding.var, relax.DataflowVar)
+    return is_hidden or not any(isinstance(var, relax.DataflowVar) for var in operands)
 
 
 def _fits(matmul: relax.Call) -> bool:

@@ -18,7 +18,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..analysis import bindings, operator_calls
+from ..analysis import bindings, operator_calls, results
 from ..ir import operator_name, variables
 from ..layouts import SPATIAL_AXES
 from ..libraries import call_library, computes, uses
@@ -73,16 +73,18 @@ def DispatchToCudnn() -> tvm.transform.Pass:
 
 @mutator
 class _Dispatching(PyExprMutator):
-    readers: dict[relax.Var, list[relax.VarBinding]]
+    readers: dict[relax.Var, list[relax.Binding]]
     """The bindings that read a variable."""
+
+    results: set[relax.Var]
 
     def enter(self, function: relax.Function) -> None:
         """Prepare to visit `function`."""
         self.readers = defaultdict(list)
         for binding in bindings(function):
-            if isinstance(binding, relax.VarBinding):
-                for var in variables(binding.value):
-                    self.readers[var].append(binding)
+            for var in variables(binding.value):
+                self.readers[var].append(binding)
+        self.results = set(results(function))
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         self.var = binding.var
@@ -129,7 +131,9 @@ class _Dispatching(PyExprMutator):
 
         The value may be rounded before the addition then: it has that precision anyway.
         """
-        return bool(self.readers[var]) and all(
+        if var in self.results or not self.readers[var]:
+            return False
+        return all(
             (reader.var.ty.dtype == dtype and operator_name(reader.value) == "relax.astype")
             or (operator_name(reader.value) == "relax.add" and self._is_rounded(reader.var, dtype))
             for reader in self.readers[var]
