@@ -35,7 +35,6 @@ constexpr int kTransposeB = 4;
 constexpr int kEpilogue = 7;
 constexpr int kBiasPointer = 8;
 // cublasLtEpilogue_t
-constexpr uint32_t kRelu = 2;
 constexpr uint32_t kBias = 4;
 // cublasLtMatrixLayoutAttribute_t
 constexpr int kBatchCount = 5;
@@ -131,12 +130,11 @@ struct Call {
         options(args.Shape(args.size() - 3)),
         out(args.Tensor(args.size() - 2)),
         workspace(args.Tensor(args.size() - 1)) {
-    if (options.size() != 3) throw std::runtime_error("expected three options");
+    if (options.size() != 2) throw std::runtime_error("expected two options");
   }
 
   bool transposes_lhs() const { return options[0] != 0; }
   bool transposes_rhs() const { return options[1] != 0; }
-  bool has_relu() const { return options[2] != 0; }
 
   /*! \brief All that the choice of an algorithm depends on. */
   std::vector<int64_t> Key() const {
@@ -217,12 +215,11 @@ Plan Describe(const CublasLt& lt, const Call& call) {
   Plan plan{};
   Check(lt.create_product(&plan.product, kCompute32, kFloat32), "cublasLtMatmulDescCreate");
   const int32_t transposes[] = {call.transposes_rhs(), call.transposes_lhs()};
-  const uint32_t epilogue = (call.bias ? kBias : 0) | (call.has_relu() ? kRelu : 0);
   const char* function = "cublasLtMatmulDescSetAttribute";
   Check(lt.set_product(plan.product, kTransposeA, &transposes[0], sizeof(int32_t)), function);
   Check(lt.set_product(plan.product, kTransposeB, &transposes[1], sizeof(int32_t)), function);
-  if (epilogue != 0) {
-    Check(lt.set_product(plan.product, kEpilogue, &epilogue, sizeof(epilogue)), function);
+  if (call.bias != nullptr) {
+    Check(lt.set_product(plan.product, kEpilogue, &kBias, sizeof(kBias)), function);
   }
   SetBias(lt, plan, call);
   const int64_t count = operands.out.count;
@@ -287,8 +284,7 @@ void Multiply(const Arguments& args) {
  * \brief Multiply matrices: out = lhs * rhs + bias.
  *
  * The arguments are lhs, rhs, optionally a bias of one element per column, a shape of options, out,
- * and a workspace of bytes.  The options are whether lhs is transposed, whether rhs is, and whether
- * negative results become zero.
+ * and a workspace of bytes.  The options are whether lhs is transposed, and whether rhs is.
  */
 extern "C" __attribute__((visibility("default"))) int __tvm_ffi_tvm_fixes_cublas_matmul(
     void*, const TVMFFIAny* args, int32_t size, TVMFFIAny*) {

@@ -63,13 +63,12 @@ class Elementwise(ScheduleRule):
         grid, threads = schedule.split(schedule.fuse(*outer, last), [None, _THREADS])
         schedule.bind(grid, "blockIdx.x")
         schedule.bind(threads, "threadIdx.x")
-        if _conditions(schedule.get(block.block_rv).body):
-            # The loads stay under their conditions.
-            schedule.vectorize(vector)
-            return schedule
         # TVM vectorizes only some functions; so vectors are copied to registers and back.
         schedule.unroll(vector)
-        for index in range(len(schedule.get(block.block_rv).reads)):
+        # Loads under a condition stay there: they may be out of bounds otherwise.
+        reads = schedule.get(block.block_rv).reads
+        has_conditions = bool(_conditions(schedule.get(block.block_rv).body))
+        for index in range(0 if has_conditions else len(reads)):
             schedule = _loaded_at_once(schedule, block.block_rv, index, threads, lanes)
         stored = schedule.cache_write(block.block_rv, 0, "local")
         schedule.reverse_compute_at(stored, threads)

@@ -29,7 +29,7 @@ from .gpu_kernel import contains_threads, in_one_thread
 from .gpu_tensor_cores import TensorCores
 from .initial_values import set_initial_values
 from .loop_nest import offset_of, substitute, uses
-from .util import count_of, item_bytes_of
+from .util import contains, count_of, item_bytes_of
 
 MAX_THREADS = 256
 """The threads of a block: few, so that a small output is spread over the GPU."""
@@ -51,8 +51,8 @@ def stock_rules() -> list[ScheduleRule]:
 
 def gpu_rules(target: tvm.target.Target) -> list[ScheduleRule]:
     """The rules for a GPU in the order in which they are tried; the last takes every kernel."""
-    matmul, gemv, *reductions, _ = stock_rules()
-    rules = [matmul, gemv, ManyElements(), *reductions]
+    _, gemv, *reductions, _ = stock_rules()
+    rules = [Matmul(), gemv, ManyElements(), *reductions]
     return [Elementwise(), TensorCores(), *rules, ElementPerThread(), LaunchPerBlock(), OneThread()]
 
 
@@ -85,6 +85,26 @@ class ElementPerThread(ScheduleRule):
             _keep_in_registers(schedule, block, [])
         _bind(schedule, spatial, target)
         return Schedule(set_initial_values(schedule.mod["main"]))
+
+
+class Matmul(gpu.Matmul):
+    """TVM's rule, except for products that divide a position, such as transposed convolutions.
+
+    It pads the product, and there reads such operands out of bounds.
+    """
+
+    def apply(
+        self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
+    ) -> Schedule | None:
+        """Schedule a kernel; None if the rule does not apply."""
+        divisions = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
+        schedule = Schedule(func)
+        for block in normalize_prim_func(schedule) or []:
+            reads = schedule.get(block.block_rv).reads if "R" in block.dom_kind() else []
+            for region in (part for read in reads for part in read.region):
+                if any(contains(region.min, kind, lambda _: True) for kind in divisions):
+                    return None
+        return super().apply(func, target, tunable)
 
 
 class ManyElements(ElementPerThread):

@@ -60,11 +60,10 @@ def stand_ins() -> Iterator[list[str]]:
 
 def _matmul(operands: list[np.ndarray], options: list[int], _shape: object) -> np.ndarray:
     lhs, rhs, *bias = operands
-    transposes_lhs, transposes_rhs, has_relu = options
+    transposes_lhs, transposes_rhs = options
     lhs = lhs.swapaxes(-1, -2) if transposes_lhs else lhs
     out = lhs @ (rhs.swapaxes(-1, -2) if transposes_rhs else rhs)
-    out = out + bias[0] if bias else out
-    return np.maximum(out, 0) if has_relu else out
+    return out + bias[0] if bias else out
 
 
 def _convolution(

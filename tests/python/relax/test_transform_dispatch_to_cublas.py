@@ -57,7 +57,7 @@ class Expected:
         with R.dataflow():
             lv = R.call_dps_packed(
                 "tvm_fixes_cublas_matmul",
-                (x, w, bias, R.shape([0, 1, 0])),
+                (x, w, bias, R.shape([0, 1])),
                 out_ty=[R.Tensor((2, 3, 5), "float32"), R.Tensor((33554432,), "uint8")],
             )
             y: R.Tensor((2, 3, 5), "float32") = lv[0]
@@ -225,7 +225,8 @@ def test_bias_and_relu(swaps):
 
     mod = with_epilogue(emit, 5)
     after = dispatched(mod)
-    assert count(after, "relax.add") == count(after, "relax.nn.relu") == 0
+    # cuBLAS may lose a NaN in its ReLU.
+    assert count(after, "relax.add") == 0 and count(after, "relax.nn.relu") == 1
     arguments = integers(3, 4, seed=1), integers(4, 5, seed=2), integers(5, seed=3)
     with stand_ins() as called:
         np.testing.assert_array_equal(run(after, *arguments), run(mod, *arguments))

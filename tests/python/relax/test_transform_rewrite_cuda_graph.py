@@ -18,8 +18,11 @@ import tvm.testing
 from tvm import relax, tirx
 
 from helpers.gpu_kernels import GPU
+from helpers.lowering import lowered_before
 from helpers.relax_modules import build, integers, tensor
-from tvm_fixes.pipeline import pipeline
+from tests.fuzz import onnx_models
+from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.pipeline import pipeline, stages
 from tvm_fixes.relax.transform import RewriteCUDAGraph
 
 OPTION = "relax.backend.use_cuda_graph"
@@ -54,6 +57,18 @@ def test_the_option_decides(value):
 
 def test_symbolic_shapes_are_not_captured():
     assert CAPTURE not in lowered(layers(tirx.Var("n", "int64")))
+
+
+def test_a_module_that_tvms_pass_breaks_stays():
+    """A random graph, in which TVM's pass leaves a variable undefined."""
+    mod = from_onnx(onnx_models.make_graph(178).model())
+    lowering = stages("gpu")
+    with GPU:
+        mod = lowered_before(mod, lowering, lowering.lower)
+        for stage in (lowering.lower, *lowering.guards):
+            mod = stage(mod)
+    functions = [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
+    assert not any(relax.analysis.free_vars(function) for function in functions)
 
 
 def test_the_options_of_the_context_stay():

@@ -24,13 +24,13 @@ from ..analysis import bindings, operator_calls, results
 from ..ir import operator_name, permuted_axes, variables
 from ..libraries import call_library, computes, uses
 
-_MATMUL, _ADD, _RELU, _PERMUTE, _CAST = (
-    f"relax.{name}" for name in ("matmul", "add", "nn.relu", "permute_dims", "astype")
+_MATMUL, _ADD, _PERMUTE, _CAST = (
+    f"relax.{name}" for name in ("matmul", "add", "permute_dims", "astype")
 )
 
 
 def DispatchToCublas() -> tvm.transform.Pass:
-    """Replace matmuls by calls of cuBLAS, with a transposed operand, a bias and a ReLU.
+    """Replace matmuls by calls of cuBLAS, with transposed operands and a bias.
 
     Before, for a target whose ``libs`` contain ``cublas``::
 
@@ -40,7 +40,7 @@ def DispatchToCublas() -> tvm.transform.Pass:
 
     and after, where the options say that the second operand is transposed::
 
-        lv = R.call_dps_packed("tvm_fixes_cublas_matmul", (x, w, bias, R.shape([0, 1, 0])), ...)
+        lv = R.call_dps_packed("tvm_fixes_cublas_matmul", (x, w, bias, R.shape([0, 1])), ...)
         y = lv[0]
 
     The second result is the workspace.  A product of 16-bit operands is added up in float32; if it
@@ -88,15 +88,13 @@ class _Dispatching(PyExprMutator):
         }
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        has_relu = operator_name(call) == _RELU
-        rounded = self._read_once(call.args[0]) if has_relu else call
-        matmul, bias = self._without_cast(rounded) if rounded is not None else (None, None)
+        matmul, bias = self._without_cast(call)
         if matmul is None or not _fits(matmul):
             return super().visit_call_(call)
         (transposes_lhs, lhs), (transposes_rhs, rhs) = map(self._transposed, matmul.args)
         operands = [lhs, rhs] if bias is None else [lhs, rhs, bias]
         operands = [self.visit_expr(operand) for operand in operands]
-        options = [int(transposes_lhs), int(transposes_rhs), int(has_relu)]
+        options = [int(transposes_lhs), int(transposes_rhs)]
         return call_library(self.builder_, "cublas_matmul", operands, options, call.ty)
 
     def _read_once(self, var: relax.Expr) -> relax.Call | None:

@@ -23,7 +23,8 @@ def RewriteCUDAGraph() -> tvm.transform.Pass:
 
     A graph launches its kernels at the cost of one launch.  TVM's pass captures kernels of static
     shapes that neither read an input nor write a result, and only if the option
-    ``relax.backend.use_cuda_graph`` of the pass context is on; this one is on by default.
+    ``relax.backend.use_cuda_graph`` of the pass context is on; this one is on by default.  It
+    changes nothing if TVM's would leave a variable undefined.
 
     Returns
     -------
@@ -32,8 +33,8 @@ def RewriteCUDAGraph() -> tvm.transform.Pass:
     """
 
     def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        if _OPTION in context.config:
-            return relax.transform.RewriteCUDAGraph()(mod)
+        if not context.config.get(_OPTION, True):
+            return mod
         config = dict(context.config) | {_OPTION: True}
         with tvm.transform.PassContext(
             opt_level=context.opt_level,
@@ -42,6 +43,14 @@ def RewriteCUDAGraph() -> tvm.transform.Pass:
             instruments=context.instruments,
             config=config,
         ):
-            return relax.transform.RewriteCUDAGraph()(mod)
+            # TVM's pass changes the module that it is given.
+            captured = relax.transform.RewriteCUDAGraph()(mod.clone())
+        return captured if _is_closed(captured) else mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="RewriteCUDAGraph")
+
+
+def _is_closed(mod: tvm.IRModule) -> bool:
+    """Whether each function defines what it uses: TVM's pass may miss a value between graphs."""
+    functions = (f for _, f in mod.functions_items() if isinstance(f, relax.Function))
+    return not any(relax.analysis.free_vars(function) for function in functions)
