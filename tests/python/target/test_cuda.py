@@ -180,7 +180,7 @@ def test_a_linked_call_checks_its_arguments(function, tmp_path):
     workspace = relax.TensorType((8,), "uint8")
     with builder.function("main", [x]):
         call = relax.call_dps_packed(
-            f"tvm_fixes_{function}", [x, x, relax.ShapeExpr([0, 0, 0])], [x.ty, workspace]
+            f"tvm_fixes_{function}", [x, x, relax.ShapeExpr([0, 0])], [x.ty, workspace]
         )
         builder.emit_func_output(relax.TupleGetItem(builder.emit(call), 0))
     arguments = cuda_libraries.link_arguments(resolve("cuda/sm_90+cublas+cudnn"))

@@ -80,7 +80,7 @@ def call(device, offset):
     matrix = memory[start:][:64].view("float32").reshape(4, 4)
     arrays = [matrix, matrix, bias, matrix, memory]
     x, y, bias, out, workspace = (tvm_ffi.from_dlpack(OnDevice(each, device)) for each in arrays)
-    multiply(x, y, bias, tvm_ffi.Shape([0, 0, 0]), out, workspace)
+    multiply(x, y, bias, tvm_ffi.Shape([0, 0]), out, workspace)
     return value("used", ctypes.c_void_p)
 
 
