@@ -24,7 +24,7 @@ from typing import Any
 
 from rich.console import Console
 
-from .cases import GPU_CASES, GROUPS, GpuCase
+from .cases import GPU_CASES, GROUPS, VARIANTS, GpuCase
 
 _OUT = Path("build/bench-gpu")
 _RESULTS = "results.jsonl"
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="sm_90",
         help="the GPU's architecture, or 'native' for the GPU of this machine (default: sm_90)",
     )
-    parser.add_argument("--variants", nargs="+", default=["ours", "libraries", "stock"])
+    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
     parser.add_argument("--build-only", action="store_true", help="only compile; needs no GPU")
     parser.add_argument("--run-only", action="store_true", help="run what was compiled before")
     parser.add_argument("--check-only", action="store_true", help="compare outputs, without times")
@@ -75,7 +75,7 @@ def _run(arguments: argparse.Namespace, cases: list[GpuCase], console: Console) 
     from . import report, run
 
     out: Path = arguments.out
-    present = [case for case in cases if any(out.glob(f"{case.file}.*.so"))]
+    present = [c for c in cases if any((out / c.library(v)).exists() for v in VARIANTS)]
     rows = [{"peaks": run.peaks(), "device": run.device()}]
 
     def keep(found: list[dict[str, Any]]) -> None:

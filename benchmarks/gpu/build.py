@@ -33,13 +33,6 @@ from tvm_fixes.target import cuda, resolve
 
 from .cases import GpuCase
 
-VARIANTS = {
-    "ours": "tvm-fixes",
-    "libraries": "tvm-fixes with cuBLAS and cuDNN",
-    "stock": "TVM",
-}
-"""The compilers of a case, and their names in tables."""
-
 _BATCH = 4
 _TIMEOUT_S = 900
 
@@ -81,17 +74,13 @@ def _row(case: GpuCase, variant: str, outcome: Outcome, folder: Path) -> dict[st
     row = {"case": case.name, "variant": variant, "seconds": round(outcome.seconds, 1)}
     if outcome.kind is not OutcomeKind.VALUE:
         return row | {"failure": str(outcome).splitlines()[-1]}
-    return row | {"bytes": (folder / library_name(case, variant)).stat().st_size}
+    return row | {"bytes": (folder / case.library(variant)).stat().st_size}
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
     """The rows of the index of `folder`."""
     index = folder / INDEX
     return [json.loads(line) for line in index.read_text().splitlines()] if index.exists() else []
-
-
-def library_name(case: GpuCase, variant: str) -> str:
-    return f"{case.file}.{variant}.so"
 
 
 def _build_stock(case: GpuCase, arch: str, library: Path) -> None:
@@ -119,7 +108,7 @@ def _build_ours(case: GpuCase, variant: str, arch: str, library: Path) -> None:
 
 
 def _build(case: GpuCase, variant: str, arch: str, folder: Path) -> None:
-    library = folder / library_name(case, variant)
+    library = folder / case.library(variant)
     if variant == "stock":
         _build_stock(case, arch, library)
     else:

@@ -51,6 +51,13 @@ GROUPS = {
     "models": "whole models",
 }
 
+VARIANTS = {
+    "ours": "tvm-fixes",
+    "libraries": "tvm-fixes with cuBLAS and cuDNN",
+    "stock": "TVM",
+}
+"""The compilers of a case, and what they are."""
+
 _PERIOD = 4093  # a prime, so that the rows of a matrix differ
 
 
@@ -80,6 +87,10 @@ class GpuCase:
         """A name for files of the case."""
         kept = "".join(c if c.isalnum() else "_" for c in self.name)
         return f"{kept[:60]}_{zlib.crc32(self.name.encode()):08x}"
+
+    def library(self, variant: str) -> str:
+        """The name of the library that one of :data:`VARIANTS` makes of the case."""
+        return f"{self.file}.{variant}.so"
 
     def make(self) -> Made:
         """The module in eval mode and its inputs, in the dtype of the case, on the CPU."""

@@ -31,14 +31,12 @@ import tvm
 from torch import nn
 from tvm.runtime.vm import VirtualMachine
 
-from .cases import GPU_CASES, TOLERANCES, GpuCase
+from .cases import GPU_CASES, TOLERANCES, VARIANTS, GpuCase
 
 Run = Callable[..., torch.Tensor]
 
 _MIN_SECONDS = 0.01
 _TURNS = 5
-
-LIBRARIES = ("ours", "libraries", "stock")
 
 
 def check(cases: Sequence[str], folder: Path, workers: int) -> list[dict[str, Any]]:
@@ -105,8 +103,8 @@ def _libraries(
     case: GpuCase, folder: Path, failed: Sequence[str]
 ) -> Iterator[tuple[str, Run | str]]:
     """Yield each library of a case, or why it does not load, except those that failed before."""
-    for variant in (name for name in LIBRARIES if name not in failed):
-        path = folder / f"{case.file}.{variant}.so"
+    for variant in (name for name in VARIANTS if name not in failed):
+        path = folder / case.library(variant)
         if path.exists():
             try:
                 yield variant, _load(path)

@@ -36,6 +36,10 @@
 
 namespace tvm_fixes::cuda_libraries {
 
+/*! \brief A handle of a library, or a description that it made. */
+using Handle = void*;
+using Create = int(Handle*);
+
 /*! \brief A shared library that stays open. */
 class Library {
  public:
@@ -118,8 +122,17 @@ inline uint32_t Alignment(const DLTensor& tensor) {
   return static_cast<uint32_t>(address & (~address + 1));
 }
 
-inline std::vector<int64_t> Extents(const DLTensor& tensor) {
-  return std::vector<int64_t>(tensor.shape, tensor.shape + tensor.ndim);
+/*!
+ * \brief The code of a library for the dtype of a tensor.
+ * \param float32, float16, bfloat16 The codes of the dtypes that it computes.
+ * \throws std::runtime_error for another dtype.
+ */
+inline int CodeOf(const DLTensor& tensor, int float32, int float16, int bfloat16) {
+  const DLDataType type = tensor.dtype;
+  if (type.code == kDLBfloat && type.bits == 16) return bfloat16;
+  if (type.code == kDLFloat && type.bits == 16) return float16;
+  if (type.code == kDLFloat && type.bits == 32) return float32;
+  throw std::runtime_error("expected float32, float16 or bfloat16");
 }
 
 inline bool IsEmpty(const DLTensor& tensor) {
@@ -153,17 +166,34 @@ inline void SetDevice(const DLTensor& tensor) {
 }
 
 /*!
- * \brief What one thread keeps for the device of a tensor: a handle belongs to one device.
+ * \brief A library and its plans; each thread has its own for each device, without a lock.
  *
- * It is never freed: at the end of a thread, the device may be gone.
+ * A handle of the library belongs to one device.
  */
-template <typename State>
-State& StateFor(const DLTensor& tensor) {
-  static thread_local std::map<int32_t, State*> states;
-  State*& state = states[tensor.device.device_id];
-  if (state == nullptr) state = new State();
-  return *state;
-}
+template <typename Functions, typename Plan>
+struct State {
+  /*! \brief The state of this thread for the device of a tensor, which becomes the current one. */
+  static State& For(const DLTensor& tensor) {
+    SetDevice(tensor);
+    static thread_local std::map<int32_t, State*> states;
+    State*& state = states[tensor.device.device_id];
+    // Never freed: at the end of a thread, the device may be gone.
+    if (state == nullptr) state = new State();
+    return *state;
+  }
+
+  /*! \brief The plan of a call: what `choose` returned for the first call with the same key. */
+  template <typename Call>
+  const Plan& PlanOf(const Call& call, Plan (*choose)(const Functions&, const Call&)) {
+    const std::vector<int64_t> key = call.Key();
+    const auto place = plans.find(key);
+    if (place != plans.end()) return place->second;
+    return plans.emplace(key, choose(functions, call)).first->second;
+  }
+
+  Functions functions;
+  std::map<std::vector<int64_t>, Plan> plans;
+};
 
 /*!
  * \brief Run the body of a packed function; an exception becomes tvm-ffi's error.

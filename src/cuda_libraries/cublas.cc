@@ -55,8 +55,6 @@ struct Heuristic {
   int reserved[4];
 };
 
-using Handle = void*;
-using Create = int(Handle*);
 using SetAttribute = int(Handle, int, const void*, size_t);
 
 /*! \brief cuBLASLt for one thread and one device. */
@@ -102,13 +100,7 @@ Matrices MatricesOf(const DLTensor& tensor) {
   return {last[0], last[1], count};
 }
 
-int TypeOf(const DLTensor& tensor) {
-  const DLDataType type = tensor.dtype;
-  if (type.code == kDLBfloat && type.bits == 16) return kBFloat16;
-  if (type.code == kDLFloat && type.bits == 16) return kFloat16;
-  if (type.code == kDLFloat && type.bits == 32) return kFloat32;
-  throw std::runtime_error("expected float32, float16 or bfloat16");
-}
+int TypeOf(const DLTensor& tensor) { return CodeOf(tensor, kFloat32, kFloat16, kBFloat16); }
 
 /*!
  * \brief The description of a product, and the algorithm for it.
@@ -251,25 +243,13 @@ Plan Choose(const CublasLt& lt, const Call& call) {
   return plan;
 }
 
-/*! \brief cuBLASLt and its plans; each thread has its own for each device, without a lock. */
-struct State {
-  CublasLt lt;
-  std::map<std::vector<int64_t>, Plan> plans;
-};
-
 void Multiply(const Arguments& args) {
   if (args.size() != 5 && args.size() != 6) throw std::runtime_error("expected 5 or 6 arguments");
   const Call call(args);
   if (IsEmpty(call.out)) return;
-  SetDevice(call.out);
-  State& state = StateFor<State>(call.out);
-  const std::vector<int64_t> key = call.Key();
-  auto place = state.plans.find(key);
-  if (place == state.plans.end()) {
-    place = state.plans.emplace(key, Choose(state.lt, call)).first;
-  }
-  const CublasLt& lt = state.lt;
-  const Plan& plan = place->second;
+  auto& state = State<CublasLt, Plan>::For(call.out);
+  const CublasLt& lt = state.functions;
+  const Plan& plan = state.PlanOf(call, Choose);
   SetBias(lt, plan, call);
   const float one = 1, zero = 0;
   Check(lt.matmul(lt.handle, plan.product, &one, Data(call.rhs), plan.rhs, Data(call.lhs), plan.lhs,

@@ -47,8 +47,6 @@ struct Performance {
   int reserved[3];
 };
 
-using Handle = void*;
-using Create = int(Handle*);
 using FindAlgorithm = int(Handle, Handle, Handle, Handle, Handle, int, int*, Performance*);
 using Convolve = int(Handle, const void*, Handle, const void*, Handle, const void*, Handle, int,
                      void*, size_t, const void*, Handle, void*);
@@ -88,13 +86,7 @@ struct Cudnn {
   Convolve *forward, *transposed;
 };
 
-int TypeOf(const DLTensor& tensor) {
-  const DLDataType type = tensor.dtype;
-  if (type.code == kDLBfloat && type.bits == 16) return kBFloat16;
-  if (type.code == kDLFloat && type.bits == 16) return kFloat16;
-  if (type.code == kDLFloat && type.bits == 32) return kFloat32;
-  throw std::runtime_error("expected float32, float16 or bfloat16");
-}
+int TypeOf(const DLTensor& tensor) { return CodeOf(tensor, kFloat32, kFloat16, kBFloat16); }
 
 /*! \brief The arguments: data, weight, options, the result and a workspace. */
 struct Call {
@@ -210,23 +202,13 @@ Plan Choose(const Cudnn& dnn, const Call& call) {
   return plan;
 }
 
-/*! \brief cuDNN and its plans; each thread has its own for each device, without a lock. */
-struct State {
-  Cudnn dnn;
-  std::map<std::vector<int64_t>, Plan> plans;
-};
-
 void Convolution(const Arguments& args) {
   if (args.size() != 5) throw std::runtime_error("expected 5 arguments");
   const Call call(args);
   if (IsEmpty(call.out)) return;
-  SetDevice(call.out);
-  State& state = StateFor<State>(call.out);
-  const Cudnn& dnn = state.dnn;
-  const std::vector<int64_t> key = call.Key();
-  auto place = state.plans.find(key);
-  if (place == state.plans.end()) place = state.plans.emplace(key, Choose(dnn, call)).first;
-  const Plan& plan = place->second;
+  auto& state = State<Cudnn, Plan>::For(call.out);
+  const Cudnn& dnn = state.functions;
+  const Plan& plan = state.PlanOf(call, Choose);
   Check(dnn.set_stream(dnn.handle, Stream(call.out)), "cudnnSetStream");
   const float one = 1, zero = 0;
   if (call.is_transposed()) {

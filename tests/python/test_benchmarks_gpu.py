@@ -51,7 +51,7 @@ def test_libraries_are_built_once(tmp_path, monkeypatch):
     def fake(case, variant, arch, folder):
         if variant == "stock":
             raise ValueError("no")
-        (folder / build.library_name(case, variant)).write_bytes(b"library")
+        (folder / case.library(variant)).write_bytes(b"library")
 
     monkeypatch.setattr(build, "_build", fake)
     console = Console(file=io.StringIO())

@@ -97,10 +97,8 @@ def _loaded_at_once(
 
 def _lanes(block: SBlock) -> int:
     """The number of elements that a thread can load and store at once, and that keep it busy."""
-    lanes, count = (
-        vector_lanes(block),
-        count_of(iter_var.dom.extent for iter_var in block.iter_vars),
-    )
+    lanes = vector_lanes(block)
+    count = count_of(iter_var.dom.extent for iter_var in block.iter_vars)
     if isinstance(count, tirx.IntImm):
         while lanes > 1 and int(count) < lanes * _THREADS * _MIN_BLOCKS:
             lanes //= 2

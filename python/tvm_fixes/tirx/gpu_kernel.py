@@ -158,8 +158,8 @@ def _starts_threads(node: tirx.AttrStmt | tirx.For) -> bool:
 def keep_predicates(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Let the result of each reduction among threads be written under its block's predicate.
 
-    TVM keeps the clauses of a conjunction, but loses a predicate that is none: threads beyond the
-    last element then write theirs beyond the end of the result.
+    TVM keeps a predicate with several clauses, but loses one with a single clause.  Threads beyond
+    the last element then write beyond the end of the result.
     """
 
     def conjunction(realize: s_tir.SBlockRealize) -> s_tir.SBlockRealize:

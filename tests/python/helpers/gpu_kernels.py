@@ -74,7 +74,7 @@ def one_after_another(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def run(function: tirx.PrimFunc, *arrays: np.ndarray) -> None:
-    """Run a kernel on a CPU; `arrays` are its arguments, of which the last is its result."""
+    """Run a kernel on a CPU; `arrays` are its arguments, and the last one is its result."""
     built = tvm.tirx.build(tvm.IRModule({"kernel": one_after_another(function)}), "llvm")
     tensors = [tvm.runtime.tensor(array) for array in arrays]
     built["kernel"](*tensors)

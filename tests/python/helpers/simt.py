@@ -500,7 +500,7 @@ def _dtype(name: str) -> np.dtype:
 
 
 def _aligned(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two values, of which a scalar one is repeated for a vector."""
+    """Two values; if one is a vector, a scalar is repeated."""
     if a.ndim == b.ndim:
         return a, b
     return (a[:, None], b) if a.ndim == 1 else (a, b[:, None])
