@@ -29,45 +29,101 @@ from tvm_fixes.relax.transform import DecomposeGroupNorm
 NORM = "relax.nn.group_norm"
 
 
-def norm(*shape, groups=4, dtype="float32", **options):
-    channels = shape[1]
+def norm(*shape, groups=4, dtype="float32", axis=1, **options):
+    channels = shape[axis]
     types = {
         "x": tensor(*shape, dtype=dtype),
         "gamma": tensor(channels, dtype=dtype),
         "beta": tensor(channels, dtype=dtype),
     }
-    axes = list(range(2, len(shape)))
+    axes = [each for each in range(1, len(shape)) if each != axis % len(shape)]
     return build(
         types,
         lambda bb, x, gamma, beta: relax.op.nn.group_norm(
-            x, gamma, beta, groups, channel_axis=1, axes=axes, **options
+            x, gamma, beta, groups, channel_axis=axis, axes=axes, **options
         ),
     )
 
 
-def arguments(*shape, dtype="float32"):
+def arguments(*shape, dtype="float32", axis=1):
     rng = np.random.default_rng(0)
     # The mean is large compared with the deviation.
     x = rng.standard_normal(shape) + 30
+    channels = shape[axis]
     return [
-        a.astype(dtype) for a in (x, rng.uniform(0.5, 1.5, shape[1]), rng.normal(size=shape[1]))
+        a.astype(dtype) for a in (x, rng.uniform(0.5, 1.5, channels), rng.normal(size=channels))
     ]
 
 
-@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-4), ("float16", 1e-2)])
-@pytest.mark.parametrize(
-    "shape", [(1, 8, 64, 64), (2, 16, 32, 33), (1, 4, 8192), (1, 8, 8, 32, 32)]
-)
-def test_values(shape, dtype, tolerance):
-    mod = norm(*shape, dtype=dtype)
+def check(mod, dtype, axis, *shape):
     after = DecomposeGroupNorm()(mod)
-    assert count(after, NORM) == 0 and count(after, "relax.sum") == 4
-    x, gamma, beta = arguments(*shape, dtype=dtype)
-    wide = (torch.from_numpy(a.astype("float64")) for a in (gamma, beta))
-    expected = functional.group_norm(torch.from_numpy(x.astype("float64")), 4, *wide).numpy()
+    assert count(after, NORM) == 0
+    x, gamma, beta = arguments(*shape, dtype=dtype, axis=axis)
+    data, *wide = (torch.from_numpy(a.astype("float64")) for a in (x, gamma, beta))
+    expected = functional.group_norm(data.movedim(axis, 1), 4, *wide).movedim(1, axis)
     got = run(after, x, gamma, beta)
     assert got.dtype == dtype
-    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+    tolerance = {"float32": 1e-4, "float16": 1e-2}[dtype]
+    np.testing.assert_allclose(got, expected.numpy(), rtol=tolerance, atol=tolerance)
+    return after
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    "shape, sums",
+    [
+        ((1, 8, 64, 64), 4),
+        ((2, 16, 32, 33), 4),
+        ((1, 4, 8192), 4),
+        ((1, 8, 8, 32, 32), 4),
+        ((3, 8, 5, 7), 2),
+        ((70, 8, 16, 16), 2),
+    ],
+)
+def test_channels_second(shape, sums, dtype):
+    after = check(norm(*shape, dtype=dtype), dtype, 1, *shape)
+    assert count(after, "relax.sum") == sums
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    "shape", [(1, 64, 64, 8), (2, 32, 33, 16), (1, 8, 32, 32, 8), (3, 5, 7, 8), (2, 8)]
+)
+def test_channels_last(shape, dtype):
+    check(norm(*shape, dtype=dtype, axis=-1), dtype, -1, *shape)
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_symbolic_extents(axis):
+    n, h = tirx.Var("n", "int64"), tirx.Var("h", "int64")
+    shape = (n, 8, h, 6) if axis == 1 else (n, h, 6, 8)
+    for batch, height in ((3, 7), (1, 1)):
+        extents = (batch, 8, height, 6) if axis == 1 else (batch, height, 6, 8)
+        check(norm(*shape, axis=axis), "float32", axis, *extents)
+
+
+def test_expected():
+    mod = norm(1, 8, 64, 64)
+
+    def decomposed(bb, x, gamma, beta):
+        def mean(y):
+            for axis in (3, 2):
+                y = bb.emit(relax.op.sum(y, [axis], keepdims=True))
+            return bb.emit(relax.op.multiply(y, relax.const(1 / 8192, "float32")))
+
+        grouped = bb.emit(relax.op.reshape(x, [1, 4, 8, 1024]))
+        average = mean(grouped)
+        centered = bb.emit(relax.op.subtract(grouped, average))
+        variance = mean(bb.emit(relax.op.multiply(centered, centered)))
+        scale = bb.emit(relax.op.add(variance, relax.const(1e-5, "float32")))
+        scale = bb.emit(relax.op.rsqrt(scale))
+        again = bb.emit(relax.op.subtract(grouped, average))
+        y = bb.emit(relax.op.reshape(bb.emit(relax.op.multiply(again, scale)), [1, 8, 64, 64]))
+        y = bb.emit(relax.op.multiply(y, bb.emit(relax.op.reshape(gamma, [1, 8, 1, 1]))))
+        return bb.emit(relax.op.add(y, bb.emit(relax.op.reshape(beta, [1, 8, 1, 1]))))
+
+    types = {"x": tensor(1, 8, 64, 64), "gamma": tensor(8), "beta": tensor(8)}
+    tvm.ir.assert_structural_equal(DecomposeGroupNorm()(mod), build(types, decomposed))
 
 
 @pytest.mark.parametrize("center, scale", [(False, True), (True, False)])
@@ -80,11 +136,16 @@ def test_without_center_or_scale(center, scale):
 
 
 @pytest.mark.parametrize(
-    "shape, groups",
-    [((1, 8, 16, 16), 4), ((64, 8, 64, 64), 4), ((tirx.Var("n", "int64"), 8, 64, 64), 4)],
+    "shape, options",
+    [
+        ((1, 8, 16, 16), {"dtype": "float64"}),
+        ((1, 16, 8, 16), {"axis": 2}),
+        ((0, 8, 4, 4), {}),
+        ((1, 8, 0, 4), {}),
+    ],
 )
-def test_norms_that_stay(shape, groups):
-    mod = norm(*shape, groups=groups)
+def test_norms_that_stay(shape, options):
+    mod = norm(*shape, **options)
     tvm.ir.assert_structural_equal(DecomposeGroupNorm()(mod), mod)
 
 

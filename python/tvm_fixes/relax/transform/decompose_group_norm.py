@@ -12,6 +12,9 @@
 # and limitations under the License.
 """DecomposeGroupNorm: on a GPU, many blocks of threads compute the sums of a group norm."""
 
+import math
+from dataclasses import dataclass
+
 import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -27,9 +30,12 @@ _MAX_GROUPS = 256
 # In elements: what a block of threads adds at least.
 _MIN_PART = 1024
 
+# In pixels: what a thread adds at least for each of its channels.
+_MIN_ROWS = 16
+
 
 def DecomposeGroupNorm() -> tvm.transform.Pass:
-    """Write a group norm with large groups as sums of sums, and elementwise operators.
+    """Write a group norm as sums of sums, and elementwise operators.
 
     Before, for a GPU::
 
@@ -38,17 +44,19 @@ def DecomposeGroupNorm() -> tvm.transform.Pass:
     and after, where the elements of a group are divided into 64 parts::
 
         x1 = R.reshape(x, R.shape([n, 32, 64, -1]))
-        mean = R.sum(R.sum(x1, axis=[3]), axis=[2]) / count
+        mean = R.sum(R.sum(x1, axis=[3]), axis=[2]) * (1 / count)
         x2 = x1 - mean
-        variance = R.sum(R.sum(x2 * x2, axis=[3]), axis=[2]) / count
-        y = R.reshape(x2 * R.rsqrt(variance + epsilon), x.shape) * gamma + beta
+        variance = R.sum(R.sum(x2 * x2, axis=[3]), axis=[2]) * (1 / count)
+        y = R.reshape((x1 - mean) * R.rsqrt(variance + epsilon), x.shape) * gamma + beta
+
+    The kernel of the operator would use one block of threads per element of the batch.  The mean is
+    subtracted twice, so that no kernel writes the difference.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass, for high-level operators.  It computes in float32, and changes nothing if
-        there are many groups, if they are small, if an extent is symbolic or if the channels are
-        not the second axis.
+        A module pass, for high-level operators.  It computes in float32.  It changes no norm of
+        float64, and none whose channels are neither the second nor the last axis.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -63,59 +71,102 @@ def DecomposeGroupNorm() -> tvm.transform.Pass:
     return tvm.transform.module_pass(run, opt_level=0, name="DecomposeGroupNorm")
 
 
+@dataclass(frozen=True)
+class _Groups:
+    """How the data of a norm is divided.
+
+    Attributes
+    ----------
+    shape : list of int or tvm.ir.Expr
+        The shape in which the groups are one axis.
+    sums : list of list of int
+        The axes of the sums, one sum after another.
+    count : int or None
+        The elements of a group, if they are known.
+    parameters : list of int
+        The shape in which gamma and beta fit the data.
+    """
+
+    shape: list[int | tvm.ir.Expr]
+    sums: list[list[int]]
+    count: int | None
+    parameters: list[int]
+
+
 @mutator
 class _Decomposing(PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        parts = _parts(call) if operator_name(call) == _GROUP_NORM else None
-        if parts is None:
+        groups = _groups_of(call) if operator_name(call) == _GROUP_NORM else None
+        if groups is None:
             return super().visit_call_(call)
         emit, attrs = self.builder_.emit, call.attrs
         data, gamma, beta = map(self.visit_expr, call.args)
-        shape, dtype = [int(extent) for extent in data.ty.shape], data.ty.dtype
-        parted = [shape[0], int(attrs.num_groups), parts, -1]
 
         def in_float32(tensor: relax.Expr) -> relax.Expr:
             is_wide = tensor.ty.dtype == "float32"
             return tensor if is_wide else emit(relax.op.astype(tensor, "float32"))
 
-        def mean(tensor: relax.Expr) -> relax.Expr:
-            partial = emit(relax.op.sum(tensor, axis=[3], keepdims=True))
-            total = emit(relax.op.sum(partial, axis=[2], keepdims=True))
-            count = int(tensor.ty.shape[2]) * int(tensor.ty.shape[3])
-            return emit(relax.op.multiply(total, relax.const(1.0 / count, "float32")))
+        def mean_of(tensor: relax.Expr) -> relax.Expr:
+            # Fusion would put the last mean into the kernel that reads it, but not the last sum.
+            add = relax.op.mean if groups.count is None else relax.op.sum
+            for axes in groups.sums:
+                tensor = emit(add(tensor, axes, keepdims=True))
+            if groups.count is None:
+                return tensor
+            return emit(relax.op.multiply(tensor, relax.const(1 / groups.count, "float32")))
 
-        grouped = emit(relax.op.reshape(in_float32(data), parted))
-        centered = emit(relax.op.subtract(grouped, mean(grouped)))
-        variance = mean(emit(relax.op.multiply(centered, centered)))
+        grouped = emit(relax.op.reshape(in_float32(data), groups.shape))
+        mean = mean_of(grouped)
+        centered = emit(relax.op.subtract(grouped, mean))
+        variance = mean_of(emit(relax.op.multiply(centered, centered)))
         epsilon = relax.const(float(attrs.epsilon), "float32")
         scale = emit(relax.op.rsqrt(emit(relax.op.add(variance, epsilon))))
-        y = emit(relax.op.reshape(emit(relax.op.multiply(centered, scale)), shape))
-        channels = [1, shape[1], *[1] * (len(shape) - 2)]
+        normal = emit(relax.op.multiply(emit(relax.op.subtract(grouped, mean)), scale))
+        y = emit(relax.op.reshape(normal, data.ty.shape))
         for used, operator, parameter in (
             (attrs.scale, relax.op.multiply, gamma),
             (attrs.center, relax.op.add, beta),
         ):
             if used:
-                row = emit(relax.op.reshape(in_float32(parameter), channels))
+                row = emit(relax.op.reshape(in_float32(parameter), groups.parameters))
                 y = emit(operator(y, row))
-        return y if dtype == "float32" else relax.op.astype(y, dtype)
+        return y if data.ty.dtype == "float32" else relax.op.astype(y, data.ty.dtype)
 
 
-def _parts(call: relax.Call) -> int | None:
-    """The number of parts to divide a group into; None to leave the norm as it is."""
+def _groups_of(call: relax.Call) -> _Groups | None:
+    """How to divide the data of a norm; None to leave the norm as it is."""
     ty, attrs = call.args[0].ty, call.attrs
-    extents = list(ty.shape) if isinstance(ty.shape, relax.ShapeExpr) else []
-    if not extents or not all(isinstance(extent, tirx.IntImm) for extent in extents):
+    if not isinstance(ty.shape, relax.ShapeExpr) or str(ty.dtype) == "float64":
         return None
-    batch, channels, *spatial = map(int, extents)
-    axes = sorted(int(axis) % len(extents) for axis in attrs.axes)
-    is_plain = int(attrs.channel_axis) % len(extents) == 1 and axes == list(range(2, len(extents)))
-    if not is_plain or str(ty.dtype) == "float64":
+    extents, rank = list(ty.shape), len(ty.shape)
+    axis, groups = int(attrs.channel_axis) % rank, int(attrs.num_groups)
+    axes = sorted(int(axis) % rank for axis in attrs.axes)
+    is_last = axis == rank - 1
+    spatial = list(range(1, axis)) if is_last else list(range(2, rank))
+    if axis not in (1, rank - 1) or axes != spatial or not isinstance(extents[axis], tirx.IntImm):
         return None
-    count = channels // int(attrs.num_groups)
-    for extent in spatial:
-        count *= extent
-    if not 0 < batch * int(attrs.num_groups) < _MAX_GROUPS:
+    batch, channels = extents[0], int(extents[axis])
+    if any(isinstance(extent, tirx.IntImm) and int(extent) == 0 for extent in extents):
         return None
-    fitting = (parts for parts in (64, 32, 16, 8, 4) if count % parts == 0)
-    return next((parts for parts in fitting if count // parts >= _MIN_PART), None)
+    parameters = [1] * rank
+    parameters[axis] = channels
+    pixels = math.prod([extents[axis] for axis in spatial], start=tirx.const(1, "int64"))
+    elements = pixels * (channels // groups)
+    count = int(elements) if isinstance(elements, tirx.IntImm) else None
+    if is_last:
+        parts = _parts(pixels, batch, _MIN_ROWS)
+        shape = [batch, parts, pixels // parts, groups, channels // groups]
+        return _Groups(shape, [[2], [1, 4]], count, parameters)
+    parts = _parts(elements, batch * groups, _MIN_PART)
+    shape = [batch, groups, parts, elements // parts]
+    return _Groups(shape, [[3], [2]] if parts > 1 else [[3]], count, parameters)
+
+
+def _parts(extent: tvm.ir.Expr, others: tvm.ir.Expr, least: int) -> int:
+    """Into how many parts to divide an axis, of which there are `others`."""
+    if not isinstance(extent, tirx.IntImm):
+        return 1
+    if isinstance(others, tirx.IntImm) and int(others) >= _MAX_GROUPS:
+        return 1
+    fitting = (parts for parts in (64, 32, 16, 8, 4) if int(extent) % parts == 0)
+    return next((parts for parts in fitting if int(extent) // parts >= least), 1)
