@@ -42,6 +42,7 @@ from .relax.transform import (
     FuseDequantizeMatmul,
     FuseQuantized,
     InsertRuntimeChecks,
+    LiftWorkspaces,
     LowerAssertOp,
     LowerScan,
     MergeReshapes,
@@ -284,7 +285,10 @@ def _lower_passes(name: str | None, target: tvm.target.Target | None) -> list[tv
     """TVM's passes that lower a module of kernels; guarded versions replace some of them."""
     stock = _stock(name, target)
     schedule = [
-        ApplyGpuSchedule() for p in stock.legalize_passes(target) if p.info.name == _SCHEDULE
+        each
+        for step in stock.legalize_passes(target)
+        if step.info.name == _SCHEDULE
+        for each in (ApplyGpuSchedule(), LiftWorkspaces())
     ]
     guarded = {
         step.info.name: step

@@ -12,7 +12,8 @@
 # and limitations under the License.
 """The schedule rule for products of 16-bit matrices on a GPU's tensor cores."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import cache
 
 import tvm
@@ -25,6 +26,7 @@ from tvm.s_tir.dlight.gpu.matmul import (
     auto_inline_producers,
     get_index_map,
     get_reduction_blocks,
+    get_sblock_info,
 )
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.sym import Analyzer
@@ -32,6 +34,7 @@ from tvm_ffi import structural_walk
 
 from ..target.cuda import capability
 from .gpu_elementwise import vector_lanes
+from .gpu_threads import WARP, compute_in_threads
 from .loop_nest import offset_of, steps_of, substitute
 
 _SHARED = "shared.dyn"
@@ -39,31 +42,53 @@ _DTYPES = ("float16", "bfloat16")
 
 # A fragment has 16 x 16 elements.
 _FRAGMENT = 16
-_WARP = 32
 
-# Smaller extents would be padded too much.
-_MIN_EXTENT = 32
+# How many products of padding are computed for one that counts, at most.
+_MAX_PADDING = 32
 
 # With fewer blocks of threads, smaller tiles use more of a large GPU.
 _MIN_BLOCKS = 132
 
+# Steps of a block of threads, at least, and those of a sum that is worth a second launch.
+_MIN_STEPS = 4
+_MIN_DIVIDED_STEPS = 12
+
 
 @dataclass(frozen=True)
 class _Tile:
-    """What a block of threads computes: `rows` x `columns`, with `depth` products per step."""
+    """What a block of threads computes: `rows` x `columns`, with `depth` products per step.
+
+    The steps of a sum are divided among `parts` blocks of threads.
+    """
 
     rows: int
     columns: int
-    depth: int = 32
+    depth: int
     row_warps: int = 2
     column_warps: int = 2
+    parts: int = 1
+
+    @property
+    def staging(self) -> str:
+        """The memory for results on their way to global memory.
+
+        If they take no more memory than the tiles of an operand, TVM lets them reuse it, and then
+        rejects the access with another dtype.  So small ones have a memory of their own.
+        """
+        return _SHARED if self.rows * self.columns > 64 * 64 else "shared"
+
+
+_LARGE = _Tile(128, 128, 32)
+
+_SMALL = (_Tile(16, 64, 64, row_warps=1, column_warps=4), _Tile(32, 64, 64), _Tile(64, 64, 64))
 
 
 class TensorCores(ScheduleRule):
     """Multiply matrices of float16 or bfloat16 with sums in float32, in tiles in shared memory.
 
     The rule applies to matrix products and convolutions that are one.  Each step copies a tile of
-    both operands while the previous one is multiplied.
+    both operands while the previous one is multiplied.  If the result has few tiles, several blocks
+    of threads share a sum, and a second launch adds their parts.
     """
 
     def apply(
@@ -79,17 +104,23 @@ class TensorCores(ScheduleRule):
             return None
         (main,) = found
         block = schedule.get(main)
-        maps = get_index_map(block)
-        if maps is None or not _has_dtypes(block):
+        if get_index_map(block) is None or not _has_dtypes(block):
             return None
         dtype = str(block.reads[0].source.dtype)
         columns_are_contiguous = _reads_columns(block)
-        _normalize(schedule, main, maps, columns_are_contiguous)
+        _normalize(schedule, main, columns_are_contiguous)
         tile = _choose_tile(schedule, main)
         if tile is None:
             return None
-        _schedule(schedule, main, tile, dtype, columns_are_contiguous)
-        return schedule
+        schedule.pad_einsum(main, [1, tile.rows, tile.columns, tile.depth * tile.parts])
+        if tile.parts == 1:
+            _schedule(schedule, main, tile, dtype, columns_are_contiguous)
+            return schedule
+        *_, depth = schedule.get_loops(main)
+        part, _ = schedule.split(depth, [tile.parts, None])
+        partial = schedule.rfactor(part, 0)
+        _schedule(schedule, partial, tile, dtype, columns_are_contiguous)
+        return schedule if _add_parts(schedule, main, target) else None
 
 
 def _has_dtypes(block: SBlock) -> bool:
@@ -108,16 +139,12 @@ def _reads_columns(block: SBlock) -> bool:
     )
 
 
-def _normalize(
-    schedule: Schedule,
-    main: SBlockRV,
-    maps: tuple[tirx.IndexMap, ...],
-    columns_are_contiguous: bool,
-) -> None:
+def _normalize(schedule: Schedule, main: SBlockRV, columns_are_contiguous: bool) -> None:
     """Make the kernel out[s, i, j] += lhs[s, i, k] * rhs[s, j, k], or with rhs[s, k, j]."""
-    of_main, of_lhs, of_rhs, of_out = maps
     lhs, rhs = (schedule.reindex(main, ("read", index)) for index in (0, 1))
     out = schedule.reindex(main, ("write", 0))
+    # Only now: the new buffers have no axis for the window of a 1x1 convolution.
+    of_main, of_lhs, of_rhs, of_out = get_index_map(schedule.get(main))
     schedule.transform_layout(lhs, ("write", 0), of_lhs)
     if columns_are_contiguous:
         batch, column, depth = of_rhs.final_indices
@@ -132,22 +159,42 @@ def _choose_tile(schedule: Schedule, main: SBlockRV) -> _Tile | None:
     batch, rows, columns, depth = (
         int(extent) if isinstance(extent, tirx.IntImm) else None for extent in extents
     )
-    if columns is None or depth is None:
+    # A product of a single row or column is one of a matrix and a vector.
+    if columns is None or depth is None or columns == 1 or rows == 1:
         return None
-    if min(columns, depth) < _MIN_EXTENT or (rows is not None and rows < _MIN_EXTENT):
-        return None
-    large, small = _Tile(128, 128), _Tile(64, 64)
     if rows is None or batch is None:
-        return small
-    blocks = batch * -(-rows // large.rows) * -(-columns // large.columns)
-    return large if blocks >= _MIN_BLOCKS else small
+        tile = _SMALL[-1]
+        return tile if _padding(tile, tile.rows, columns, depth) <= _MAX_PADDING else None
+    if batch * -(-rows // _LARGE.rows) * -(-columns // _LARGE.columns) >= _MIN_BLOCKS:
+        tile = _LARGE
+    else:
+        tile = next((each for each in _SMALL if rows <= each.rows), _SMALL[-1])
+        blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns)
+        tile = replace(tile, parts=_parts(blocks, -(-depth // tile.depth)))
+    return tile if _padding(tile, rows, columns, depth) <= _MAX_PADDING else None
+
+
+def _padding(tile: _Tile, rows: int, columns: int, depth: int) -> float:
+    """By what factor the products of a kernel grow if it is divided into tiles."""
+    sides = ((rows, tile.rows), (columns, tile.columns), (depth, tile.depth))
+    return math.prod(-(-extent // side) * side / extent for extent, side in sides)
+
+
+def _parts(blocks: int, steps: int) -> int:
+    """How many blocks of threads share the steps of a sum."""
+    if steps < _MIN_DIVIDED_STEPS:
+        return 1
+    most = max(1, min(2 * _MIN_BLOCKS // blocks, steps // _MIN_STEPS))
+    return -(-steps // -(-steps // most))
 
 
 def _schedule(
     schedule: Schedule, main: SBlockRV, tile: _Tile, dtype: str, columns_are_contiguous: bool
 ) -> None:
-    schedule.pad_einsum(main, [1, tile.rows, tile.columns, tile.depth])
-    batch, i, j, k = schedule.get_loops(main)
+    batch, i, j, *parts, k = schedule.get_loops(main)
+    if parts:
+        schedule.reorder(*parts, batch, i, j)
+        batch = schedule.fuse(*parts, batch)
     i, i_warp, i_part, i_in = schedule.split(
         i, [None, tile.row_warps, tile.rows // tile.row_warps // _FRAGMENT, _FRAGMENT]
     )
@@ -170,20 +217,32 @@ def _schedule(
     for index, scope in enumerate(("wmma.matrix_a", "wmma.matrix_b")):
         loaded.append(schedule.cache_read(fragment, index, scope))
         schedule.compute_at(loaded[-1], k_part)
-    shared = schedule.cache_write(fragment, 0, _SHARED)
-    schedule.storage_align(shared, 0, -2, _FRAGMENT, 4)
+    shared = schedule.cache_write(fragment, 0, tile.staging)
     stored = schedule.cache_write(fragment, 0, "wmma.accumulator")
+    # Rows of a power of two would be in the same banks.
+    schedule.storage_align(stored, 0, -2, _FRAGMENT, 4)
     for copy in (stored, shared):
         schedule.reverse_compute_at(copy, warp)
     initial = schedule.decompose_reduction(fragment, k)
-    names = _intrinsics(dtype, columns_are_contiguous)
+    names = _intrinsics(dtype, columns_are_contiguous, tile.staging)
     for copy, name in zip((*loaded, stored), ("lhs", "rhs", "store"), strict=True):
         schedule.tensorize(_by_fragments(schedule, copy), names[name])
     (innermost,) = schedule.get_child_blocks(initial)
     schedule.tensorize(schedule.get_loops(innermost)[-2], names["fill"])
     (innermost,) = schedule.get_child_blocks(fragment)
     schedule.tensorize(schedule.get_loops(innermost)[-3], names["multiply"])
+    if not parts:
+        auto_inline_consumer_chain(schedule, shared)
     _write(schedule, shared)
+
+
+def _add_parts(schedule: Schedule, main: SBlockRV, target: tvm.target.Target) -> bool:
+    """Schedule the sum of what several blocks of threads added, and what follows it."""
+    blocks, following = [main], [main]
+    while following := [c for block in following for c in schedule.get_consumers(block)]:
+        blocks += following
+    infos = [get_sblock_info(schedule, block) for block in blocks]
+    return compute_in_threads(schedule, infos, target)
 
 
 def _copy_to_shared(
@@ -200,7 +259,7 @@ def _copy_to_shared(
         schedule.reorder(column, row)
         row, column = column, row
     warps = tile.row_warps * tile.column_warps
-    _, warp, lane, vector = schedule.split(schedule.fuse(row, column), [None, warps, _WARP, lanes])
+    _, warp, lane, vector = schedule.split(schedule.fuse(row, column), [None, warps, WARP, lanes])
     schedule.bind(warp, "threadIdx.y")
     schedule.bind(lane, "threadIdx.x")
     schedule.vectorize(vector)
@@ -235,16 +294,15 @@ def _by_fragments(schedule: Schedule, copy: SBlockRV) -> LoopRV:
 
 
 def _write(schedule: Schedule, shared: SBlockRV) -> None:
-    """Compute what follows the product, and write the result."""
-    auto_inline_consumer_chain(schedule, shared)
+    """Write a tile of the result, or of what is computed from it."""
     every = schedule.fuse(*schedule.get_loops(shared)[-2:])
-    _, lane, vector = schedule.split(every, [None, _WARP, 4])
+    _, lane, vector = schedule.split(every, [None, WARP, 4])
     schedule.bind(lane, "threadIdx.x")
     schedule.vectorize(vector)
 
 
 @cache
-def _intrinsics(dtype: str, columns_are_contiguous: bool) -> dict[str, str]:
+def _intrinsics(dtype: str, columns_are_contiguous: bool, staging: str) -> dict[str, str]:
     """Register TVM's intrinsics of fragments for a dtype; return their names by their use."""
     # It parses all of TVM's intrinsics, which takes seconds.
     from tvm.s_tir.tensor_intrin import cuda as intrinsics
@@ -260,10 +318,10 @@ def _intrinsics(dtype: str, columns_are_contiguous: bool) -> dict[str, str]:
         "multiply": intrinsics.get_wmma_sync_intrin(
             *shape, dtype, "float32", not columns_are_contiguous
         ),
-        "store": intrinsics.get_wmma_store_intrin(*shape, "float32", _SHARED),
+        "store": intrinsics.get_wmma_store_intrin(*shape, "float32", staging),
     }
     names = {}
     for use, (description, implementation) in made.items():
-        names[use] = f"tvm_fixes_{dtype}_{order}_{use}"
+        names[use] = f"tvm_fixes_{dtype}_{order}_{staging}_{use}"
         TensorIntrin.register(names[use], description, implementation, override=True)
     return names

@@ -27,7 +27,8 @@ from tvm.script import tirx as T
 from helpers.gpu_kernels import GPU, functions, kernels, thread_extents
 from helpers.simt import Fault, assert_equals_reference, execute
 from tvm_fixes.tirx.gpu_kernel import why_not_runnable
-from tvm_fixes.tirx.gpu_rules import ElementPerThread, LaunchPerBlock, OneThread, gpu_rules
+from tvm_fixes.tirx.gpu_rules import LaunchPerBlock, OneThread, gpu_rules
+from tvm_fixes.tirx.gpu_threads import ElementPerThread
 from tvm_fixes.tirx.transform import ApplyGpuSchedule
 
 N, M = tirx.Var("n", "int64"), tirx.Var("m", "int64")

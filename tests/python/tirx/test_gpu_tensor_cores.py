@@ -80,6 +80,14 @@ def test_products(name, dtype):
     build_for_gpu(schedule)
 
 
+def test_few_tiles_are_computed_by_many_blocks():
+    """A result of 7 x 7 pixels and 512 channels has 8 tiles, whose sums have 4608 products."""
+    function = scheduled(convolution, (1, 512, 7, 7), (512, 512, 3, 3)).mod["main"]
+    first, second = (each.thread_binding for each in function.body.block.body.seq)
+    assert (first.thread_tag, second.thread_tag) == ("blockIdx.z", "blockIdx.x")
+    assert function.body.block.body.seq[0].extent == 18
+
+
 def test_the_second_operand_is_read_as_it_is_stored():
     plain = scheduled(product, (256, 128), (128, 256)).mod["main"].script()
     flipped = scheduled(
@@ -99,6 +107,11 @@ def test_a_convolution():
     assert schedule is not None and "mma_sync" in schedule.mod["main"].script()
 
 
+def strided(builder, x, w):
+    y = builder.emit(op.nn.conv2d(x, w, strides=2, out_dtype="float32"))
+    return op.nn.relu(op.astype(y, x.ty.dtype))
+
+
 def flipped(builder, a, b):
     return product(builder, a, builder.emit(op.permute_dims(b, [0, 2, 1])))
 
@@ -116,6 +129,12 @@ VALUES = {
     "mask": (masked, (64, 64), (64, 64)),
     "convolution": (convolution, (1, 32, 6, 7), (32, 32, 3, 3)),
     "symbolic rows": (product, (n, 64), (64, 96)),
+    "few rows": (product, (5, 128), (128, 96)),
+    "sums divided among blocks": (product, (48, 1024), (1024, 96)),
+    "divided sums of few rows": (product, (17, 1000), (1000, 40)),
+    "divided sums of a batch": (flipped, (2, 40, 1000), (2, 36, 1000)),
+    "divided sums of a convolution": (convolution, (1, 96, 5, 6), (40, 96, 3, 3)),
+    "1x1 convolution with strides": (strided, (1, 64, 8, 7), (36, 64, 1, 1)),
 }
 
 
@@ -131,7 +150,13 @@ def test_values(name, dtype):
 
 
 @pytest.mark.parametrize(
-    "shapes, dtype", [(((256, 128), (128, 256)), "float32"), (((16, 128), (128, 256)), "float16")]
+    "shapes, dtype",
+    [
+        (((256, 128), (128, 256)), "float32"),
+        (((1, 128), (128, 256)), "float16"),
+        (((256, 128), (128, 1)), "float16"),
+        (((2, 3), (3, 4)), "float16"),
+    ],
 )
 def test_products_that_other_rules_take(shapes, dtype):
     assert scheduled(product, *shapes, dtype=dtype) is None

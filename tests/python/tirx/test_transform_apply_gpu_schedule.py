@@ -31,7 +31,8 @@ from tvm_fixes.errors import CompileError
 from tvm_fixes.pipeline import stages
 from tvm_fixes.support import switches
 from tvm_fixes.target import cuda
-from tvm_fixes.tirx.gpu_rules import ElementPerThread, gpu_rules
+from tvm_fixes.tirx.gpu_rules import gpu_rules
+from tvm_fixes.tirx.gpu_threads import ElementPerThread
 from tvm_fixes.tirx.transform import ApplyGpuSchedule, DecomposeReduction
 from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
 

@@ -36,6 +36,7 @@ from .lazy_get_input import LazyGetInput
 from .lazy_set_output import LazySetOutput
 from .lazy_transform_params import LazyTransformParams
 from .lift_transform_params import LiftTransformParams
+from .lift_workspaces import LiftWorkspaces
 from .lower_assert_op import LowerAssertOp
 from .lower_scan import LowerScan
 from .merge_reshapes import MergeReshapes
@@ -75,6 +76,7 @@ __all__ = [
     "LazySetOutput",
     "LazyTransformParams",
     "LiftTransformParams",
+    "LiftWorkspaces",
     "LowerAssertOp",
     "LowerScan",
     "MergeReshapes",

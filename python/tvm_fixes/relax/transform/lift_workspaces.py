@@ -1,0 +1,178 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""LiftWorkspaces: Relax allocates what the launches of a kernel share.
+
+Upstream
+    No thread is known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A kernel of several launches on a GPU, such as a sort, in a model that runs as a CUDA graph.
+Symptom
+    Later runs use memory that belongs to somebody else by then: results are wrong, and other
+    tensors are overwritten.
+Mechanism
+    The results of a launch for the next one are in a workspace, and ``WorkspacePool::Alloc`` frees
+    a page when somebody needs a larger one.  The captured launches keep its address.
+How to remove
+    When the pages of a captured workspace stay allocated, delete this file and its test.
+"""
+
+import tvm
+from tvm import relax, s_tir, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm_ffi import structural_walk
+
+from ...fixes.gpu import GPU_SCHEDULE as FIX_ID
+from ...support import switches
+from ...tirx.util import count_of, with_parts
+
+_CALL = tvm.ir.Op.get("relax.call_tir")
+
+
+def LiftWorkspaces() -> tvm.transform.Pass:
+    """Make the global buffers of scheduled kernels results of their calls.
+
+    Before::
+
+        @T.prim_func
+        def kernel(x, y):
+            partial = T.sblock_alloc_buffer((4, 64), "float32")
+            ...
+
+        y = R.call_tir(cls.kernel, (x,), out_ty=R.Tensor((64,), "float32"))
+
+    and after::
+
+        @T.prim_func
+        def kernel(x, y, partial):
+            ...
+
+        y1 = R.call_tir(
+            cls.kernel, (x,), out_ty=[R.Tensor((64,), "float32"), R.Tensor((4, 64), "float32")]
+        )
+        y = y1[0]
+
+    The memory is then planned with that of the other tensors.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over private PrimFuncs that only ``call_tir`` uses.  Buffers of symbolic shape
+        stay: a function with symbolic shapes does not run as a CUDA graph.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not switches.enabled(FIX_ID):
+            return mod
+        found = {
+            var: workspaces
+            for var, function in mod.functions_items()
+            if isinstance(function, tirx.PrimFunc) and (workspaces := _workspaces(function))
+        }
+        results = _results(mod, found)
+        if not results:
+            return mod
+        switches.note(FIX_ID)
+        others = {var: each for var, each in mod.functions_items() if var not in results}
+        lifting = _Lifting(tvm.IRModule(others, mod.attrs, mod.global_infos))
+        for var, place in results.items():
+            lifting.lift(var, mod[var], found[var], place)
+        for var, function in others.items():
+            if isinstance(function, relax.Function):
+                lifting.builder_.update_func(var, lifting.visit_expr(function))
+        return lifting.builder_.get()
+
+    return tvm.transform.module_pass(run, opt_level=0, name="LiftWorkspaces")
+
+
+def _workspaces(function: tirx.PrimFunc) -> list[tirx.Var]:
+    """The global buffers of static shape that a private kernel allocates for all its launches."""
+    if not isinstance(function.body, s_tir.SBlockRealize) or "global_symbol" in function.attrs:
+        return []
+    return [
+        buffer
+        for buffer in function.body.block.alloc_buffers
+        if buffer.scope() == "global" and isinstance(count_of(buffer.shape), tirx.IntImm)
+    ]
+
+
+def _results(
+    mod: tvm.IRModule, kernels: dict[tvm.ir.GlobalVar, list[tirx.Var]]
+) -> dict[tvm.ir.GlobalVar, int]:
+    """Where the parameters after the results are, of the kernels that only ``call_tir`` uses."""
+    found: dict[tvm.ir.GlobalVar, int] = {}
+    calls = dict.fromkeys(kernels, 0)
+    uses = dict.fromkeys(kernels, 0)
+
+    def look(call: relax.Call) -> None:
+        if call.op == _CALL and call.args[0] in kernels:
+            calls[call.args[0]] += 1
+            [types] = call.ty_args
+            count = len(types.fields) if isinstance(types, relax.TupleType) else 1
+            found[call.args[0]] = len(call.args[1].fields) + count
+
+    def use(var: tvm.ir.GlobalVar) -> None:
+        if var in kernels:
+            uses[var] += 1
+
+    for _, function in mod.functions_items():
+        structural_walk(function, (relax.Call, look))
+        structural_walk(function, (tvm.ir.GlobalVar, use))
+    return {var: place for var, place in found.items() if calls[var] == uses[var]}
+
+
+def _lift(function: tirx.PrimFunc, workspaces: list[tirx.Var], place: int) -> tirx.PrimFunc:
+    """Make buffers parameters, from a `place` on."""
+    realize = function.body
+    others = [each for each in realize.block.alloc_buffers if each not in workspaces]
+    root = with_parts(realize.block, alloc_buffers=others)
+    params = [*function.params[:place], *workspaces, *function.params[place:]]
+    body = s_tir.SBlockRealize(realize.iter_values, realize.predicate, root)
+    return tirx.PrimFunc(params, body, function.ret_type, function.attrs, function.span)
+
+
+@mutator
+class _Lifting(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule):
+        super().__init__(mod)
+        self._lifted: dict[tvm.ir.GlobalVar, tuple[tvm.ir.GlobalVar, list[tirx.Var]]] = {}
+
+    def lift(
+        self,
+        var: tvm.ir.GlobalVar,
+        function: tirx.PrimFunc,
+        workspaces: list[tirx.Var],
+        place: int,
+    ) -> None:
+        """Replace a kernel by one with workspaces as parameters.
+
+        Its variable is new too, since a variable has the type of its function.
+        """
+        lifted = _lift(function, workspaces, place)
+        self._lifted[var] = (self.builder_.add_func(lifted, var.name_hint), workspaces)
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        if call.op != _CALL or call.args[0] not in self._lifted:
+            return super().visit_call_(call)
+        kernel, workspaces = self._lifted[call.args[0]]
+        [types] = call.ty_args
+        results = list(types.fields) if isinstance(types, relax.TupleType) else [types]
+        made = [
+            relax.TensorType(each.shape, str(each.dtype), results[0].vdevice) for each in workspaces
+        ]
+        args = [kernel, *map(self.visit_expr, call.args[1:])]
+        every = relax.Call(_CALL, args, call.attrs, [relax.TupleType([*results, *made])])
+        fields = self.builder_.emit(every)
+        kept = [relax.TupleGetItem(fields, index) for index in range(len(results))]
+        return relax.Tuple(kept) if isinstance(types, relax.TupleType) else kept[0]
