@@ -238,10 +238,16 @@ def _schedule(
 
 def _add_parts(schedule: Schedule, main: SBlockRV, target: tvm.target.Target) -> bool:
     """Schedule the sum of what several blocks of threads added, and what follows it."""
-    blocks, following = [main], [main]
-    while following := [c for block in following for c in schedule.get_consumers(block)]:
-        blocks += following
-    infos = [get_sblock_info(schedule, block) for block in blocks]
+    result = main
+    while consumers := schedule.get_consumers(result):
+        result = consumers[-1]
+    while others := [
+        each
+        for each in schedule.get_producers(result)
+        if not schedule.get(each).same_as(schedule.get(main))
+    ]:
+        schedule.compute_inline(others[0])
+    infos = [get_sblock_info(schedule, block) for block in (main, result)]
     return compute_in_threads(schedule, infos, target)
 
 

@@ -112,6 +112,13 @@ def strided(builder, x, w):
     return op.nn.relu(op.astype(y, x.ty.dtype))
 
 
+def with_bias(builder, x, w, a, b):
+    """The bias is computed in the same kernel."""
+    y = builder.emit(op.nn.conv2d(x, w, padding=1, out_dtype="float32"))
+    bias = builder.emit(op.expand_dims(builder.emit(op.add(a, b)), [0, 2, 3]))
+    return op.nn.silu(builder.emit(op.add(y, op.astype(bias, "float32"))))
+
+
 def flipped(builder, a, b):
     return product(builder, a, builder.emit(op.permute_dims(b, [0, 2, 1])))
 
@@ -134,6 +141,7 @@ VALUES = {
     "divided sums of few rows": (product, (17, 1000), (1000, 40)),
     "divided sums of a batch": (flipped, (2, 40, 1000), (2, 36, 1000)),
     "divided sums of a convolution": (convolution, (1, 96, 5, 6), (40, 96, 3, 3)),
+    "divided sums and a bias": (with_bias, (1, 96, 5, 6), (40, 96, 3, 3), (40,), (40,)),
     "1x1 convolution with strides": (strided, (1, 64, 8, 7), (36, 64, 1, 1)),
 }
 
