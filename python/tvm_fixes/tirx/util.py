@@ -202,14 +202,14 @@ def broadcast_position(
 
 
 def item_bytes_of(buffer: tirx.Buffer) -> int:
-    """The size of an element of a buffer in whole bytes; 0 if several share a byte."""
+    """The size of an element, or a lane of one, in whole bytes; 0 if several share a byte."""
     return int(tvm.DataType(str(buffer.dtype)).bits) // 8
 
 
 def bytes_of(buffer: tirx.Buffer) -> int:
     """The size of a buffer in bytes; 0 if it is unknown."""
-    count = count_of(buffer.shape)
-    return count.value * item_bytes_of(buffer) if isinstance(count, tirx.IntImm) else 0
+    count, lanes = count_of(buffer.shape), int(tvm.DataType(str(buffer.dtype)).lanes)
+    return count.value * lanes * item_bytes_of(buffer) if isinstance(count, tirx.IntImm) else 0
 
 
 def unravel(index: tirx.Expr, shape: Sequence[tirx.Expr]) -> list[tirx.Expr]:
