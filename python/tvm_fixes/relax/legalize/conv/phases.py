@@ -28,6 +28,7 @@ from ....fixes.conv import CONV_LEGALIZE
 from ....support import switches
 from ...constants.make import rearranged
 from ...layouts import Layout, to_layout
+from ...phases import PhasedAxis, interleaved
 from .compute import Convolution
 
 # Interleaving the phases takes as long as this many products of an output.
@@ -84,21 +85,19 @@ def lower_phases(
     [(name, axis)] = convolution.spatial.items()
     plain = to_layout(bb, kernel, Layout(call.attrs.kernel_layout), Layout(f"IO{name}"))
     weight = rearranged(plain, lambda array: _of_phases(array, axis.stride), "phases")
-    extent = int(convolution.data_layout.extents(list(data.ty.shape.values))[name])
     out_extent = int(convolution.out_layout.extents(list(call.ty.shape.values))[name])
-    taps = int(weight.ty.shape.values[-1])
-    read = -(-(out_extent + axis.pad_before) // axis.stride)
+    phased = PhasedAxis.of(call.attrs, 0, int(plain.ty.shape.values[-1]))
     phases = relax.op.nn.conv1d(
         data,
         weight,
-        padding=[taps - 1, max(read - extent, 0)],
+        padding=[phased.pad_before, phased.pad_after],
         data_layout=convolution.data_layout.name,
         kernel_layout=f"OI{name}",
         out_layout=convolution.out_layout.name,
         out_dtype=convolution.out_dtype,
     )
-    whole = _interleaved(bb, bb.emit(phases), convolution.out_layout, axis.stride)
-    begin, place = axis.pad_before, convolution.out_layout.letters.index(name)
+    whole = interleaved(bb, bb.emit(phases), convolution.out_layout, {name: axis.stride})
+    begin, place = phased.begin, convolution.out_layout.letters.index(name)
     return relax.op.strided_slice(whole, [place], [begin], [begin + out_extent])
 
 
@@ -108,20 +107,3 @@ def _of_phases(kernel: np.ndarray, stride: int) -> np.ndarray:
     apart = kernel.reshape(channels_in, channels_out, extent // stride, stride)
     reversed_taps = apart.transpose(3, 1, 0, 2)[..., ::-1]
     return reversed_taps.reshape(stride * channels_out, channels_in, extent // stride)
-
-
-def _interleaved(
-    bb: relax.BlockBuilder, phases: relax.Expr, layout: Layout, stride: int
-) -> relax.Expr:
-    """The outputs of all phases in the order of their positions."""
-    letters, shape = layout.letters, list(phases.ty.shape.values)
-    channel, column = letters.index("C"), letters.index("W")
-    channels = tirx.floordiv(shape[channel], stride)
-    apart = bb.emit(
-        relax.op.reshape(phases, [*shape[:channel], stride, channels, *shape[channel + 1 :]])
-    )
-    order = [axis + (axis >= channel) for axis in range(len(shape))]
-    order.insert(column + 1, channel)
-    moved = bb.emit(relax.op.permute_dims(apart, order))
-    shape[channel], shape[column] = channels, shape[column] * stride
-    return bb.emit(relax.op.reshape(moved, shape))
