@@ -31,6 +31,7 @@ from .relax.transform import (
     AllocateEmptyConstants,
     BroadcastFreeMatmul,
     CheckIndices,
+    DecomposeConvTranspose,
     DecomposeGroupNorm,
     DispatchToCublas,
     DispatchToCudnn,
@@ -276,6 +277,8 @@ def _legalize_passes(
     first += [ReadTransposedRows(), MergeReshapes()] if is_cpu(target) else []
     # Before TVM's dispatch, whose kernels write to rows without elements.
     on_gpu = [DecomposeGroupNorm(), DispatchToCublas(), DispatchToCudnn()]
+    # What cuDNN does not compute.
+    on_gpu.append(DecomposeConvTranspose())
     own = [SortByKeys(), LowerScan()] if is_cpu(target) else on_gpu
     dispatch = [*own, *stock.library_dispatch_passes(target)]
     return [*dispatch, *first, *passes]

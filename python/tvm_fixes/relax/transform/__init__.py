@@ -19,6 +19,7 @@ from .check_indices import CheckIndices
 from .choose_layout import ChooseLayout
 from .constants_to_params import ConstantsToParams
 from .decompose_channelwise import DecomposeChannelwise
+from .decompose_conv_transpose import DecomposeConvTranspose
 from .decompose_group_norm import DecomposeGroupNorm
 from .dispatch_to_cublas import DispatchToCublas
 from .dispatch_to_cudnn import DispatchToCudnn
@@ -59,6 +60,7 @@ __all__ = [
     "ChooseLayout",
     "ConstantsToParams",
     "DecomposeChannelwise",
+    "DecomposeConvTranspose",
     "DecomposeGroupNorm",
     "DispatchToCublas",
     "DispatchToCudnn",
