@@ -260,7 +260,9 @@ def test_the_order_of_the_rules():
 
 MANY = {
     "transposed": (
-        lambda bb, x: relax.op.nn.conv2d_transpose(x, relax.const(integers(8, 6, 2, 2)), strides=2),
+        lambda bb, x: relax.op.nn.conv2d_transpose(
+            x, relax.const(integers(8, 3, 2, 2)), strides=2, groups=2
+        ),
         (1, 8, 28, 28),
     ),
     "depthwise": (
