@@ -49,9 +49,9 @@ _MAX_PADDING = 32
 # With fewer blocks of threads, smaller tiles use more of a large GPU.
 _MIN_BLOCKS = 132
 
-# Steps of a block of threads, at least, and those of a sum that is worth a second launch.
-_MIN_STEPS = 4
-_MIN_DIVIDED_STEPS = 12
+# Products that a block of threads adds, at least, and those of a sum worth a second launch.
+_MIN_DEPTH = 256
+_MIN_DIVIDED_DEPTH = 768
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class _Tile:
 
 _LARGE = _Tile(128, 128, 32)
 
-_SMALL = (_Tile(16, 64, 64, row_warps=1, column_warps=4), _Tile(32, 64, 64), _Tile(64, 64, 64))
+_SMALL = (_Tile(16, 64, 64, row_warps=1, column_warps=4), _Tile(32, 64, 64), _Tile(64, 64, 32))
 
 
 class TensorCores(ScheduleRule):
@@ -170,7 +170,7 @@ def _choose_tile(schedule: Schedule, main: SBlockRV) -> _Tile | None:
     else:
         tile = next((each for each in _SMALL if rows <= each.rows), _SMALL[-1])
         blocks = batch * -(-rows // tile.rows) * -(-columns // tile.columns)
-        tile = replace(tile, parts=_parts(blocks, -(-depth // tile.depth)))
+        tile = replace(tile, parts=_parts(blocks, depth, tile.depth))
     return tile if _padding(tile, rows, columns, depth) <= _MAX_PADDING else None
 
 
@@ -180,11 +180,12 @@ def _padding(tile: _Tile, rows: int, columns: int, depth: int) -> float:
     return math.prod(-(-extent // side) * side / extent for extent, side in sides)
 
 
-def _parts(blocks: int, steps: int) -> int:
+def _parts(blocks: int, depth: int, step: int) -> int:
     """How many blocks of threads share the steps of a sum."""
-    if steps < _MIN_DIVIDED_STEPS:
+    if depth < _MIN_DIVIDED_DEPTH:
         return 1
-    most = max(1, min(2 * _MIN_BLOCKS // blocks, steps // _MIN_STEPS))
+    most = max(1, min(2 * _MIN_BLOCKS // blocks, depth // _MIN_DEPTH))
+    steps = -(-depth // step)
     return -(-steps // -(-steps // most))
 
 

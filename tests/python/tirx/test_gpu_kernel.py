@@ -104,6 +104,49 @@ def test_limits(kernel, reason):
     assert why_not_runnable(kernel, GPU) == reason
 
 
+def through_both(static: int, dynamic: int) -> tirx.PrimFunc:
+    """A kernel that copies data through both kinds of shared memory, of so many elements."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def kernel(x: T.Buffer((static,), "float32"), out: T.Buffer((static,), "float32")):
+        with T.sblock("root"):
+            first = T.sblock_alloc_buffer((static,), scope="shared")
+            second = T.sblock_alloc_buffer((dynamic,), scope="shared.dyn")
+            for _ in T.thread_binding(1, thread="blockIdx.x"):
+                for _ in T.thread_binding(1, thread="threadIdx.x"):
+                    for i in range(static):
+                        with T.sblock("load"):
+                            v = T.axis.spatial(static, i)
+                            first[v] = x[v]
+                    for i in range(dynamic):
+                        with T.sblock("pass"):
+                            v = T.axis.spatial(dynamic, i)
+                            second[v] = first[v % static]
+                    for i in range(static):
+                        with T.sblock("store"):
+                            v = T.axis.spatial(static, i)
+                            out[v] = second[dynamic - 1 - v]
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    "static, dynamic, reason",
+    [
+        (4 << 10, 8 << 10, None),
+        (
+            4 << 10,
+            9 << 10,
+            "it allocates 53248 bytes of dynamic shared memory, but at most 49152 are allowed",
+        ),
+        (4 << 10, 12 << 10, None),
+    ],
+)
+def test_both_kinds_of_shared_memory(static, dynamic, reason):
+    """TVM's runtime raises the limit only if the dynamic memory alone exceeds it."""
+    assert why_not_runnable(through_both(static, dynamic), GPU) == reason
+
+
 def test_global_memory_within_a_kernel():
     reason = why_not_runnable(through("global", 8), GPU)
     assert "global memory" in reason
