@@ -42,6 +42,7 @@ from .relax.transform import (
     FoldPermuteIntoScatter,
     FuseDequantizeMatmul,
     FuseQuantized,
+    FuseSafeSoftmax,
     InsertRuntimeChecks,
     LiftWorkspaces,
     LowerAssertOp,
@@ -276,7 +277,7 @@ def _legalize_passes(
     first.append(FoldLayoutTransform(max_growth))
     first += [ReadTransposedRows(), MergeReshapes()] if is_cpu(target) else []
     # Before TVM's dispatch, whose kernels write to rows without elements.
-    on_gpu = [DecomposeGroupNorm(), DispatchToCublas(), DispatchToCudnn()]
+    on_gpu = [DecomposeGroupNorm(), FuseSafeSoftmax(), DispatchToCublas(), DispatchToCudnn()]
     # What cuDNN does not compute.
     on_gpu.append(DecomposeConvTranspose())
     own = [SortByKeys(), LowerScan()] if is_cpu(target) else on_gpu

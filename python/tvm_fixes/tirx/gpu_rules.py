@@ -24,6 +24,7 @@ from tvm.sym import Analyzer
 
 from .gpu_elementwise import Elementwise
 from .gpu_kernel import contains_threads, in_one_thread
+from .gpu_rows import WarpPerRow
 from .gpu_tensor_cores import TensorCores
 from .gpu_threads import WARP, ElementPerThread, bind, keep_in_registers, spatial_loops
 from .initial_values import set_initial_values
@@ -46,7 +47,7 @@ def stock_rules() -> list[ScheduleRule]:
 def gpu_rules(target: tvm.target.Target) -> list[ScheduleRule]:
     """The rules for a GPU in the order in which they are tried; the last takes every kernel."""
     _, gemv, *reductions, _ = stock_rules()
-    rules = [Matmul(), gemv, ManyElements(), *reductions]
+    rules = [Matmul(), gemv, ManyElements(), WarpPerRow(), *reductions]
     return [Elementwise(), TensorCores(), *rules, ElementPerThread(), LaunchPerBlock(), OneThread()]
 
 

@@ -31,6 +31,7 @@ from .fold_pad_into_conv import FoldPadIntoConv
 from .fold_permute_into_scatter import FoldPermuteIntoScatter
 from .fuse_dequantize_matmul import FuseDequantizeMatmul
 from .fuse_quantized import FuseQuantized
+from .fuse_safe_softmax import FuseSafeSoftmax
 from .fuse_transpose_matmul import FuseTransposeMatmul
 from .insert_runtime_checks import InsertRuntimeChecks
 from .lazy_get_input import LazyGetInput
@@ -72,6 +73,7 @@ __all__ = [
     "FoldPermuteIntoScatter",
     "FuseDequantizeMatmul",
     "FuseQuantized",
+    "FuseSafeSoftmax",
     "FuseTransposeMatmul",
     "InsertRuntimeChecks",
     "LazyGetInput",

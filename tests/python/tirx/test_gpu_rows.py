@@ -1,0 +1,108 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax, tirx
+
+from helpers.gpu_kernels import GPU, functions
+from helpers.lowering import lowered_before
+from helpers.relax_modules import build, tensor
+from helpers.simt import assert_equals_reference
+from tvm_fixes.pipeline import stages
+from tvm_fixes.target.gpu import with_limits
+from tvm_fixes.tirx.gpu_kernel import why_not_runnable
+from tvm_fixes.tirx.gpu_rows import WarpPerRow
+from tvm_fixes.tirx.transform import ApplyGpuSchedule
+from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
+
+op = relax.op
+
+
+def softmax(_, x):
+    return op.nn.softmax(x)
+
+
+def log_softmax(_, x):
+    return op.nn.log_softmax(x)
+
+
+def layer_norm(_, x):
+    ones = relax.const(np.ones(int(x.ty.shape[-1]), "float32"))
+    return op.nn.layer_norm(x, ones, ones, axes=[-1])
+
+
+def narrowed(builder, x):
+    """The norm and the casts around it are one kernel."""
+    wide = builder.emit(op.astype(x, "float32"))
+    return op.astype(builder.emit(op.nn.softmax(wide)), "float16")
+
+
+def kernel_of(emit, *shape, dtype="float32") -> tirx.PrimFunc:
+    mod = build({"x": tensor(*shape, dtype=dtype)}, emit)
+    lowering = stages("gpu")
+    with GPU:
+        kernels = functions(lowered_before(mod, lowering, lowering.lower))
+    [kernel] = [each for name, each in kernels.items() if name != "cast"]
+    return kernel
+
+
+@pytest.mark.parametrize(
+    "emit, shape, dtype",
+    [
+        (softmax, (16, 12, 17, 37), "float32"),
+        (softmax, (2053, 32), "float32"),
+        (log_softmax, (2100, 197), "float32"),
+        (layer_norm, (2052, 64), "float32"),
+        (narrowed, (8, 300, 45), "float16"),
+    ],
+)
+def test_values(emit, shape, dtype):
+    """The interpreter also finds races, and accesses out of bounds."""
+    kernel = kernel_of(emit, *shape, dtype=dtype)
+    schedule = WarpPerRow().apply(kernel, with_limits(GPU), False)
+    assert schedule is not None
+    assert why_not_runnable(schedule.mod["main"], with_limits(GPU)) is None
+    assert_equals_reference(kernel, schedule.mod["main"], np.random.default_rng(0))
+
+
+n = tirx.Var("n", "int64")
+
+
+@pytest.mark.parametrize(
+    "emit, shape",
+    [
+        (softmax, (2047, 64)),
+        (softmax, (4096, 31)),
+        (softmax, (4096, 513)),
+        (softmax, (n, 64)),
+        (lambda _, x: op.add(x, x), (4096, 64)),
+        (lambda _, x: op.sum(x, [-1]), (4096, 64)),
+        (lambda _, x: op.nn.softmax(x, axis=0), (64, 4096)),
+    ],
+)
+def test_kernels_that_other_rules_take(emit, shape):
+    assert WarpPerRow().apply(kernel_of(emit, *shape), with_limits(GPU), False) is None
+
+
+def test_the_rule_is_used():
+    kernel = kernel_of(softmax, 4096, 64)
+    with GPU, collect_kernels() as kernels:
+        ApplyGpuSchedule()(tvm.IRModule({"main": kernel}))
+    assert [(each.rule, each.failures) for each in kernels] == [("WarpPerRow", ())]
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
