@@ -47,6 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check-only", action="store_true", help="compare outputs, without times")
     parser.add_argument("--no-check", action="store_true", help="only measure times")
     parser.add_argument("--compile", action="store_true", help="time torch.compile too")
+    parser.add_argument(
+        "--sanitizer",
+        choices=["memcheck", "racecheck", "initcheck", "synccheck"],
+        help="only run the libraries, with a tool of compute-sanitizer",
+    )
     parser.add_argument("--workers", type=int, default=4, help="processes that check (default: 4)")
 
 
@@ -72,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace, cases: list[GpuCase], console: Console) -> int:
-    from . import report, run
+    from . import report, run, sanitize
 
     out: Path = arguments.out
     present = [c for c in cases if any((out / c.library(v)).exists() for v in VARIANTS)]
@@ -82,6 +87,10 @@ def _run(arguments: argparse.Namespace, cases: list[GpuCase], console: Console) 
         rows.extend(found)
         (out / _RESULTS).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
+    if arguments.sanitizer:
+        names = [case.name for case in present]
+        keep(sanitize.sanitize(names, out, arguments.sanitizer, arguments.workers))
+        return report.show(rows, console)
     if not arguments.no_check:
         keep(run.check([case.name for case in present], out, arguments.workers))
     if not arguments.check_only:

@@ -58,6 +58,9 @@ def _count(rows: Iterable[Row]) -> str:
         if "limit" in row:
             counts[row["variant"]][0] += bool(row.get("equal"))
             counts[row["variant"]][1] += 1
+        elif "tool" in row:
+            counts[f"{row['tool']} of {row['variant']}"][0] += "failure" not in row
+            counts[f"{row['tool']} of {row['variant']}"][1] += 1
     return ", ".join(f"{name}: {right} of {every} right" for name, (right, every) in counts.items())
 
 

@@ -238,7 +238,7 @@ def peaks() -> dict[str, float]:
     return found
 
 
-def _load_cuda_runtime() -> None:
+def load_cuda_runtime() -> None:
     """Load TVM's runtime for CUDA; ``import tvm`` leaves it out without the compiler."""
     if not tvm.cuda().exist:
         library = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
@@ -246,7 +246,7 @@ def _load_cuda_runtime() -> None:
 
 
 def _main(what: str, folder: str, names: str) -> None:
-    _load_cuda_runtime()
+    load_cuda_runtime()
     torch.set_grad_enabled(False)
     # Products of float32 are exact here, as in TVM.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False

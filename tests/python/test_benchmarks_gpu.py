@@ -21,7 +21,7 @@ import torch
 import tvm.testing
 from rich.console import Console
 
-from benchmarks.gpu import build, report, run
+from benchmarks.gpu import build, report, run, sanitize
 from benchmarks.gpu.cases import DTYPES, GPU_CASES, GROUPS, TOLERANCES
 
 PRODUCT = "product 37x65 65x51 nn, float16"
@@ -119,6 +119,40 @@ def test_the_report():
 def test_a_fault_is_shown_and_fails(row, said):
     status, text = shown([*ROWS, row])
     assert status == 1 and said in text and PRODUCT in text
+
+
+@pytest.mark.parametrize(
+    "output, status, failure",
+    [
+        ("========= ERROR SUMMARY: 0 errors", 0, None),
+        (
+            "========= Invalid __global__ write of size 4 bytes\n"
+            "=========     at main_kernel+0x10\n========= ERROR SUMMARY: 2 errors",
+            0,
+            "Invalid __global__ write of size 4 bytes",
+        ),
+        ("========= RACECHECK SUMMARY: 1 hazard displayed (1 error)", 0, "1 hazard"),
+        ("", 3, "status 3"),
+    ],
+)
+def test_the_sanitizer(tmp_path, monkeypatch, output, status, failure):
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(f"#!/bin/sh\ncat <<'END'\n{output}\nEND\nexit {status}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (tmp_path / GPU_CASES[PRODUCT].library("ours")).touch()
+    [row] = sanitize.sanitize([PRODUCT], tmp_path, "memcheck", 1)
+    assert (row["case"], row["variant"]) == (PRODUCT, "ours")
+    assert failure in row["failure"] if failure else "failure" not in row
+    status, text = shown([*ROWS, row])
+    assert status == bool(failure) and "memcheck of ours" in text
+
+
+def test_without_the_sanitizer(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / GPU_CASES[PRODUCT].library("ours")).touch()
+    with pytest.raises(SystemExit, match="compute-sanitizer"):
+        sanitize.sanitize([PRODUCT], tmp_path, "memcheck", 1)
 
 
 def test_a_fault_of_tvm_alone_does_not_fail():
