@@ -105,7 +105,7 @@ def test_limits(kernel, reason):
 
 
 def through_both(static: int, dynamic: int) -> tirx.PrimFunc:
-    """A kernel that copies data through both kinds of shared memory, of so many elements."""
+    """A kernel that copies data through both kinds of shared memory, of the given sizes."""
 
     @T.prim_func(private=True, s_tir=True)
     def kernel(x: T.Buffer((static,), "float32"), out: T.Buffer((static,), "float32")):
@@ -143,7 +143,7 @@ def through_both(static: int, dynamic: int) -> tirx.PrimFunc:
     ],
 )
 def test_both_kinds_of_shared_memory(static, dynamic, reason):
-    """TVM's runtime raises the limit only if the dynamic memory alone exceeds it."""
+    """TVM's runtime raises the limit only if the dynamic memory exceeds it by itself."""
     assert why_not_runnable(through_both(static, dynamic), GPU) == reason
 
 
