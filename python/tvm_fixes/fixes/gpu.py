@@ -27,9 +27,10 @@ GPU_SCHEDULE = declare(
         Symptom.WRONG: (
             "on a GPU, a sum or product over no elements returns uninitialized memory; a kernel "
             "without elements, and a product of a matrix of fewer than 16 rows and a vector, "
-            "write beyond their outputs; a bias is added twice to a product with one input "
-            "channel; a product of 16-bit matrices misreads its mask; in a CUDA graph, a kernel of "
-            "several launches uses memory that belongs to other tensors by then"
+            "write beyond their outputs; a transposed convolution reads beyond its input; a bias "
+            "is added twice to a product with one input channel; a product of 16-bit matrices "
+            "misreads its mask; in a CUDA graph, a kernel of several launches uses memory that "
+            "belongs to other tensors by then"
         ),
         Symptom.COST: "the first 16-bit matrix product takes a minute to compile for a GPU",
     },

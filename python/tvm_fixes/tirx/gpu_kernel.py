@@ -203,7 +203,24 @@ def _accesses_bool(statement: tirx.Stmt) -> bool:
 
 def skip_empty_grids(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Launch no grid without blocks: TVM would launch one block, which writes beyond its output."""
-    return _map_statements(function, _unless_empty)
+    return structural_mutate(_map_statements(function, _unless_empty), (tirx.AttrStmt, _guarded))
+
+
+def _guarded(node: tirx.AttrStmt, mutator: StructuralMutator) -> tirx.Stmt:
+    """Guard a launch that is written with attributes.
+
+    A kernel may have several of them, such as a copy and a scatter, and only some may be empty.
+    """
+    if node.attr_key != "thread_extent":
+        return mutator.default_mutate(node)
+    grid: list[tirx.Expr] = []
+
+    def look(inner: tirx.AttrStmt) -> None:
+        if inner.attr_key == "thread_extent" and inner.node.thread_tag in _BLOCKS:
+            grid.append(inner.value)
+
+    structural_walk(node, (tirx.AttrStmt, look))
+    return _if_positive([extent for extent in grid if not is_positive(extent)], node)
 
 
 def _map_statements(

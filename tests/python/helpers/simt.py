@@ -20,7 +20,7 @@ write, without a barrier between them.
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -85,6 +85,8 @@ def execute(function: tirx.PrimFunc, arguments: list[Any]) -> None:
             for extent, size in zip(parameter.shape, argument.shape, strict=True):
                 if isinstance(extent, tirx.Var):
                     machine.values[extent] = np.asarray([size], str(extent.ty))
+            if isinstance(parameter.elem_offset, tirx.Var):
+                machine.values[parameter.elem_offset] = np.zeros(1, np.int64)
         else:
             machine.values[parameter] = np.asarray([argument], str(parameter.ty))
     machine.run(kernel.body)
@@ -244,18 +246,25 @@ class _Machine:
 
     def launch(self, stmt: tirx.AttrStmt) -> None:
         threads: dict[str, list[Any]] = {tag: [] for tag in _TAGS}
+        counts = dict.fromkeys(_TAGS, 1)
+        saved = self.values, self.active
+        self.values = dict(self.values)
 
         def look(node: tirx.AttrStmt) -> None:
             if node.attr_key == "thread_extent":
-                threads[str(node.node.thread_tag)].append(node)
+                tag = str(node.node.thread_tag)
+                if not threads[tag]:
+                    counts[tag] = max(int(self.scalar(node.value)), 1)
+                threads[tag].append(node)
 
-        structural_walk(stmt, (tirx.AttrStmt, look))
-        extents = [
-            max(int(self.scalar(found[0].value)), 1) if found else 1 for found in threads.values()
-        ]
+        def bind(node: tirx.Bind) -> None:
+            # An extent may use a variable that is bound between those of the threads.
+            with suppress(KeyError, Fault, Unsupported):
+                self.bind(node)
+
+        structural_walk(stmt, [(tirx.AttrStmt, look), (tirx.Bind, bind)], order="pre")
+        extents = list(counts.values())
         lanes = np.arange(math.prod(extents))
-        saved = self.values, self.active
-        self.values = dict(self.values)
         rest = lanes
         for (_, found), extent in zip(threads.items(), extents, strict=True):
             for node in found:
@@ -303,8 +312,8 @@ class _Machine:
         call = stmt.value
         name = getattr(getattr(call, "op", None), "name", "")
         if name == "tirx.tvm_storage_sync":
-            per_block = np.bincount(self.block[self.active], minlength=1)
             whole = np.bincount(self.block)
+            per_block = np.bincount(self.block[self.active], minlength=len(whole))
             if call.args[0].value != "warp" and not set(per_block - whole).issubset({0, *-whole}):
                 raise Fault("a barrier that not all threads of a block reach")
             self.epochs[call.args[0].value == "warp"] += 1

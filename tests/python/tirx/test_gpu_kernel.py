@@ -203,5 +203,31 @@ def test_a_reason_is_one_short_line():
     assert len(reason_of(ValueError("long " * 100))) == 200
 
 
+@pytest.mark.parametrize("updates", (0, 3))
+def test_each_launch_of_a_scheduled_kernel_is_skipped_if_it_is_empty(updates: int) -> None:
+    """A copy is made even if no updates follow it, and they do not write then."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def kernel(var_x: T.handle, var_update: T.handle, var_out: T.handle):
+        T.func_attr({"tirx.is_scheduled": True})
+        n, m = T.int64(), T.int64()
+        x, out = T.match_buffer(var_x, (n,)), T.match_buffer(var_out, (n,))
+        update = T.match_buffer(var_update, (m,))
+        with T.sblock("scatter"):
+            T.reads()
+            T.writes()
+            with T.launch_thread("blockIdx.x", n) as i:
+                out[i] = x[i]
+            with T.launch_thread("blockIdx.x", m) as j:
+                out[j] = update[j]
+
+    with GPU:
+        after = ApplyGpuSchedule()(tvm.IRModule({"main": kernel}))["main"]
+    x, update = np.arange(5, dtype="float32"), np.full(updates, 9, "float32")
+    out = np.zeros(5, "float32")
+    execute(after, [x, update, out])
+    np.testing.assert_array_equal(out, [*update, *x[updates:]])
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -20,26 +20,28 @@ Versions
 Trigger
     For a GPU: a grouped convolution, a convolution with one channel, an argmax; a kernel whose
     output may have no elements; a bias after a sum of one product; a product of a matrix with fewer
-    than 16 rows and a vector; what follows a grouped convolution.  A product of 16-bit matrices,
-    also with a mask.
+    than 16 rows and a vector; what follows a grouped convolution; a transposed convolution.  A
+    product of 16-bit matrices, also with a mask.
 Symptom
     ``relax.build`` fails with "Cross-thread reduction requires …", "Cannot allocate global memory",
-    an AttributeError or a ScheduleError.  A kernel writes beyond its output, or returns
-    uninitialized memory.  The bias is added twice.  The mask is misread.  The first product of
-    16-bit matrices takes minutes to compile.
+    an AttributeError or a ScheduleError.  A kernel writes beyond its output, reads beyond its
+    input, or returns uninitialized memory.  The bias is added twice.  The mask is misread.  The
+    first product of 16-bit matrices takes minutes to compile.
 Mechanism
     An exception of one schedule rule ends the build, and nothing checks whether its schedule can be
     lowered or fits the GPU.  A grid without blocks is launched with one block, and the check of an
     index is omitted where the extent is a multiple of the number of threads.  The lowering of
     reductions among threads loses a predicate with a single clause.  A schedule keeps sums in
     registers, but divides the next step differently among threads.  TVM's schedules take a
-    reduction of one element for an elementwise block.  A vector of bool is accessed as one of two
-    bytes per element.  TVM's tensor intrinsics are parsed on first use, and for each of them Python
-    searches all modules for the sources of the importing frames.
+    reduction of one element for an elementwise block.  A copy of an input to faster memory has no
+    condition, even if its use has one.  A vector of bool is accessed as one of two bytes per
+    element.  TVM's tensor intrinsics are parsed on first use, and for each of them Python searches
+    all modules for the sources of the importing frames.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, the rest of the fix id
-    ``gpu-schedule``, :mod:`tvm_fixes.tirx.gpu_rules` and :mod:`tvm_fixes.tirx.gpu_kernel`, and use
-    TVM's ``ApplyDefaultSchedule`` in :mod:`tvm_fixes.pipeline`.
+    ``gpu-schedule``, :mod:`tvm_fixes.tirx.gpu_rules`, :mod:`tvm_fixes.tirx.guarded_loads` and
+    :mod:`tvm_fixes.tirx.gpu_kernel`, and use TVM's ``ApplyDefaultSchedule`` in
+    :mod:`tvm_fixes.pipeline`.
 """
 
 import inspect
@@ -65,6 +67,7 @@ from ..gpu_kernel import (
     without_vectors_of_bool,
 )
 from ..gpu_rules import gpu_rules, stock_rules
+from ..guarded_loads import clamp_guarded_loads
 from ..initial_values import set_initial_values, without_unit_reductions
 from . import decompose_reduction
 
@@ -127,8 +130,9 @@ def ApplyGpuSchedule(rules: Sequence[ScheduleRule] | None = None) -> tvm.transfo
     Returns
     -------
     tvm.transform.Pass
-        A module pass over the PrimFuncs that are not scheduled yet.  It needs a current target.  It
-        raises a :class:`~tvm_fixes.errors.CompileError` that names the kernel if no rule succeeds.
+        A module pass over the PrimFuncs; in those that are scheduled already, it only guards grids
+        that may be empty.  It needs a current target.  It raises a
+        :class:`~tvm_fixes.errors.CompileError` that names the kernel if no rule succeeds.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -140,7 +144,11 @@ def ApplyGpuSchedule(rules: Sequence[ScheduleRule] | None = None) -> tvm.transfo
         scheduled = {}
         for variable, function in mod.functions_items():
             target = with_limits(function.attrs.get("target", current))
-            if isinstance(function, tirx.PrimFunc) and _is_unscheduled(function, target):
+            if not isinstance(function, tirx.PrimFunc) or "gpu" not in target.keys:
+                continue
+            if function.attrs.get(_IS_SCHEDULED, False):
+                scheduled[variable] = skip_empty_grids(function)
+            else:
                 scheduled[variable] = _schedule(variable.name_hint, function, target, tried)
         mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
         for variable, function in scheduled.items():
@@ -148,10 +156,6 @@ def ApplyGpuSchedule(rules: Sequence[ScheduleRule] | None = None) -> tvm.transfo
         return mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="ApplyGpuSchedule")
-
-
-def _is_unscheduled(function: tirx.PrimFunc, target: tvm.target.Target) -> bool:
-    return "gpu" in target.keys and not function.attrs.get(_IS_SCHEDULED, False)
 
 
 def _prepare_import_of_intrinsics() -> None:
@@ -167,7 +171,7 @@ def _schedule(
 ) -> tirx.PrimFunc:
     """Schedule a kernel by the first rule that succeeds."""
     failures: list[str] = []
-    function = without_unit_reductions(function)
+    function = clamp_guarded_loads(without_unit_reductions(function))
     for rule in rules:
         rule_name = type(rule).__name__
         try:
