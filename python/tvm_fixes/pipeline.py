@@ -276,11 +276,11 @@ def _legalize_passes(
     first = [*([LowerAssertOp()] if is_cpu(target) else []), ReadTransposedWeights(max_growth)]
     first.append(FoldLayoutTransform(max_growth))
     first += [ReadTransposedRows(), MergeReshapes()] if is_cpu(target) else []
-    # Before TVM's dispatch, whose kernels write to rows without elements.
     on_gpu = [DecomposeGroupNorm(), FuseSafeSoftmax(), DispatchToCublas(), DispatchToCudnn()]
     # What cuDNN does not compute.
     on_gpu.append(DecomposeConvTranspose())
-    own = [SortByKeys(), LowerScan()] if is_cpu(target) else on_gpu
+    # Before TVM's dispatch, whose kernels write to rows without elements.
+    own = [SortByKeys(), LowerScan(), *([] if is_cpu(target) else on_gpu)]
     dispatch = [*own, *stock.library_dispatch_passes(target)]
     return [*dispatch, *first, *passes]
 

@@ -218,7 +218,10 @@ SORT_BY_KEYS = declare(
     kind=Kind.PASS,
     summary="sorts bfloat16, NaN and all integers correctly, in sort, argsort and topk",
     symptoms={
-        Symptom.ERROR: "sort and topk of most integer dtypes raise when the model runs",
+        Symptom.ERROR: (
+            "sort and topk of most integer dtypes raise when the model runs; those of an empty "
+            "tensor do not build for a GPU"
+        ),
         Symptom.WRONG: (
             "sort and topk of bfloat16 give no order, nor do those of other floats around a NaN"
         ),
@@ -307,6 +310,9 @@ INDEX_LEGALIZE = declare(
     kind=Kind.OPERATOR_ATTRIBUTE,
     summary="wraps and bounds indices: gathers and scatters never leave their tensors",
     symptoms={
+        Symptom.ERROR: (
+            "cumsum and cumprod of some symbolic and empty shapes do not build for a GPU"
+        ),
         Symptom.CRASH: (
             "a negative or out-of-range index of a gather or scatter reads or "
             "writes memory outside the tensor"

@@ -21,6 +21,8 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
+from helpers.gpu_kernels import GPU
+from helpers.gpu_modules import run_on_gpu
 from helpers.relax_modules import build, call, cpu, merge, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.legalize.indices import FIX_ID
@@ -127,13 +129,42 @@ def test_sorts_of_no_elements():
             assert outcome.value.size == 0
 
 
-def test_scans_of_a_gpu_and_switched_off(monkeypatch):
+@pytest.mark.parametrize("case", CASES)
+def test_scans_of_a_gpu(case):
+    mod = scans(dtype="int32")[case]
+    for shape in ((2, 3, 4), (0, 3, 4), (2, 3, 0)):
+        x = np.random.default_rng(0).integers(1, 4, shape).astype("int32")
+        np.testing.assert_array_equal(run_on_gpu(mod, x), expected(x, *CASES[case]))
+
+
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
+def test_sixteen_bits_are_scanned_in_float32_on_a_gpu(dtype):
+    x = torch.rand(2, 40, generator=torch.Generator().manual_seed(0))
+    x = torch.cat([x * 8 - 4, 1 / (x * 8 - 4).flip(1)], dim=1).to(getattr(torch, dtype))
+    mod = build({"x": tensor(*x.shape, dtype=dtype)}, lambda _, x: op.cumprod(x, 1))
+    narrow = x.float().numpy().astype(getattr(ml_dtypes, dtype, dtype))
+    got = run_on_gpu(mod, narrow).astype("float32")
+    # The products are associated differently, so they may be rounded to the next 16-bit number.
+    tolerance = {"float16": 1e-3, "bfloat16": 8e-3}[dtype]
+    want = torch.cumprod(x, 1).float().numpy()
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=1e-7)
+
+
+@pytest.mark.parametrize("target", ("llvm", GPU))
+def test_static_shapes_of_no_elements(target):
+    x = tensor(2, 0, 3, dtype="float16")
+    before = build({"x": x}, lambda _, x: op.cumsum(x, 1, "int32"))
+    after = build({"x": x}, lambda _, x: op.zeros((2, 0, 3), "int32"))
+    with tvm.target.Target(target):
+        tvm.ir.assert_structural_equal(LowerScan()(before), after)
+
+
+def test_scans_switched_off(monkeypatch):
     mod = scans()["cumsum0"]
-    with tvm.target.Target({"kind": "cuda", "arch": "sm_90"}):
-        assert LowerScan()(mod).same_as(mod)
     monkeypatch.setenv("TVM_FIXES_DISABLE", FIX_ID)
-    with tvm.target.Target("llvm"):
-        assert LowerScan()(mod).same_as(mod)
+    for target in ("llvm", GPU):
+        with tvm.target.Target(target):
+            assert LowerScan()(mod).same_as(mod)
 
 
 if __name__ == "__main__":

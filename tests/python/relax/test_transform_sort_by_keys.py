@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 import tvm
 import tvm.testing
-from tvm import relax
+from tvm import relax, tirx
 
+from helpers.gpu_modules import run_on_gpu
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.transform import SortByKeys
@@ -78,6 +79,38 @@ def test_order(dtype: str) -> None:
         # Exact for all these dtypes, and NumPy does not recognize NaN in bfloat16.
         np.testing.assert_array_equal(found.astype(np.longdouble), right.astype(np.longdouble))
     assert [a.dtype for a in got[2:4]] == ["int64", "int32"]
+
+
+@pytest.mark.parametrize("dtype", ("bfloat16", "float32", "uint8"))
+def test_order_on_a_gpu(dtype: str) -> None:
+    x = data(dtype)
+    up, down = order(x, False), order(x, True)
+    take: Callable[[np.ndarray], np.ndarray] = lambda i: np.take_along_axis(x, i, 1)  # noqa: E731
+    expected = [take(up), take(down), up, down, take(up[:, :5]), down[:, :5]]
+    got = run_on_gpu(build({"x": tensor(3, 40, dtype=dtype)}, every), x)
+    for found, right in zip(got, [*expected, take(down[:, :5]), down[:, :5]], strict=True):
+        np.testing.assert_array_equal(found.astype("float64"), right.astype("float64"))
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (2, 0), (2, 300)])
+def test_symbolic_rows_on_a_gpu(shape: tuple[int, ...]) -> None:
+    n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
+    mod = build({"x": tensor(n, m, dtype="int32")}, lambda bb, v: op.sort(v, -1))
+    x = np.random.default_rng(0).integers(0, 99, shape).astype("int32")
+    np.testing.assert_array_equal(run_on_gpu(mod, x), np.sort(x))
+
+
+def test_no_elements() -> None:
+    x = {"x": tensor(2, 0, 3)}
+    both = (op.zeros((2, 0, 3), "float32"), op.zeros((2, 0, 3), "int32"))
+    for sort, zeros in (
+        (lambda x: op.sort(x, 0), lambda bb: both[0]),
+        (lambda x: op.argsort(x, 0, dtype="int32"), lambda bb: both[1]),
+        (lambda x: op.topk(x, 2, 0, dtype="int32"), lambda bb: relax.Tuple([*map(bb.emit, both)])),
+    ):
+        before = build(x, lambda bb, v, sort=sort: sort(v))
+        after = build(x, lambda bb, v, zeros=zeros: zeros(bb))
+        tvm.ir.assert_structural_equal(SortByKeys()(before), after)
 
 
 def test_along_another_axis() -> None:

@@ -22,7 +22,8 @@ from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from ...support.dtypes import accumulation_dtype
 from ...target.cpu import is_cpu
-from ...tirx.util import count_of, extern, unravel
+from ...tirx.gpu_scan import scan_kernel
+from ...tirx.util import count_of, extern, is_zero, unravel
 from ..analysis import operator_calls
 
 _SCANS: dict[str, tuple[int, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]]] = {
@@ -33,24 +34,27 @@ _SCANS: dict[str, tuple[int, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]]] = {
 
 
 def LowerScan() -> tvm.transform.Pass:
-    """Lower ``R.cumsum`` and ``R.cumprod`` for a CPU.
+    """Lower ``R.cumsum`` and ``R.cumprod`` for a CPU or a GPU.
 
-    TVM's kernel writes the first element of each line without checking that it exists: for a line
-    of no elements it overwrites another tensor or the heap's metadata.  It also rounds each 16-bit
-    partial sum or product; PyTorch accumulates in float32 and rounds only the results.
+    TVM's kernel for a CPU writes the first element of each line without checking that it exists:
+    for a line of no elements it overwrites another tensor or the heap's metadata.  Those for a GPU
+    do not build for some symbolic or empty shapes, and without lines they write beyond the result.
+    All round each 16-bit partial sum or product; PyTorch accumulates in float32 and rounds only the
+    results.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass for a CPU target.  Run it before ``DispatchSortScan``.
+        A module pass for a CPU or GPU target.  Run it before ``DispatchSortScan``.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         target = tvm.target.Target.current(allow_none=True)
         has_scan = any(binding.value.op.name in _SCANS for _, binding in operator_calls(mod))
-        if not is_cpu(target) or not has_scan or not switches.enabled(FIX_ID):
+        is_gpu = target is not None and "gpu" in target.keys
+        if not (is_cpu(target) or is_gpu) or not has_scan or not switches.enabled(FIX_ID):
             return mod
-        lowering = _Lowering(mod)
+        lowering = _Lowering(mod, is_gpu)
         for global_var, function in mod.functions_items():
             if isinstance(function, relax.Function):
                 lowering.builder_.update_func(global_var, lowering.visit_expr(function))
@@ -61,6 +65,10 @@ def LowerScan() -> tvm.transform.Pass:
 
 @mutator
 class _Lowering(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule, is_gpu: bool) -> None:
+        super().__init__(mod)
+        self.lower = self._for_gpu if is_gpu else self._for_cpu
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         if not isinstance(call.op, tvm.ir.Op) or call.op.name not in _SCANS:
@@ -70,19 +78,39 @@ class _Lowering(PyExprMutator):
             return call
         switches.note(FIX_ID)
         axis, dtype = call.attrs.axis, str(call.ty.dtype)
+        if any(map(is_zero, data.ty.shape)):
+            return relax.op.zeros(call.ty.shape, dtype)
         inner = accumulation_dtype(dtype)
         if inner != dtype != str(data.ty.dtype):
             data = self.builder_.emit(relax.op.astype(data, dtype))
-        scanned = self.builder_.call_te(
-            _scan,
-            data,
-            call.op.name,
-            None if axis is None else int(axis) % data.ty.ndim,
-            inner,
-            bool(call.attrs.exclusive),
-            primfunc_name_hint=call.op.name.removeprefix("relax."),
-        )
+        axis = None if axis is None else int(axis) % data.ty.ndim
+        scanned = self.lower(data, call.op.name, axis, inner, bool(call.attrs.exclusive))
         return scanned if inner == dtype else relax.op.astype(self.builder_.emit(scanned), dtype)
+
+    def _for_cpu(
+        self, data: relax.Expr, operator: str, axis: int | None, dtype: str, is_exclusive: bool
+    ) -> relax.Expr:
+        name = operator.removeprefix("relax.")
+        arguments = (operator, axis, dtype, is_exclusive)
+        return self.builder_.call_te(_scan, data, *arguments, primfunc_name_hint=name)
+
+    def _for_gpu(
+        self, data: relax.Expr, operator: str, axis: int | None, dtype: str, is_exclusive: bool
+    ) -> relax.Expr:
+        shape = [count_of(data.ty.shape)] if axis is None else list(data.ty.shape)
+        line = 0 if axis is None else axis
+        around = [count_of(shape[:line]), shape[line], count_of(shape[line + 1 :])]
+        kernel = scan_kernel(
+            str(data.ty.dtype),
+            dtype,
+            *_SCANS[operator],
+            is_exclusive=is_exclusive,
+            length=int(shape[line]) if isinstance(shape[line], tirx.IntImm) else None,
+        )
+        function = self.builder_.add_func(kernel, operator.removeprefix("relax."))
+        lines = self.builder_.emit(relax.op.reshape(data, around))
+        call = relax.call_tir(function, [lines], relax.TensorType(around, dtype))
+        return relax.op.reshape(self.builder_.emit(call), shape)
 
 
 def _scan(

@@ -17,14 +17,16 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``relax.sort``, ``argsort`` and ``topk`` on a CPU, of bfloat16, of floating-point data with a
-    NaN, or of integers other than int32 and int64.
+    ``relax.sort``, ``argsort`` and ``topk`` of bfloat16, of floating-point data with a NaN, or of
+    integers other than int32 and int64; for a GPU, of an empty tensor.
 Symptom
-    A wrong order, silently: bfloat16 elements are sorted by their bits, and elements around a NaN
-    arbitrarily.  For most integer dtypes, "Unsupported input dtype" at run time.
+    A wrong order, silently: on a CPU, bfloat16 elements are sorted by their bits, and on all
+    devices, elements around a NaN arbitrarily.  For most integer dtypes, "Unsupported input dtype"
+    at run time on a CPU.  An empty tensor does not build for a GPU: "Divide by zero".
 Mechanism
-    TVM's runtime function reads bfloat16 as integers, and compares with ``<``, which is not an
-    order if there is a NaN.  It does not implement most integer dtypes.
+    TVM's runtime function reads bfloat16 as integers, and does not implement most integer dtypes.
+    It and the kernels of a GPU compare with ``<``, which is not an order if there is a NaN.  These
+    kernels divide an index by the number of lines.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
     :mod:`tvm_fixes.pipeline` and the fix id ``sort-by-keys``.
@@ -36,6 +38,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...fixes.elements import SORT_BY_KEYS as FIX_ID
 from ...support import switches
+from ...tirx.util import is_zero
 
 _OPERATORS = ("relax.sort", "relax.argsort", "relax.topk")
 
@@ -96,6 +99,9 @@ class _Sorting(PyExprMutator):
             return call
         data, attrs = call.args[0], call.attrs
         is_known = isinstance(data.ty.shape, relax.ShapeExpr)
+        if is_known and any(map(is_zero, data.ty.shape)):
+            self.is_changed = True
+            return self._without_elements(call.ty)
         limit = data.ty.shape.values[int(attrs.axis)] if is_known and data.ty.ndim else None
         is_topk = call.op.name == "relax.topk"
         if is_topk and isinstance(limit, tirx.IntImm) and attrs.k > limit.value:
@@ -121,6 +127,11 @@ class _Sorting(PyExprMutator):
             return indices
         values = self._elements(data, indices, attrs.axis)
         return relax.Tuple([emit(values), indices]) if is_index else values
+
+    def _without_elements(self, ty: tvm.ir.Type) -> relax.Expr:
+        if isinstance(ty, relax.TupleType):
+            return relax.Tuple([self.builder_.emit(self._without_elements(f)) for f in ty.fields])
+        return relax.op.zeros(ty.shape, str(ty.dtype))
 
     def _elements(self, data: relax.Expr, indices: relax.Expr, axis: int) -> relax.Expr:
         if str(indices.ty.dtype) not in ("int32", "int64"):
