@@ -254,7 +254,7 @@ def test_no_schedule_is_an_error_that_names_the_kernel():
 def test_the_order_of_the_rules():
     names = [type(rule).__name__ for rule in gpu_rules(GPU)]
     assert names[:4] == ["Elementwise", "TensorCores", "Matmul", "GEMV"]
-    assert names[4:7] == ["ManyElements", "Reduction", "GeneralReduction"]
+    assert names[4:8] == ["ManyElements", "WarpPerRow", "Reduction", "GeneralReduction"]
     assert names[-1] == "OneThread"
 
 
