@@ -16,6 +16,7 @@ Weights and inputs repeat a short random sequence, so that the library of a larg
 once it is compressed: it may have to travel to the machine with the GPU.
 """
 
+import math
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -107,11 +108,15 @@ class GpuCase:
 
 
 def _repeated(like: torch.Tensor, seed: int) -> torch.Tensor:
-    """A tensor of the same shape and standard deviation that repeats a random sequence."""
+    """A tensor of the same shape that repeats a random sequence.
+
+    Its standard deviation is a power of two close to the other one, which may differ a little
+    between versions of PyTorch: the two machines may have different ones.
+    """
     values = np.random.RandomState(seed % 2**31).standard_normal(_PERIOD).astype("float32")
     flat = np.resize(values, like.numel()).reshape(like.shape)
     spread = float(like.std()) if like.numel() > 1 else 1.0
-    return torch.from_numpy(flat) * spread
+    return torch.from_numpy(flat) * 2.0 ** round(math.log2(max(spread, 1e-6)))
 
 
 def _repeat_a_sequence(module: nn.Module) -> None:

@@ -184,7 +184,7 @@ struct State {
 
   /*! \brief The plan of a call: what `choose` returned for the first call with the same key. */
   template <typename Call>
-  const Plan& PlanOf(const Call& call, Plan (*choose)(const Functions&, const Call&)) {
+  Plan& PlanOf(const Call& call, Plan (*choose)(const Functions&, const Call&)) {
     const std::vector<int64_t> key = call.Key();
     const auto place = plans.find(key);
     if (place != plans.end()) return place->second;

@@ -48,8 +48,8 @@ struct Performance {
 };
 
 using FindAlgorithm = int(Handle, Handle, Handle, Handle, Handle, int, int*, Performance*);
-using Convolve = int(Handle, const void*, Handle, const void*, Handle, const void*, Handle, int,
-                     void*, size_t, const void*, Handle, void*);
+using ConvolveFunction = int(Handle, const void*, Handle, const void*, Handle, const void*, Handle,
+                             int, void*, size_t, const void*, Handle, void*);
 
 /*! \brief cuDNN for one thread and one device. */
 struct Cudnn {
@@ -83,7 +83,7 @@ struct Cudnn {
   int (*set_math)(Handle, int);
   FindAlgorithm *find_forward, *find_transposed;
   // The gradient of the data takes the weight first, and is a transposed convolution.
-  Convolve *forward, *transposed;
+  ConvolveFunction *forward, *transposed;
 };
 
 int TypeOf(const DLTensor& tensor) { return CodeOf(tensor, kFloat32, kFloat16, kBFloat16); }
@@ -143,7 +143,8 @@ std::vector<int> ChannelsFirst(const Call& call, const DLTensor& tensor) {
 
 struct Plan {
   Handle data, weight, out, convolution;
-  Performance chosen;
+  /*! \brief The algorithms that fit the workspace; the fastest is the last. */
+  std::vector<Performance> algorithms;
 };
 
 Plan Describe(const Cudnn& dnn, const Call& call) {
@@ -188,18 +189,31 @@ Plan Choose(const Cudnn& dnn, const Call& call) {
                            kMaxAlgorithms, &count, found),
           "cudnnGetConvolutionForwardAlgorithm_v7");
   }
-  // The fastest first.
+  // cuDNN returns the fastest first.
   const auto limit = static_cast<size_t>(call.workspace.shape[0]);
-  const Performance* chosen = std::find_if(found, found + count, [limit](const Performance& some) {
-    return some.status == 0 && some.memory <= limit;
-  });
-  if (chosen == found + count) throw std::runtime_error("cuDNN has no algorithm for it");
-  plan.chosen = *chosen;
+  for (int i = count - 1; i >= 0; --i) {
+    if (found[i].status == 0 && found[i].memory <= limit) plan.algorithms.push_back(found[i]);
+  }
+  if (plan.algorithms.empty()) throw std::runtime_error("cuDNN has no algorithm for it");
+  return plan;
+}
+
+/*! \brief Convolve with the fastest algorithm of a plan; return cuDNN's status. */
+int Convolve(const Cudnn& dnn, const Call& call, const Plan& plan) {
+  const Performance& chosen = plan.algorithms.back();
   // Float32 keeps FMA: another type of math allows TF32.
   if (TypeOf(call.out) != kFloat32) {
-    Check(dnn.set_math(plan.convolution, plan.chosen.math), "cudnnSetConvolutionMathType");
+    Check(dnn.set_math(plan.convolution, chosen.math), "cudnnSetConvolutionMathType");
   }
-  return plan;
+  const float one = 1, zero = 0;
+  if (call.is_transposed()) {
+    return dnn.transposed(dnn.handle, &one, plan.weight, Data(call.weight), plan.data,
+                          Data(call.data), plan.convolution, chosen.algorithm, Data(call.workspace),
+                          chosen.memory, &zero, plan.out, Data(call.out));
+  }
+  return dnn.forward(dnn.handle, &one, plan.data, Data(call.data), plan.weight, Data(call.weight),
+                     plan.convolution, chosen.algorithm, Data(call.workspace), chosen.memory, &zero,
+                     plan.out, Data(call.out));
 }
 
 void Convolution(const Arguments& args) {
@@ -208,20 +222,15 @@ void Convolution(const Arguments& args) {
   if (IsEmpty(call.out)) return;
   auto& state = State<Cudnn, Plan>::For(call.out);
   const Cudnn& dnn = state.functions;
-  const Plan& plan = state.PlanOf(call, Choose);
+  Plan& plan = state.PlanOf(call, Choose);
   Check(dnn.set_stream(dnn.handle, Stream(call.out)), "cudnnSetStream");
-  const float one = 1, zero = 0;
-  if (call.is_transposed()) {
-    Check(dnn.transposed(dnn.handle, &one, plan.weight, Data(call.weight), plan.data,
-                         Data(call.data), plan.convolution, plan.chosen.algorithm,
-                         Data(call.workspace), plan.chosen.memory, &zero, plan.out, Data(call.out)),
-          "cudnnConvolutionBackwardData");
-  } else {
-    Check(dnn.forward(dnn.handle, &one, plan.data, Data(call.data), plan.weight, Data(call.weight),
-                      plan.convolution, plan.chosen.algorithm, Data(call.workspace),
-                      plan.chosen.memory, &zero, plan.out, Data(call.out)),
-          "cudnnConvolutionForward");
+  // cuDNN lists algorithms that it then rejects; the next one may run.
+  int status = Convolve(dnn, call, plan);
+  while (status != 0 && plan.algorithms.size() > 1) {
+    plan.algorithms.pop_back();
+    status = Convolve(dnn, call, plan);
   }
+  Check(status, call.is_transposed() ? "cudnnConvolutionBackwardData" : "cudnnConvolutionForward");
 }
 
 }  // namespace

@@ -14,13 +14,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tvm.testing
 
 from tvm_fixes.target import cuda_libraries, resolve
 
-FAKE = """
+CUBLAS = """
 #include <stdint.h>
 int handles, searches;
 void* used;
@@ -41,7 +42,38 @@ int cublasLtMatmulPreferenceSetAttribute(void* changed) { return 0; }
 int cublasLtMatmulPreferenceDestroy(void* destroyed) { return 0; }
 """
 
-CALLER = """
+CUDNN = """
+#include <string.h>
+int calls, broken = 1;
+struct Performance { int algorithm, status; float time; unsigned long memory; int rest[5]; };
+int cudnnCreate(void** handle) { return 0; }
+int cudnnSetStream(void* handle, void* stream) { return 0; }
+int cudnnCreateTensorDescriptor(void** created) { return 0; }
+int cudnnSetTensorNdDescriptorEx(void* changed) { return 0; }
+int cudnnCreateFilterDescriptor(void** created) { return 0; }
+int cudnnSetFilterNdDescriptor(void* changed) { return 0; }
+int cudnnCreateConvolutionDescriptor(void** created) { return 0; }
+int cudnnSetConvolutionNdDescriptor(void* changed) { return 0; }
+int cudnnSetConvolutionGroupCount(void* changed) { return 0; }
+int cudnnSetConvolutionMathType(void* changed) { return 0; }
+int cudnnGetConvolutionForwardAlgorithm_v7(void* a, void* b, void* c, void* d, void* e, int most,
+                                           int* count, struct Performance* found) {
+  *count = 3;
+  memset(found, 0, 3 * sizeof *found);
+  for (int i = 0; i < 3; ++i) found[i].algorithm = i;
+  found[1].memory = 1 << 30;
+  return 0;
+}
+int cudnnGetConvolutionBackwardDataAlgorithm_v7(void* a) { return 1; }
+int cudnnConvolutionForward(void* a, void* b, void* c, void* d, void* e, void* f, void* g,
+                            int algorithm) {
+  ++calls;
+  return algorithm < broken ? 2000 : 0;
+}
+int cudnnConvolutionBackwardData(void* a) { return 1; }
+"""
+
+PRELUDE = """
 import ctypes, sys
 import numpy as np
 import tvm
@@ -70,7 +102,11 @@ class OnDevice:
         return (2, self.device)
 
 
-multiply = tvm_ffi.load_module(sys.argv[2])["tvm_fixes_cublas_matmul"]
+functions = tvm_ffi.load_module(sys.argv[2])
+"""
+
+MULTIPLY = """
+multiply = functions["tvm_fixes_cublas_matmul"]
 memory = np.zeros(512, "uint8")
 start = -memory.ctypes.data % 256
 
@@ -92,20 +128,48 @@ print(value("searches") - before)
 """
 
 
-@pytest.fixture(scope="module")
-def lines(tmp_path_factory) -> list[str]:
-    folder = tmp_path_factory.mktemp("fake")
-    source, fake = folder / "fake.c", folder / "libcublasLt.so.13"
-    source.write_text(FAKE)
+CONVOLVE = """
+x, out, workspace = (
+    tvm_ffi.from_dlpack(OnDevice(np.zeros(shape, dtype), 0))
+    for shape, dtype in (((1, 4, 8, 8), "float16"), ((1, 4, 8, 8), "float16"), (64, "uint8"))
+)
+weight = tvm_ffi.from_dlpack(OnDevice(np.zeros((4, 4, 1, 1), "float16"), 0))
+options = tvm_ffi.Shape([0, 0, 1, 0, 0, 1, 1, 1, 1])
+
+
+def call():
+    before = value("calls")
+    functions["tvm_fixes_cudnn_convolution"](x, weight, options, out, workspace)
+    return value("calls") - before
+
+
+print(call(), call())
+ctypes.c_int.in_dll(fake, "broken").value = 3
+try:
+    call()
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def run(folder: Path, name: str, fake_source: str, calls_source: str) -> list[str]:
+    """What a program prints that calls a library of NVIDIA, with a fake one."""
+    source, fake = folder / "fake.c", folder / name
+    source.write_text(fake_source)
     shared = ["cc", "-shared", "-fPIC", "-o"]
-    name = f"-Wl,-soname,{fake.name}"
-    subprocess.run([*shared, str(fake), name, str(source)], check=True)
-    arguments = cuda_libraries.link_arguments(resolve("cuda/sm_90+cublas"))
+    soname = f"-Wl,-soname,{fake.name}"
+    subprocess.run([*shared, str(fake), soname, str(source)], check=True)
+    arguments = cuda_libraries.link_arguments(resolve("cuda/sm_90+cublas+cudnn"))
     calls = str(folder / "calls.so")
     linked = [*arguments["options"], *arguments["addons"], "-lstdc++"]
     subprocess.run([*shared, calls, *linked], check=True)
-    caller = [sys.executable, "-c", CALLER, str(fake), calls]
+    caller = [sys.executable, "-c", PRELUDE + calls_source, str(fake), calls]
     return subprocess.run(caller, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory) -> list[str]:
+    return run(tmp_path_factory.mktemp("cublas"), "libcublasLt.so.13", CUBLAS, MULTIPLY)
 
 
 def test_each_device_has_a_handle_and_becomes_the_current_one(lines):
@@ -114,6 +178,13 @@ def test_each_device_has_a_handle_and_becomes_the_current_one(lines):
 
 def test_the_alignment_of_the_bias_is_part_of_the_choice(lines):
     assert lines[1] == "1"
+
+
+def test_an_algorithm_that_fails_is_replaced(tmp_path):
+    """The choice is kept, and an algorithm that needs more memory is none."""
+    counts, error = run(tmp_path, "libcudnn.so.9", CUDNN, CONVOLVE)
+    assert counts == "2 1"
+    assert "cudnnConvolutionForward failed with status 2000" in error
 
 
 if __name__ == "__main__":
