@@ -36,6 +36,7 @@ from ..target.cuda import capability
 from .gpu_elementwise import vector_lanes
 from .gpu_threads import WARP, compute_in_threads
 from .loop_nest import offset_of, steps_of, substitute
+from .util import is_zero
 
 _SHARED = "shared.dyn"
 _DTYPES = ("float16", "bfloat16")
@@ -104,7 +105,8 @@ class TensorCores(ScheduleRule):
             return None
         (main,) = found
         block = schedule.get(main)
-        if get_index_map(block) is None or not _has_dtypes(block):
+        is_empty = any(is_zero(each.dom.extent) for each in block.iter_vars)
+        if is_empty or get_index_map(block) is None or not _has_dtypes(block):
             return None
         dtype = str(block.reads[0].source.dtype)
         columns_are_contiguous = _reads_columns(block)

@@ -164,6 +164,8 @@ def test_values(name, dtype):
         (((1, 128), (128, 256)), "float16"),
         (((256, 128), (128, 1)), "float16"),
         (((2, 3), (3, 4)), "float16"),
+        (((0, 128), (128, 256)), "float16"),
+        (((4, 64, 0), (4, 0, 64)), "float16"),
     ],
 )
 def test_products_that_other_rules_take(shapes, dtype):
