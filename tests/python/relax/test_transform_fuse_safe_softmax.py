@@ -20,6 +20,7 @@ from torch.nn import functional
 from tvm import relax, tirx
 
 from helpers.gpu_kernels import GPU, functions
+from helpers.gpu_modules import run_on_gpu
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, count, run, tensor
 from tvm_fixes.frontend.torch import from_exported_program
@@ -27,14 +28,14 @@ from tvm_fixes.pipeline import stages
 from tvm_fixes.relax.transform import FuseSafeSoftmax
 
 op = relax.op
-INFINITY = relax.const(-np.inf, "float32")
 
 
-def safe_softmax(bb, x, *, axis=-1, bound=INFINITY, other=0.0, keepdims=True):
+def safe_softmax(bb, x, *, axis=-1, bound=-np.inf, other=0.0, keepdims=True):
+    dtype = str(x.ty.dtype)
     y = bb.emit(op.nn.softmax(x, axis=-1))
-    masked = bb.emit(op.astype(bb.emit(op.equal(x, bound)), "int8"))
+    masked = bb.emit(op.astype(bb.emit(op.equal(x, relax.const(bound, dtype))), "int8"))
     least = bb.emit(op.min(masked, [axis], keepdims=keepdims))
-    return op.where(bb.emit(op.astype(least, "bool")), relax.const(other, "float32"), y)
+    return op.where(bb.emit(op.astype(least, "bool")), relax.const(other, dtype), y)
 
 
 def expected_of(x):
@@ -71,11 +72,23 @@ def test_symbolic_rows():
     np.testing.assert_allclose(run(after, ROWS), expected_of(ROWS), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_values_of_16_bits(dtype):
+    """A masked row is not NaN, and the sum of a long row is not rounded to 16 bits."""
+    x = np.zeros((2, 3000), "float32").astype(dtype)
+    x[1] = -np.inf
+    mod = build({"x": tensor(*x.shape, dtype=dtype)}, safe_softmax)
+    expected = expected_of(x.astype("float32"))
+    for got in (run(FuseSafeSoftmax()(mod), x), run_on_gpu(mod, x)):
+        assert got.dtype == x.dtype
+        np.testing.assert_allclose(got.astype("float32"), expected, rtol=5e-3)
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {"axis": 0},
-        {"bound": relax.const(-1.0, "float32")},
+        {"bound": -1.0},
         {"other": 1.0},
         {"axis": 0, "keepdims": False},
     ],

@@ -38,7 +38,8 @@ def FuseSafeSoftmax() -> tvm.transform.Pass:
 
         y = R.call_tir(cls.safe_softmax, (x,), …)
 
-    A row is masked if the sum of its exponentials is 0: else, the largest element adds 1.
+    A row is masked if the sum of its exponentials is 0: else, the largest element adds 1.  It is
+    computed in float32 for data of 16 bits.
 
     Returns
     -------
@@ -110,14 +111,19 @@ def _value(expr: relax.Expr) -> float | None:
 
 def _safe_softmax(x: te.Tensor) -> te.Tensor:
     *rows, count = x.shape
-    dtype = x.dtype
+    # The least number is infinite as bfloat16, and a sum of 16 bits stops growing.
+    wide = "float32" if tvm.DataType(x.dtype).bits < 32 else x.dtype
+    zero = tirx.const(0, wide)
     k, n = (te.reduce_axis((0, count), name) for name in "kn")
-    largest = te.compute(rows, lambda *i: te.max(x[(*i, k)], axis=k), name="largest")
-    exponential = te.compute(x.shape, lambda *i: te.exp(x[i] - largest[i[:-1]]), name="exponential")
+    largest = te.compute(rows, lambda *i: te.max(x[(*i, k)].astype(wide), axis=k), name="largest")
+    exponential = te.compute(
+        x.shape, lambda *i: te.exp(x[i].astype(wide) - largest[i[:-1]]), name="exponential"
+    )
     total = te.compute(rows, lambda *i: te.sum(exponential[(*i, n)], axis=n), name="total")
 
     def normalized(*i: tirx.Var) -> tirx.Expr:
-        is_masked = total[i[:-1]] == tirx.const(0, dtype)
-        return tirx.Select(is_masked, tirx.const(0, dtype), exponential[i] / total[i[:-1]])
+        sum_of_row = total[i[:-1]]
+        value = tirx.Select(sum_of_row == zero, zero, exponential[i] / sum_of_row)
+        return value.astype(x.dtype)
 
     return te.compute(x.shape, normalized, name="normalized")
