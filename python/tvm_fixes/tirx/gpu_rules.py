@@ -25,11 +25,11 @@ from tvm.sym import Analyzer
 from .gpu_elementwise import Elementwise
 from .gpu_kernel import contains_threads, in_one_thread
 from .gpu_rows import WarpPerRow
-from .gpu_tensor_cores import TensorCores
+from .gpu_tensor_cores import TensorCores, divides_positions
 from .gpu_threads import WARP, ElementPerThread, bind, keep_in_registers, spatial_loops
 from .initial_values import set_initial_values
 from .loop_nest import offset_of, substitute
-from .util import contains, item_bytes_of
+from .util import item_bytes_of
 
 # The results of a reduction that fill a large GPU with a thread each.
 _MANY = 1 << 14
@@ -54,20 +54,21 @@ def gpu_rules(target: tvm.target.Target) -> list[ScheduleRule]:
 class Matmul(gpu.Matmul):
     """TVM's rule, except for products that divide a position, such as transposed convolutions.
 
-    It pads the product, and there reads such operands out of bounds.
+    It pads the product, and there reads such operands out of bounds.  What follows the product, and
+    divides a position, writes its padding.
     """
 
     def apply(
         self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
     ) -> Schedule | None:
         """Schedule a kernel; None if the rule does not apply."""
-        divisions = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
         schedule = Schedule(func)
-        for block in normalize_prim_func(schedule) or []:
-            reads = schedule.get(block.block_rv).reads if "R" in block.dom_kind() else []
-            for region in (part for read in reads for part in read.region):
-                if any(contains(region.min, kind, lambda _: True) for kind in divisions):
-                    return None
+        blocks = normalize_prim_func(schedule) or []
+        is_after = False
+        for block in blocks:
+            is_after = is_after or "R" in block.dom_kind()
+            if is_after and divides_positions(schedule.get(block.block_rv)):
+                return None
         return super().apply(func, target, tunable)
 
 

@@ -13,6 +13,7 @@
 """The schedule rule for products of 16-bit matrices on a GPU's tensor cores."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -36,7 +37,7 @@ from ..target.cuda import capability
 from .gpu_elementwise import vector_lanes
 from .gpu_threads import WARP, compute_in_threads
 from .loop_nest import offset_of, steps_of, substitute
-from .util import is_zero
+from .util import contains, is_zero
 
 _SHARED = "shared.dyn"
 _DTYPES = ("float16", "bfloat16")
@@ -108,6 +109,9 @@ class TensorCores(ScheduleRule):
         is_empty = any(is_zero(each.dom.extent) for each in block.iter_vars)
         if is_empty or get_index_map(block) is None or not _has_dtypes(block):
             return None
+        # TVM drops the condition of padded rows and columns where such a block is inlined.
+        if any(divides_positions(schedule.get(each)) for each in _readers(schedule, main)):
+            return None
         dtype = str(block.reads[0].source.dtype)
         columns_are_contiguous = _reads_columns(block)
         _normalize(schedule, main, columns_are_contiguous)
@@ -123,6 +127,20 @@ class TensorCores(ScheduleRule):
         partial = schedule.rfactor(part, 0)
         _schedule(schedule, partial, tile, dtype, columns_are_contiguous)
         return schedule if _add_parts(schedule, main, target) else None
+
+
+def divides_positions(block: SBlock) -> bool:
+    """Whether a block reads elements whose places are computed by divisions, as of a reshape."""
+    divisions = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
+    parts = (part for read in block.reads for part in read.region)
+    return any(contains(part.min, kind, lambda _: True) for part in parts for kind in divisions)
+
+
+def _readers(schedule: Schedule, block: SBlockRV) -> Iterator[SBlockRV]:
+    """The blocks that read the results of a block, and those that read theirs."""
+    for consumer in schedule.get_consumers(block):
+        yield consumer
+        yield from _readers(schedule, consumer)
 
 
 def _has_dtypes(block: SBlock) -> bool:

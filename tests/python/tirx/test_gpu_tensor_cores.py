@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm.testing
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.s_tir import Schedule
 
 from helpers.gpu_kernels import GPU, functions
@@ -25,6 +25,7 @@ from helpers.relax_modules import build, tensor
 from helpers.simt import assert_equals_reference
 from tvm_fixes.pipeline import stages
 from tvm_fixes.tirx.gpu_tensor_cores import TensorCores
+from tvm_fixes.tirx.transform import ApplyGpuSchedule
 
 op = relax.op
 
@@ -170,6 +171,22 @@ def test_values(name, dtype):
 )
 def test_products_that_other_rules_take(shapes, dtype):
     assert scheduled(product, *shapes, dtype=dtype) is None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_reshape_of_a_padded_product(dtype):
+    """What is behind the end of a row is not the first element of the next one."""
+    k = te.reduce_axis((0, 64), "k")
+    a, b = te.placeholder((18, 64), dtype, "a"), te.placeholder((64, 40), dtype, "b")
+    y = te.compute(
+        (18, 40),
+        lambda i, j: te.sum(a[i, k].astype("float32") * b[k, j].astype("float32"), axis=k),
+    )
+    flat = te.compute((720,), lambda i: y[i // 40, i % 40] + 1.0)
+    kernel = te.create_prim_func([a, b, flat])
+    with GPU:
+        after = ApplyGpuSchedule()(tvm.IRModule({"main": kernel}))["main"]
+    assert_equals_reference(kernel, after, np.random.default_rng(0))
 
 
 def test_a_gpu_without_such_tensor_cores():
