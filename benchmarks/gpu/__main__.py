@@ -24,7 +24,7 @@ from typing import Any
 
 from rich.console import Console
 
-from .cases import GPU_CASES, GROUPS, VARIANTS, GpuCase
+from .cases import GPU_CASES, GROUPS, SANITIZERS, VARIANTS, GpuCase
 
 _OUT = Path("build/bench-gpu")
 _RESULTS = "results.jsonl"
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compile", action="store_true", help="time torch.compile too")
     parser.add_argument(
         "--sanitizer",
-        choices=["memcheck", "racecheck", "initcheck", "synccheck"],
+        choices=SANITIZERS,
         help="only run the libraries, with a tool of compute-sanitizer",
     )
     parser.add_argument("--workers", type=int, default=4, help="processes that check (default: 4)")

@@ -59,6 +59,9 @@ VARIANTS = {
 }
 """The compilers of a case, and what they are."""
 
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+"""The tools of NVIDIA's compute-sanitizer."""
+
 _PERIOD = 4093  # a prime, so that the rows of a matrix differ
 
 

@@ -26,15 +26,12 @@ from tvm.runtime.vm import VirtualMachine
 from .cases import GPU_CASES, VARIANTS
 from .run import load_cuda_runtime
 
-TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-
-# Of PyTorch's libraries, only those that models call run: its own kernels are not checked.
 _COMMAND = ("compute-sanitizer", "--print-limit", "3", "--tool")
 _SUMMARY = re.compile(r"SUMMARY: (\d+) (?:error|hazard)")
 
 
 def sanitize(cases: Sequence[str], folder: Path, tool: str, workers: int) -> list[dict[str, Any]]:
-    """Run each library of each case with one of the :data:`TOOLS`; tell the errors of each."""
+    """Run each library of each case with a tool of :data:`~.cases.SANITIZERS`; tell its errors."""
     todo = [
         (case, variant)
         for case in cases
@@ -67,10 +64,7 @@ def _execute(name: str, library: str) -> None:
     _, inputs = GPU_CASES[name].make()
     device = tvm.cuda()
     machine = VirtualMachine(tvm.runtime.load_module(library), device)
-    arguments = []
-    for tensor in inputs:
-        host = tvm.runtime.from_dlpack(tensor.contiguous())
-        arguments.append(host.copyto(device))
+    arguments = [tvm.runtime.from_dlpack(x.contiguous()).copyto(device) for x in inputs]
     for _ in range(2):
         machine["main"](*arguments)
     device.sync()

@@ -59,6 +59,7 @@ from .relax.transform import (
 )
 from .relax.transform.choose_layout import LAYOUTS, ChooseLayout, convert_layout
 from .target.cpu import is_cpu
+from .target.gpu import is_gpu
 from .tirx import semantics
 from .tirx.transform import (
     ApplyGpuSchedule,
@@ -276,9 +277,11 @@ def _legalize_passes(
     first = [*([LowerAssertOp()] if is_cpu(target) else []), ReadTransposedWeights(max_growth)]
     first.append(FoldLayoutTransform(max_growth))
     first += [ReadTransposedRows(), MergeReshapes()] if is_cpu(target) else []
-    on_gpu = [DecomposeGroupNorm(), FuseSafeSoftmax(), DispatchToCublas(), DispatchToCudnn()]
-    # What cuDNN does not compute.
-    on_gpu.append(DecomposeConvTranspose())
+    on_gpu = [
+        *(DecomposeGroupNorm(), FuseSafeSoftmax(), DispatchToCublas(), DispatchToCudnn()),
+        # What cuDNN does not compute.
+        DecomposeConvTranspose(),
+    ]
     # Before TVM's dispatch, whose kernels write to rows without elements.
     own = [SortByKeys(), LowerScan(), *([] if is_cpu(target) else on_gpu)]
     dispatch = [*own, *stock.library_dispatch_passes(target)]
@@ -288,12 +291,8 @@ def _legalize_passes(
 def _lower_passes(name: str | None, target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
     """TVM's passes that lower a module of kernels; guarded versions replace some of them."""
     stock = _stock(name, target)
-    schedule = [
-        each
-        for step in stock.legalize_passes(target)
-        if step.info.name == _SCHEDULE
-        for each in (ApplyGpuSchedule(), LiftWorkspaces())
-    ]
+    is_scheduled = any(step.info.name == _SCHEDULE for step in stock.legalize_passes(target))
+    schedule = [ApplyGpuSchedule(), LiftWorkspaces()] if is_scheduled else []
     guarded = {
         step.info.name: step
         for step in (StaticPlanBlockMemory(), VMShapeLower(), RewriteCUDAGraph())
@@ -337,11 +336,10 @@ def _stock(name: str | None, target: tvm.target.Target | None) -> ModuleType:
     UsageError
         If `target` is not of the kind `name`.
     """
-    on_gpu = target is not None and "gpu" in target.keys
-    kind = "gpu" if on_gpu else "cpu"
+    kind = "gpu" if is_gpu(target) else "cpu"
     if name not in (None, kind):
         raise UsageError(f"the pipeline {name!r} is not for a {kind}, but the target is {target}")
-    if target is None or not on_gpu:
+    if target is None or kind == "cpu":
         return cpu_passes
     return cuda_passes if target.kind.name == "cuda" else gpu_passes
 

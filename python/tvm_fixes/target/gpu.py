@@ -69,6 +69,11 @@ class Limits:
     local: int
 
 
+def is_gpu(target: tvm.target.Target | None) -> bool:
+    """Whether a target is known and is a GPU."""
+    return target is not None and "gpu" in target.keys
+
+
 def with_limits(target: tvm.target.Target) -> tvm.target.Target:
     """The target of a GPU, with TVM's attributes for its limits."""
     if "max_shared_memory_per_block" in target.attrs:

@@ -52,17 +52,13 @@ class WarpPerRow(ScheduleRule):
         row = _divide(schedule, leading)
         schedule.bind(schedule.fuse(*leading), "blockIdx.x")
         schedule.bind(row, "threadIdx.y")
-        part, lane = schedule.split(column, [None, WARP])
-        schedule.reorder(lane, part)
-        schedule.bind(lane, "threadIdx.x")
+        _bind_lanes(schedule, column)
         for producer in reversed(producers):
             for index in range(len(schedule.get(producer).writes)):
                 # All lanes have the result of a reduction among them.
                 schedule.set_scope(producer, index, "local")
             schedule.compute_at(producer, row, preserve_unit_loops=True)
-            part, lane = schedule.split(schedule.get_loops(producer)[-1], [None, WARP])
-            schedule.reorder(lane, part)
-            schedule.bind(lane, "threadIdx.x")
+            _bind_lanes(schedule, schedule.get_loops(producer)[-1])
         return schedule
 
 
@@ -81,6 +77,13 @@ def _divide(schedule: Schedule, leading: list[LoopRV]) -> LoopRV:
     leading[divided], row = schedule.split(leading[divided], [None, factors[divided]])
     schedule.reorder(*leading, row)
     return row
+
+
+def _bind_lanes(schedule: Schedule, column: LoopRV) -> None:
+    """Divide a loop along a row among the lanes of a warp; neighbors are next to each other."""
+    part, lane = schedule.split(column, [None, WARP])
+    schedule.reorder(lane, part)
+    schedule.bind(lane, "threadIdx.x")
 
 
 def _have_short_rows(blocks: list[SBlockInfo]) -> bool:

@@ -184,8 +184,8 @@ def _choose_tile(schedule: Schedule, main: SBlockRV) -> _Tile | None:
         return None
     if rows is None or batch is None:
         tile = _SMALL[-1]
-        return tile if _padding(tile, tile.rows, columns, depth) <= _MAX_PADDING else None
-    if batch * -(-rows // _LARGE.rows) * -(-columns // _LARGE.columns) >= _MIN_BLOCKS:
+        rows = tile.rows
+    elif batch * -(-rows // _LARGE.rows) * -(-columns // _LARGE.columns) >= _MIN_BLOCKS:
         tile = _LARGE
     else:
         tile = next((each for each in _SMALL if rows <= each.rows), _SMALL[-1])

@@ -181,7 +181,7 @@ def test_the_alignment_of_the_bias_is_part_of_the_choice(lines):
 
 
 def test_an_algorithm_that_fails_is_replaced(tmp_path):
-    """The choice is kept, and an algorithm that needs more memory is none."""
+    """The next call uses the same one; an algorithm that needs more memory is not tried."""
     counts, error = run(tmp_path, "libcudnn.so.9", CUDNN, CONVOLVE)
     assert counts == "2 1"
     assert "cudnnConvolutionForward failed with status 2000" in error

@@ -26,6 +26,7 @@ from tvm_ffi import structural_map
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
+from ...target.gpu import is_gpu
 from ...tirx.util import broadcast_position, count_of, extern, unravel
 from .extents import fit_extents
 from .gather import broadcast_indices, fields_of
@@ -355,12 +356,7 @@ def _legalize_take_backward(
 
 
 def _takes_effect(call: relax.Call, *others: relax.Expr) -> bool:
-    return takes_effect(call.args[0], *others) and not _is_for_gpu(call)
-
-
-def _is_for_gpu(call: relax.Call) -> bool:
-    target = target_of(call)
-    return target is not None and "gpu" in target.keys
+    return takes_effect(call.args[0], *others) and not is_gpu(target_of(call))
 
 
 def _nearest(indices: te.Tensor, *extents: tirx.Expr) -> te.Tensor:
@@ -406,7 +402,7 @@ def _use_stock(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rel
     """Lower to TVM's kernel; for a GPU, with clamped indices."""
     data, indices, updates = call.args
     tensors = fields_of(bb, indices) if call.op.name == "relax.index_put" else [indices]
-    if not _is_for_gpu(call) or not takes_effect(data, updates, *tensors):
+    if not is_gpu(target_of(call)) or not takes_effect(data, updates, *tensors):
         return stock(bb, call)
     is_known = all("int" in str(one.ty.dtype) for one in tensors)
     if call.op.name == "relax.scatter_nd":

@@ -163,7 +163,7 @@ def _groups_of(call: relax.Call) -> _Groups | None:
 
 
 def _parts(extent: tvm.ir.Expr, others: tvm.ir.Expr, least: int) -> int:
-    """Into how many parts to divide an axis, of which there are `others`."""
+    """The number of parts of each of the `others` sums over `extent` elements."""
     if not isinstance(extent, tirx.IntImm):
         return 1
     if isinstance(others, tirx.IntImm) and int(others) >= _MAX_GROUPS:

@@ -80,13 +80,13 @@ def LiftWorkspaces() -> tvm.transform.Pass:
             for var, function in mod.functions_items()
             if isinstance(function, tirx.PrimFunc) and (workspaces := _workspaces(function))
         }
-        results = _results(mod, found)
-        if not results:
+        places = _places(mod, found) if found else {}
+        if not places:
             return mod
         switches.note(FIX_ID)
-        others = {var: each for var, each in mod.functions_items() if var not in results}
+        others = {var: each for var, each in mod.functions_items() if var not in places}
         lifting = _Lifting(tvm.IRModule(others, mod.attrs, mod.global_infos))
-        for var, place in results.items():
+        for var, place in places.items():
             lifting.lift(var, mod[var], found[var], place)
         for var, function in others.items():
             if isinstance(function, relax.Function):
@@ -107,7 +107,7 @@ def _workspaces(function: tirx.PrimFunc) -> list[tirx.Var]:
     ]
 
 
-def _results(
+def _places(
     mod: tvm.IRModule, kernels: dict[tvm.ir.GlobalVar, list[tirx.Var]]
 ) -> dict[tvm.ir.GlobalVar, int]:
     """Where the parameters after the results are, of the kernels that only ``call_tir`` uses."""
@@ -118,18 +118,21 @@ def _results(
     def look(call: relax.Call) -> None:
         if call.op == _CALL and call.args[0] in kernels:
             calls[call.args[0]] += 1
-            [types] = call.ty_args
-            count = len(types.fields) if isinstance(types, relax.TupleType) else 1
-            found[call.args[0]] = len(call.args[1].fields) + count
+            found[call.args[0]] = len(call.args[1].fields) + len(_result_types(call))
 
     def use(var: tvm.ir.GlobalVar) -> None:
         if var in kernels:
             uses[var] += 1
 
     for _, function in mod.functions_items():
-        structural_walk(function, (relax.Call, look))
-        structural_walk(function, (tvm.ir.GlobalVar, use))
+        structural_walk(function, [(relax.Call, look), (tvm.ir.GlobalVar, use)])
     return {var: place for var, place in found.items() if calls[var] == uses[var]}
+
+
+def _result_types(call: relax.Call) -> list[relax.TensorType]:
+    """The types of the tensors that a kernel returns."""
+    [types] = call.ty_args
+    return list(types.fields) if isinstance(types, relax.TupleType) else [types]
 
 
 def _lift(function: tirx.PrimFunc, workspaces: list[tirx.Var], place: int) -> tirx.PrimFunc:
@@ -166,8 +169,7 @@ class _Lifting(PyExprMutator):
         if call.op != _CALL or call.args[0] not in self._lifted:
             return super().visit_call_(call)
         kernel, workspaces = self._lifted[call.args[0]]
-        [types] = call.ty_args
-        results = list(types.fields) if isinstance(types, relax.TupleType) else [types]
+        results = _result_types(call)
         made = [
             relax.TensorType(each.shape, str(each.dtype), results[0].vdevice) for each in workspaces
         ]
@@ -175,4 +177,4 @@ class _Lifting(PyExprMutator):
         every = relax.Call(_CALL, args, call.attrs, [relax.TupleType([*results, *made])])
         fields = self.builder_.emit(every)
         kept = [relax.TupleGetItem(fields, index) for index in range(len(results))]
-        return relax.Tuple(kept) if isinstance(types, relax.TupleType) else kept[0]
+        return relax.Tuple(kept) if isinstance(call.ty, relax.TupleType) else kept[0]

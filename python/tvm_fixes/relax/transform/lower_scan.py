@@ -22,6 +22,7 @@ from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from ...support.dtypes import accumulation_dtype
 from ...target.cpu import is_cpu
+from ...target.gpu import is_gpu
 from ...tirx.gpu_scan import scan_kernel
 from ...tirx.util import count_of, extern, is_zero, unravel
 from ..analysis import operator_calls
@@ -51,10 +52,9 @@ def LowerScan() -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         target = tvm.target.Target.current(allow_none=True)
         has_scan = any(binding.value.op.name in _SCANS for _, binding in operator_calls(mod))
-        is_gpu = target is not None and "gpu" in target.keys
-        if not (is_cpu(target) or is_gpu) or not has_scan or not switches.enabled(FIX_ID):
+        if not (is_cpu(target) or is_gpu(target)) or not has_scan or not switches.enabled(FIX_ID):
             return mod
-        lowering = _Lowering(mod, is_gpu)
+        lowering = _Lowering(mod, is_gpu(target))
         for global_var, function in mod.functions_items():
             if isinstance(function, relax.Function):
                 lowering.builder_.update_func(global_var, lowering.visit_expr(function))
@@ -65,9 +65,9 @@ def LowerScan() -> tvm.transform.Pass:
 
 @mutator
 class _Lowering(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule, is_gpu: bool) -> None:
+    def __init__(self, mod: tvm.IRModule, for_gpu: bool) -> None:
         super().__init__(mod)
-        self.lower = self._for_gpu if is_gpu else self._for_cpu
+        self.lower = self._for_gpu if for_gpu else self._for_cpu
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)

@@ -36,6 +36,7 @@ from tvm_ffi import structural_walk
 
 from ...fixes.elements import DECOMPOSE_REDUCTION as FIX_ID
 from ...support import switches
+from ...target.gpu import is_gpu
 from ..util import is_positive
 
 
@@ -55,7 +56,7 @@ def DecomposeReduction() -> tvm.transform.Pass:
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         target = tvm.target.Target.current(allow_none=True)
-        if not switches.enabled(FIX_ID) or (target is not None and "gpu" in target.keys):
+        if not switches.enabled(FIX_ID) or is_gpu(target):
             return mod
         decomposed = {}
         for variable, function in mod.functions_items():
