@@ -75,6 +75,9 @@ int cudnnConvolutionBackwardData(void* a) { return 1; }
 
 PRELUDE = """
 import ctypes, sys
+
+# PyTorch for CUDA would load the real library first.
+sys.modules["torch"] = None
 import numpy as np
 import tvm
 import tvm_ffi
