@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Loop partition: a loop for each side of a condition on an index, as in a concatenation."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -172,3 +173,9 @@ def branches_of(value: tirx.Expr) -> list[tirx.Expr] | None:
     if isinstance(value, tvm.ir.Call) and str(value.op.name) == "prim.if_then_else":
         return list(value.args)
     return None
+
+
+def with_branches(value: tirx.Expr, branches: Sequence[tirx.Expr]) -> tirx.Expr:
+    """The choice `value` with other :func:`branches_of`."""
+    make = tirx.Select if isinstance(value, tirx.Select) else tirx.if_then_else
+    return make(*branches)

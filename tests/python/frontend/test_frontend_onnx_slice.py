@@ -79,6 +79,18 @@ def test_an_end_behind_the_last_index_stays_within_the_data() -> None:
         assert_follows_onnx_runtime(from_onnx, model, [normal(2, 5)])
 
 
+def test_a_reversed_slice_without_elements() -> None:
+    """From the first index down to the last one: nothing, for any extent."""
+    nodes = {
+        "none": ("Slice", ["x", "zero", "last", "axis", "last"]),
+        "y": ("MatMul", ["none", "w"]),
+    }
+    constants = {"zero": vector(0), "last": vector(-1), "axis": vector(-2), "w": normal(3, 1)}
+    model = program(nodes, {"x": ("float32", ("n", "m", 3))}, constants)
+    assert from_onnx(model)["main"].ret_ty.shape.values[1] == 0
+    assert_follows_onnx_runtime(from_onnx, model, *([normal(2, m, 3)] for m in (4, 1, 0)))
+
+
 def test_slice_by_inputs() -> None:
     cut = {name: ("int64", (1,)) for name in ("starts", "ends", "steps")}
     model = program(

@@ -40,6 +40,12 @@ def self_difference(x):
     return op.subtract(n, n)
 
 
+def with_upper_triangle(function, x, y, dtype="float32"):
+    """A function of a column and the elements of another one above its diagonal, all 0."""
+    x, y = op.reshape(x, (8, 1)), op.reshape(op.astype(y, dtype), (8, 1))
+    return op.reshape(function(x, op.triu(y, 1)), (8,))
+
+
 @np.errstate(all="ignore")
 def divided(x, y):
     return x / y
@@ -75,6 +81,18 @@ EXPRESSIONS = {
     ),
     "x / cast (n - n)": lambda x, y: (
         op.divide(x, op.astype(self_difference(op.less(x, y)), "float32")),
+        divided(X, np.zeros(8, "f4")),
+    ),
+    "x / upper triangle": lambda x, y: (
+        with_upper_triangle(op.divide, x, y),
+        divided(X, np.zeros(8, "f4")),
+    ),
+    "x * upper triangle": lambda x, y: (
+        with_upper_triangle(op.multiply, x, y),
+        X * np.zeros(8, "f4"),
+    ),
+    "x / cast upper triangle": lambda x, y: (
+        with_upper_triangle(lambda x, y: op.divide(x, op.astype(y, "float32")), x, y, "float16"),
         divided(X, np.zeros(8, "f4")),
     ),
     "not x < y": lambda x, y: (op.logical_not(op.less(x, y)), ~(X < Y)),

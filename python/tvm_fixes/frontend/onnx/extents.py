@@ -133,9 +133,11 @@ def slice_range(
         # The difference of the clamped bounds, as a minimum of terms in which extents cancel.
         span = minimum(known, extent, end, extent - start, end - start)
     else:
+        start = maximum(known, start, 0)
         first = maximum(known, minimum(known, start, extent - 1), 0)
         last = maximum(known, minimum(known, end, extent - 1), -1)
-        span = choose(known, equal(known, extent, 0), 0, first - last)
+        # An axis without elements has the last index -1, so that nothing is left of it.
+        span = minimum(known, start - last, extent - 1 - last)
     return first, maximum(known, (span - 1) // abs(step) + 1, 0)
 
 

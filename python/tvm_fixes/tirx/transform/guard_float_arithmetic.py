@@ -18,7 +18,7 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     Elementwise operators fused into ``x - x``, ``(x + y) - y``, ``x - (x + y)``, ``f(x) == f(x)``,
-    ``not x < y``, and a product or quotient with zeros.
+    ``not x < y``, and a product or quotient with zeros, such as the elements below a diagonal.
 Symptom
     Silently wrong results: infinity minus infinity is 0, 1e8 + x - 1e8 is not rounded, 0 times
     infinity is 0, NaN equals NaN, and ``not x < y`` is false for NaN.  A division by zeros does not
@@ -40,6 +40,7 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_map
 
 from ...fixes.elements import FLOAT_ARITHMETIC as FIX_ID
+from ..loop_partition import branches_of, with_branches
 from ..util import prim_func_pass
 
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
@@ -155,10 +156,18 @@ def _negated(expr: tirx.Expr) -> tirx.Expr:
 
 
 def _opaque_zero(expr: tirx.Expr) -> tirx.Expr:
-    """Write a constant 0 as a reinterpretation of its bits; return anything else unchanged."""
+    """Write a constant 0, also of a choice, as a reinterpretation of its bits."""
     if isinstance(expr, tirx.Broadcast):
         inner = _opaque_zero(expr.value)
         return expr if inner.same_as(expr.value) else tirx.Broadcast(inner, expr.lanes)
+    if isinstance(expr, tirx.Cast) and _is_float(expr.value):
+        inner = _opaque_zero(expr.value)
+        return expr if inner.same_as(expr.value) else tirx.Cast(expr.ty, inner)
+    parts = branches_of(expr)
+    if parts is not None:
+        branches = [_opaque_zero(branch) for branch in parts[1:]]
+        is_same = all(a.same_as(b) for a, b in zip(branches, parts[1:], strict=True))
+        return expr if is_same else with_branches(expr, [parts[0], *branches])
     constant = Analyzer().simplify(expr) if _is_constant(expr) else expr
     if not isinstance(constant, tirx.FloatImm) or constant.value != 0:
         return expr

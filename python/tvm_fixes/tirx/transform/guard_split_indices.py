@@ -47,7 +47,7 @@ from tvm_ffi import structural_map, structural_mutate, structural_walk
 
 from ...fixes.elements import SPLIT_INDICES as FIX_ID
 from ..loop_nest import substitute
-from ..loop_partition import branches_of
+from ..loop_partition import branches_of, with_branches
 from ..util import contains, prim_func_pass
 
 _SPLITS = (tirx.FloorDiv, tirx.FloorMod)
@@ -121,8 +121,7 @@ def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc
                 new.append(None if branch is None else mutator.mutate(branch))
         if all(a is b or a.same_as(b) for a, b in zip(new, parts, strict=True)):
             return node
-        make = type(node) if type(node) in (tirx.IfThenElse, tirx.Select) else tirx.if_then_else
-        return make(*new)
+        return tirx.IfThenElse(*new) if is_statement else with_branches(node, new)
 
     rewrites = (
         (tvm.ir.TensorLoad, guard_load),
