@@ -342,15 +342,13 @@ def in_float64(
     exact = {name: _wide(array) for name, array in inputs.items()}
     weights = [numpy_helper.to_array(tensor) for tensor in wide.graph.initializer]
     runs = []
-    for moved in (False, True, True, True):
-        arrays = {name: _moved(a, precision, rng) if moved else a for name, a in exact.items()}
-        if moved:
+    for is_moved in (False, True, True, True):
+        arrays = {name: moved(a, precision, rng) if is_moved else a for name, a in exact.items()}
+        if is_moved:
             for tensor, weight in zip(wide.graph.initializer, weights, strict=True):
-                tensor.CopyFrom(
-                    numpy_helper.from_array(_moved(weight, precision, rng), tensor.name)
-                )
-        if moved:
-            found = by_nodes(wide, arrays, rounded=lambda a: _moved(a, precision, rng))
+                tensor.CopyFrom(numpy_helper.from_array(moved(weight, precision, rng), tensor.name))
+        if is_moved:
+            found = by_nodes(wide, arrays, rounded=lambda a: moved(a, precision, rng))
         else:
             found = outputs(wide, arrays)
         if found is None:
@@ -364,13 +362,14 @@ def _wide(array: np.ndarray) -> np.ndarray:
     return array.astype("float64") if array.dtype.name in FLOATS else array
 
 
-def _moved(array: np.ndarray, precision: str, rng: np.random.Generator) -> np.ndarray:
+def moved(array: np.ndarray, precision: str, rng: np.random.Generator) -> np.ndarray:
+    """The array with its elements moved by a rounding to `precision`."""
     if array.dtype != np.float64:
         return array
     unit = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11}.get(precision, 2.0**-8)
-    moved = array * (1 + unit * rng.uniform(-1, 1, array.shape))
+    near = array * (1 + unit * rng.uniform(-1, 1, array.shape))
     with np.errstate(invalid="ignore"):
-        return np.where(array == np.rint(array), array, moved)  # no rounding makes an integer
+        return np.where(array == np.rint(array), array, near)  # no rounding makes an integer
 
 
 def _widened(model: onnx.ModelProto) -> onnx.ModelProto:
