@@ -55,6 +55,8 @@ def bind(specs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, A
     InputError
         If an input is missing, unknown or given twice, or if there are too many.
     """
+    if len(args) == len(specs) and not named:
+        return list(args)
     names = [spec.name for spec in specs]
     listing = f"({', '.join(names)})"
     if len(args) > len(names):
@@ -92,14 +94,23 @@ def check_arrays(values: Iterable[tuple[TensorSpec, Any]], bounds: Bounds, role:
     """
     sizes: dict[str, tuple[int, str]] = {}
     for spec, value in values:
-        what = f"{role.word} {spec.name!r}"
-        if not is_torch(value) and not isinstance(value, np.ndarray | np.generic):
-            raise InputError(f"{what}: expected {role.kinds}, got {type(value).__name__}")
-        if is_torch(value) and value.device.type != "cpu":
-            raise InputError(f"{what}: expected a tensor on the CPU, got one on {value.device}")
-        if dtype_of(value) != spec.dtype:
-            raise InputError(f"{what}: expected dtype {spec.dtype}, got {dtype_of(value)}")
-        _check_shape(spec, tuple(value.shape), sizes, bounds, role)
+        problem = _problem_of(spec, value, role)
+        if problem:
+            raise InputError(f"{role.word} {spec.name!r}: {problem}")
+        if value.shape != spec.shape:
+            _check_shape(spec, tuple(value.shape), sizes, bounds, role)
+
+
+def _problem_of(spec: TensorSpec, value: Any, role: Role) -> str:
+    """What is wrong with the type, the device or the dtype of an array."""
+    if not isinstance(value, np.ndarray | np.generic):
+        if not is_torch(value):
+            return f"expected {role.kinds}, got {type(value).__name__}"
+        if value.device.type != "cpu":
+            return f"expected a tensor on the CPU, got one on {value.device}"
+    if dtype_of(value) != spec.dtype:
+        return f"expected dtype {spec.dtype}, got {dtype_of(value)}"
+    return ""
 
 
 def check_updated(

@@ -131,19 +131,19 @@ class CompiledModel:
         contiguous and aligned to 64 bytes, as PyTorch allocates them, a model on the CPU writes
         into its memory; others are copied before the run, and after it.
         """
-        values = bind(self.inputs, args, named)
-        check_arrays(zip(self.inputs, values, strict=True), self._manifest.bounds, INPUT)
-        check_updated(self.inputs, values, self._manifest.updates)
+        manifest = self._manifest
+        values = bind(manifest.inputs, args, named)
+        check_arrays(zip(manifest.inputs, values, strict=True), manifest.bounds, INPUT)
+        check_updated(manifest.inputs, values, manifest.updates)
         as_torch = any(map(is_torch, values))
-        function = self._function
-        tensors = [to_device(to_tvm(value), self._library.device) for value in values]
+        function, device = self._function, self._library.device
+        tensors = [to_device(to_tvm(value), device) for value in values]
         with self._library.lock:
             result = function(*tensors)
-        updates = self._manifest.updates
-        if not updates:
+        if not manifest.updates:
             return returned(result, as_torch=as_torch)
-        by_name = {spec.name: value for spec, value in zip(self.inputs, values, strict=True)}
-        new = {index: by_name[name] for name, index in updates.items()}
+        by_name = {spec.name: value for spec, value in zip(manifest.inputs, values, strict=True)}
+        new = {index: by_name[name] for name, index in manifest.updates.items()}
         return updated(result, new, len(self.outputs), as_torch=as_torch)
 
     def save(self, directory: str | os.PathLike[str]) -> None:

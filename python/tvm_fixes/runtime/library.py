@@ -67,7 +67,7 @@ class Library:
         """Replace the lock in a forked child: the thread that held it may not exist there."""
         self.lock = threading.Lock()
 
-    @property
+    @cached_property
     def device(self) -> tvm.runtime.Device:
         """The device of the arguments of its functions."""
         return tvm.cuda() if self.manifest.target["kind"] == "cuda" else tvm.cpu()

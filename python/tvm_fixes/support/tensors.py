@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Conversion between tensors of NumPy, PyTorch and TVM."""
 
+import functools
 import math
 import sys
 from collections.abc import Sequence
@@ -36,7 +37,12 @@ def is_torch(value: object) -> bool:
 
 def dtype_of(value: Any) -> str:
     """TVM's name of the dtype of a NumPy or PyTorch array, such as ``"bfloat16"``."""
-    return str(value.dtype).removeprefix("torch.") if is_torch(value) else value.dtype.name
+    return _name_of(value.dtype)
+
+
+@functools.cache
+def _name_of(dtype: "np.dtype | torch.dtype") -> str:
+    return dtype.name if isinstance(dtype, np.dtype) else str(dtype).removeprefix("torch.")
 
 
 def to_tvm(value: Any) -> tvm.runtime.Tensor:
@@ -44,8 +50,8 @@ def to_tvm(value: Any) -> tvm.runtime.Tensor:
 
     A contiguous, aligned PyTorch tensor shares its memory; everything else is copied.
     """
-    if is_torch(value) and not value.numel():
-        # Kernels reject PyTorch's strides of an empty tensor.
+    if 0 in value.shape:
+        # Kernels reject PyTorch's strides of an empty tensor, and NumPy does not align one.
         return tvm.runtime.empty(tuple(value.shape), dtype_of(value))
     if is_torch(value):
         tensor = value.detach().resolve_conj().resolve_neg().contiguous()
@@ -53,8 +59,19 @@ def to_tvm(value: Any) -> tvm.runtime.Tensor:
             tensor = tensor.clone()
         return tvm.runtime.from_dlpack(tensor)
     array = np.asarray(value)
+    if array.dtype.isnative and array.dtype.kind in "biuf" and array.dtype.isbuiltin == 1:
+        return tvm.runtime.from_dlpack(_aligned(array))  # a fifth of the time of the line below
     # Not np.ascontiguousarray, which turns a scalar into a 1-D array.
     return tvm.runtime.tensor(np.asarray(array, array.dtype.newbyteorder("="), order="C"))
+
+
+def _aligned(array: np.ndarray) -> np.ndarray:
+    """A contiguous copy of `array` in aligned memory."""
+    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    first = -memory.__array_interface__["data"][0] % ALIGNMENT
+    copy = memory[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    np.copyto(copy, array)
+    return copy
 
 
 def to_device(tensor: tvm.runtime.Tensor, device: tvm.runtime.Device) -> tvm.runtime.Tensor:
@@ -74,13 +91,22 @@ def from_tvm(value: Any, *, as_torch: bool) -> "np.ndarray | torch.Tensor":
         import torch
 
         return torch.from_dlpack(to_device(value, tvm.cpu())).clone()
-    return value.numpy()
+    return copy_of(value)
+
+
+def copy_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
+    """A NumPy array with the elements of a tensor."""
+    try:
+        return np.from_dlpack(tensor).copy()  # a tenth of the time of `numpy()`
+    except (BufferError, RuntimeError):
+        # NumPy's DLPack knows neither bfloat16 nor other devices than the CPU.
+        return tensor.numpy()
 
 
 def assign(target: Any, value: tvm.runtime.Tensor) -> None:
     """Copy a tensor of the virtual machine into a NumPy or PyTorch array, unless it is there."""
     if not is_torch(target):
-        np.copyto(target, value.numpy())
+        np.copyto(target, copy_of(value))
     elif value.device != tvm.cpu() or value.data_ptr() != target.data_ptr():
         import torch
 

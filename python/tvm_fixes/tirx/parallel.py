@@ -13,25 +13,48 @@
 """Parallelization of the loops of a schedule."""
 
 from tvm import s_tir, tirx
+from tvm.s_tir import SBlockRealize
 
 MIN_PARALLEL_WORK = 1 << 16
 """The minimum number of elements or products to compute in parallel: with fewer, waking the threads
 costs more than they save."""
 
 
-def is_worth_threads(work: tirx.Expr) -> bool:
+def is_worth_threads(work: int | tirx.Expr | None) -> bool:
     """Whether a kernel that computes `work` elements, or products, should run in parallel.
 
     A kernel with unknown extents should.
     """
-    return not isinstance(work, tirx.IntImm) or work.value >= MIN_PARALLEL_WORK
+    work = int(work) if isinstance(work, tirx.IntImm) else work
+    return not isinstance(work, int) or work >= MIN_PARALLEL_WORK
 
 
 def parallelize(sch: s_tir.Schedule, loops: list[s_tir.schedule.LoopRV]) -> None:
-    """Fuse `loops` and run them in parallel; only the first two if an inner extent is symbolic.
+    """Fuse `loops` and run them in parallel, unless the first one computes too little.
 
-    TVM must recover the loop variables from the fused one: for i < n * (2*h - 1) * 2 it fails to
-    prove that 4*h - 2 is a multiple of 2*h - 1.
+    Call it after all other blocks have been moved into the loops.  If an inner extent is symbolic,
+    only the first two loops are fused: TVM must recover the loop variables from the fused one, and
+    for i < n * (2*h - 1) * 2 it fails to prove that 4*h - 2 is a multiple of 2*h - 1.
     """
+    if not loops or not is_worth_threads(_work_of(sch.get(loops[0]))):
+        return
     is_static = all(isinstance(sch.get(loop).extent, tirx.IntImm) for loop in loops[1:])
     sch.parallel(sch.fuse(*(loops if is_static else loops[:2])))
+
+
+def _work_of(stmt: tirx.Stmt) -> int | None:
+    """The number of elements, or products, that a statement computes; None if it is unknown."""
+    if isinstance(stmt, tirx.BufferStore):
+        return 1
+    if isinstance(stmt, SBlockRealize):
+        return _work_of(stmt.block.body)
+    if isinstance(stmt, tirx.For):
+        inner = _work_of(stmt.body)
+        is_known = inner is not None and isinstance(stmt.extent, tirx.IntImm)
+        return inner * int(stmt.extent) if is_known else None
+    if isinstance(stmt, tirx.SeqStmt | tirx.IfThenElse):
+        is_sequence = isinstance(stmt, tirx.SeqStmt)
+        parts = stmt.seq if is_sequence else (stmt.then_case, stmt.else_case)
+        works = [_work_of(part) for part in parts if part is not None]
+        return None if None in works else sum(works)
+    return None

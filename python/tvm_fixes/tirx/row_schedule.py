@@ -23,7 +23,7 @@ from tvm.sym import detect_linear_equation
 from tvm_ffi import structural_map, structural_walk
 
 from .loop_nest import uses
-from .parallel import is_worth_threads, parallelize
+from .parallel import parallelize
 from .transform.lower_elementary_functions import nests_functions
 from .util import count_of, is_one
 
@@ -63,7 +63,6 @@ def schedule_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     rows = _row_loops(sch, result)
     if rows is None or _is_of_elements(sch, rows, result, row_counts):
         return None
-    work = _work(sch, reductions[0])
     across = {_reduces_across(sch.get(block)) for block in reductions}
     if len(across) > 1 or None in across or (True in across and not rows):
         return None
@@ -79,8 +78,7 @@ def schedule_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
         sch.reorder(*rows, *others)
         for block in reversed(before):
             sch.compute_at(block, rows[-1], preserve_unit_loops=True)
-        if is_worth_threads(work):
-            parallelize(sch, rows)
+        parallelize(sch, rows)
     return _in_place(sch.mod["main"])
 
 
@@ -301,7 +299,3 @@ def _reads_only(
 
     structural_walk(block.body, (tvm.ir.TensorLoad, look))
     return all(fits)
-
-
-def _work(sch: Schedule, reduction: SBlockRV) -> tirx.Expr:
-    return count_of(iterator.dom.extent for iterator in sch.get(reduction).iter_vars)

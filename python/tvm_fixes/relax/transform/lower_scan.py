@@ -24,6 +24,7 @@ from ...support.dtypes import accumulation_dtype
 from ...target.cpu import is_cpu
 from ...target.gpu import is_gpu
 from ...tirx.gpu_scan import scan_kernel
+from ...tirx.parallel import is_worth_threads
 from ...tirx.util import count_of, extern, is_zero, unravel
 from ..analysis import operator_calls
 
@@ -144,6 +145,8 @@ def _scan(
         )
         zero = tirx.const(0, "int64")
         inner = tirx.For(index, zero, shape[line], tirx.ForKind.SERIAL, element)
-        return tirx.For(lines, zero, count_of(others), tirx.ForKind.PARALLEL, inner)
+        is_small = not is_worth_threads(count_of(shape))
+        kind = tirx.ForKind.SERIAL if is_small else tirx.ForKind.PARALLEL
+        return tirx.For(lines, zero, count_of(others), kind, inner)
 
     return extern("scan", [data], shape, dtype, body)

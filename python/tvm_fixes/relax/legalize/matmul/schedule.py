@@ -15,10 +15,9 @@
 from tvm import s_tir, tirx
 
 from ....tirx.dot_product import DotProduct
-from ....tirx.parallel import is_worth_threads, parallelize
+from ....tirx.parallel import parallelize
 from ....tirx.register_tile import even_part, vectorize_in_powers_of_two
 from ....tirx.transform.keep_tiles_on_stack import TILE
-from ....tirx.util import count_of
 from .tiles import Tile
 
 # The chunks and the sums of this many row tiles stay in the L2 cache.
@@ -57,14 +56,12 @@ def _schedule_whole(
     sch.reorder(*outer, *inner)
     sch.compute_at(acc, outer[-1], preserve_unit_loops=True)
     common = _order_sums(sch, acc, dot_product)
-    work = count_of([sch.get(loop).extent for loop in (*outer, *inner, common)])
     if tile.streams > 1:
         *_, stream, _, _, _ = sch.get_loops(acc)[: -1 if dot_product is not None else None]
         sch.reorder(common, stream)
-    if is_worth_threads(work):
-        parallelize(sch, outer)
+    parallelize(sch, outer)
     if (in_tiles := _find(sch, "in_tiles")) is not None:
-        sch.parallel(sch.get_loops(in_tiles)[0])
+        parallelize(sch, sch.get_loops(in_tiles)[:1])
     if tile.rows > 1:
         sch.unroll(row)
     sch.annotate(acc, TILE, tile.size)
@@ -127,7 +124,7 @@ def _schedule_in_chunks(
     vectorize_in_powers_of_two(sch, sch.get_loops(out)[-1])
     sch.unroll(row)
     vectorize_in_powers_of_two(sch, column)
-    sch.parallel(columns)
+    parallelize(sch, [columns])
     sch.annotate(parts, TILE, tile.size)
     for block, loop in ((parts, common), (acc, part)):
         _vectorize(sch, sch.decompose_reduction(block, loop))
