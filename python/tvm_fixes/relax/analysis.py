@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Analyses of Relax modules: bindings, operator calls and layout transforms."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 import tvm
@@ -47,6 +48,14 @@ def results(function: relax.Function) -> list[relax.Var]:
             found.extend(variables(expr.body))
 
     relax.analysis.post_order_visit(function, look)
+    return found
+
+
+def reads(function: relax.Function) -> Counter[relax.Var]:
+    """How often each variable is an operand or a result."""
+    found = Counter(results(function))
+    for binding in bindings(function):
+        found.update(variables(binding.value))
     return found
 
 

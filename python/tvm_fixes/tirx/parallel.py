@@ -50,11 +50,13 @@ def _work_of(stmt: tirx.Stmt) -> int | None:
         return _work_of(stmt.block.body)
     if isinstance(stmt, tirx.For):
         inner = _work_of(stmt.body)
-        is_known = inner is not None and isinstance(stmt.extent, tirx.IntImm)
-        return inner * int(stmt.extent) if is_known else None
+        if inner is None or not isinstance(stmt.extent, tirx.IntImm):
+            return None
+        return inner * int(stmt.extent)
     if isinstance(stmt, tirx.SeqStmt | tirx.IfThenElse):
         is_sequence = isinstance(stmt, tirx.SeqStmt)
         parts = stmt.seq if is_sequence else (stmt.then_case, stmt.else_case)
         works = [_work_of(part) for part in parts if part is not None]
-        return None if None in works else sum(works)
+        known = [work for work in works if work is not None]
+        return sum(known) if len(known) == len(works) else None
     return None

@@ -23,8 +23,8 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.sym import Analyzer
 
 from ...tirx.util import count_of, is_one
-from ..analysis import bindings, operator_calls, results
-from ..ir import operator_name, variables
+from ..analysis import operator_calls, reads
+from ..ir import operator_name
 from ..layouts import SPATIAL_AXES, Layout
 from ..libraries import computes
 from ..phases import PhasedAxis, interleaved
@@ -120,9 +120,7 @@ class _Decomposing(PyExprMutator):
 
     def enter(self, function: relax.Function) -> None:
         """Prepare to visit `function`."""
-        self.reads = Counter(results(function))
-        for binding in bindings(function):
-            self.reads.update(variables(binding.value))
+        self.reads = reads(function)
         self.phases, self.found = {}, None
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:

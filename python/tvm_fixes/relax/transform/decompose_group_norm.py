@@ -21,6 +21,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..analysis import operator_calls
 from ..ir import operator_name
+from ..rewrite import rewrite_functions
 
 _GROUP_NORM = "relax.nn.group_norm"
 
@@ -63,10 +64,7 @@ def DecomposeGroupNorm() -> tvm.transform.Pass:
         if all(binding.value.op.name != _GROUP_NORM for _, binding in operator_calls(mod)):
             return mod
         decomposing = _Decomposing(mod)
-        for global_var, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                decomposing.builder_.update_func(global_var, decomposing.visit_expr(function))
-        return decomposing.builder_.get()
+        return rewrite_functions(decomposing, mod)
 
     return tvm.transform.module_pass(run, opt_level=0, name="DecomposeGroupNorm")
 

@@ -20,9 +20,10 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_ffi import structural_equal
 
 from ...tirx.util import is_one
-from ..analysis import bindings, operator_calls, results
+from ..analysis import bindings, operator_calls, reads
 from ..ir import operator_name, permuted_axes, variables
 from ..libraries import call_library, computes, uses
+from ..rewrite import rewrite_functions
 
 _MATMUL, _ADD, _PERMUTE, _CAST = (
     f"relax.{name}" for name in ("matmul", "add", "permute_dims", "astype")
@@ -60,11 +61,8 @@ def DispatchToCublas() -> tvm.transform.Pass:
         if all(binding.value.op.name != _MATMUL for _, binding in operator_calls(mod)):
             return mod
         dispatching = _Dispatching(mod)
-        for global_var, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                dispatching.enter(function)
-                dispatching.builder_.update_func(global_var, dispatching.visit_expr(function))
-        return relax.transform.DeadCodeElimination()(dispatching.builder_.get())
+        dispatched = rewrite_functions(dispatching, mod, dispatching.enter)
+        return relax.transform.DeadCodeElimination()(dispatched)
 
     return tvm.transform.module_pass(run, opt_level=0, name="DispatchToCublas")
 
@@ -76,12 +74,10 @@ class _Dispatching(PyExprMutator):
 
     def enter(self, function: relax.Function) -> None:
         """Prepare to visit `function`."""
-        found = list(bindings(function))
-        self.reads = Counter(var for binding in found for var in variables(binding.value))
-        self.reads.update(results(function))
+        self.reads = reads(function)
         self.calls = {
             binding.var: binding.value
-            for binding in found
+            for binding in bindings(function)
             if isinstance(binding, relax.VarBinding)
             and isinstance(binding.value, relax.Call)
             and _has_visible_operands(binding)

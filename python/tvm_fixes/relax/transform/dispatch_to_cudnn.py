@@ -22,6 +22,7 @@ from ..analysis import bindings, operator_calls, results
 from ..ir import operator_name, variables
 from ..layouts import SPATIAL_AXES
 from ..libraries import call_library, computes, uses
+from ..rewrite import rewrite_functions
 
 _RANKS = {
     f"relax.nn.conv{rank}d{suffix}": (rank, bool(suffix))
@@ -62,11 +63,7 @@ def DispatchToCudnn() -> tvm.transform.Pass:
         if all(str(binding.value.op.name) not in _RANKS for _, binding in operator_calls(mod)):
             return mod
         dispatching = _Dispatching(mod)
-        for global_var, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                dispatching.enter(function)
-                dispatching.builder_.update_func(global_var, dispatching.visit_expr(function))
-        return dispatching.builder_.get()
+        return rewrite_functions(dispatching, mod, dispatching.enter)
 
     return tvm.transform.module_pass(run, opt_level=0, name="DispatchToCudnn")
 

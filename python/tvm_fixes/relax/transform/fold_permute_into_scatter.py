@@ -37,8 +37,9 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ...fixes.memory import FOLD_PERMUTE_INTO_SCATTER as FIX_ID
 from ...support import switches
 from ...tirx.util import is_one
-from ..analysis import bindings, operator_calls
-from ..ir import operator_name, permuted_axes, variables
+from ..analysis import operator_calls, reads
+from ..ir import operator_name, permuted_axes
+from ..rewrite import rewrite_functions
 
 _PERMUTE, _SCATTER = "relax.permute_dims", "relax.scatter_nd"
 
@@ -69,18 +70,11 @@ def FoldPermuteIntoScatter() -> tvm.transform.Pass:
         if all(binding.value.op.name != _SCATTER for _, binding in operator_calls(mod)):
             return mod
         folding = _Folding(mod)
-        for global_var, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                folding.reads = Counter(
-                    var for binding in bindings(function) for var in variables(binding.value)
-                )
-                folding.reads.update(variables(function.body.body))
-                folding.calls = {}
-                folding.builder_.update_func(global_var, folding.visit_expr(function))
+        folded = rewrite_functions(folding, mod, folding.enter)
         if not folding.count:
             return mod
         switches.note(FIX_ID)
-        return relax.transform.DeadCodeElimination()(folding.builder_.get())
+        return relax.transform.DeadCodeElimination()(folded)
 
     return tvm.transform.module_pass(run, opt_level=0, name="FoldPermuteIntoScatter")
 
@@ -90,6 +84,11 @@ class _Folding(PyExprMutator):
     count = 0
     reads: Counter[relax.Var]
     calls: dict[relax.Var, relax.Call]
+
+    def enter(self, function: relax.Function) -> None:
+        """Prepare to visit `function`."""
+        self.reads = reads(function)
+        self.calls = {}
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         call = binding.value

@@ -36,6 +36,7 @@ from tvm_ffi import structural_walk
 from ...fixes.gpu import GPU_SCHEDULE as FIX_ID
 from ...support import switches
 from ...tirx.util import count_of, with_parts
+from ..rewrite import rewrite_functions
 
 _CALL = tvm.ir.Op.get("relax.call_tir")
 
@@ -85,13 +86,11 @@ def LiftWorkspaces() -> tvm.transform.Pass:
             return mod
         switches.note(FIX_ID)
         others = {var: each for var, each in mod.functions_items() if var not in places}
-        lifting = _Lifting(tvm.IRModule(others, mod.attrs, mod.global_infos))
+        rest = tvm.IRModule(others, mod.attrs, mod.global_infos)
+        lifting = _Lifting(rest)
         for var, place in places.items():
             lifting.lift(var, mod[var], found[var], place)
-        for var, function in others.items():
-            if isinstance(function, relax.Function):
-                lifting.builder_.update_func(var, lifting.visit_expr(function))
-        return lifting.builder_.get()
+        return rewrite_functions(lifting, rest)
 
     return tvm.transform.module_pass(run, opt_level=0, name="LiftWorkspaces")
 

@@ -22,6 +22,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ...tirx.util import assertion_failure, contains
 from ..analysis import operator_calls
 from ..ir import tensor_of
+from ..rewrite import rewrite_functions
 
 _OPERATOR = "relax.assert_op"
 
@@ -65,12 +66,9 @@ def LowerAssertOp() -> tvm.transform.Pass:
         # flatten the blocks, and form them again around the kernels.
         plain = relax.transform.ToNonDataflow()(mod)
         lowering = _Lowering(plain)
-        for global_var, function in plain.functions_items():
-            if isinstance(function, relax.Function):
-                lowering.builder_.update_func(global_var, lowering.visit_expr(function))
+        lowered = rewrite_functions(lowering, plain)
         if not lowering.is_lowered:
             return mod
-        lowered = lowering.builder_.get()
         if contains(mod, relax.DataflowBlock):
             lowered = relax.transform.ConvertToDataflow(1)(lowered)
         # Removes the conditions, which the kernels compute.

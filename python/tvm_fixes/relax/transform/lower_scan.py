@@ -27,6 +27,7 @@ from ...tirx.gpu_scan import scan_kernel
 from ...tirx.parallel import is_worth_threads
 from ...tirx.util import count_of, extern, is_zero, unravel
 from ..analysis import operator_calls
+from ..rewrite import rewrite_functions
 
 _SCANS: dict[str, tuple[int, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]]] = {
     "relax.cumsum": (0, lambda total, value: total + value),
@@ -56,10 +57,7 @@ def LowerScan() -> tvm.transform.Pass:
         if not (is_cpu(target) or is_gpu(target)) or not has_scan or not switches.enabled(FIX_ID):
             return mod
         lowering = _Lowering(mod, is_gpu(target))
-        for global_var, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                lowering.builder_.update_func(global_var, lowering.visit_expr(function))
-        return lowering.builder_.get()
+        return rewrite_functions(lowering, mod)
 
     return tvm.transform.module_pass(run, opt_level=0, name="LowerScan")
 
