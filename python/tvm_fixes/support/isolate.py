@@ -32,8 +32,8 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import IO
@@ -101,13 +101,13 @@ class ForkedChild:
         self._timeout = timeout
         self._answer = tempfile.TemporaryFile()
         self._output = tempfile.TemporaryFile()
-        self._process = _FORK.Process(target=_serve, args=(fn, self._answer, self._output))
         self._start = time.monotonic()
         self.deadline = math.inf if timeout is None else self._start + timeout
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _children_allowed():
             # Python warns about locks that other threads hold during the fork.  The native
             # libraries hold none between calls, and _serve handles their thread pools.
             warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+            self._process = _FORK.Process(target=_serve, args=(fn, self._answer, self._output))
             self._process.start()
         self.sentinel: int = self._process.sentinel
 
@@ -133,6 +133,22 @@ class ForkedChild:
             else:
                 outcome = _read_answer(self._answer, status)
             return replace(outcome, output=_tail(self._output), seconds=seconds)
+
+
+@contextmanager
+def _children_allowed() -> Iterator[None]:
+    """Let a worker of a ``multiprocessing.Pool`` fork.
+
+    Such workers are daemonic and may not have children, lest those outlive them.
+    :meth:`ForkedChild.finish` kills ours.
+    """
+    config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    is_daemonic = config.pop("daemon", None)
+    try:
+        yield
+    finally:
+        if is_daemonic is not None:
+            config["daemon"] = is_daemonic
 
 
 def start_forked(fn: Callable[[], object]) -> ForkedChild:

@@ -136,6 +136,17 @@ def test_output_is_kept_from_the_terminal(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def call_in_a_child(number):
+    outcome = run_forked(lambda: number * number, timeout=60)
+    assert multiprocessing.current_process().daemon
+    return outcome.value
+
+
+def test_in_a_worker_of_a_pool():
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.map(call_in_a_child, [3, 4]) == [9, 16]
+
+
 def test_the_parent_is_untouched():
     def change():
         os.environ["TVM_FIXES_TEST"] = "changed"
