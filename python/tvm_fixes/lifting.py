@@ -30,8 +30,10 @@ from .relax.transform import LazyGetInput, LazySetOutput, LiftTransformParams
 from .runtime.lifted_manifest import LiftedManifest, WeightSpec
 from .runtime.lifted_module import LiftedModule
 from .runtime.manifest import Signature, describe_function
+from .support.serial import in_turn
 
 
+@in_turn
 def lift(
     mod: tvm.IRModule,
     params: Mapping[str, Any] | Sequence[Any] | None = None,

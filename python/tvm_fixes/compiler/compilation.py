@@ -35,6 +35,7 @@ from ..runtime.report import Report
 from ..source import Params, Shapes, open_source
 from ..support import switches
 from ..support.memory import LARGE
+from ..support.serial import in_turn
 from ..tirx.transform.apply_gpu_schedule import collect_kernels
 from .linking import export
 from .options import check_machine, check_request
@@ -44,6 +45,7 @@ from .steps import build_executable, declare_updates, import_model, lower, scrat
 from .verification import Verification
 
 
+@in_turn
 def compile(
     source: Any,
     *,

@@ -38,6 +38,7 @@ from ..runtime.manifest import (
 )
 from ..runtime.weights import write_weights
 from ..support.isolate import OutcomeKind, run_forked
+from ..support.temporary import TemporaryDirectory
 from ..target import cuda_libraries
 from .options import FULL_DISK
 
@@ -50,13 +51,13 @@ class Linked(NamedTuple):
     directory : Path
     manifest : Manifest
         The manifest of the library.
-    owner : tempfile.TemporaryDirectory
+    owner : TemporaryDirectory
         Removes `directory` when it is garbage-collected.
     """
 
     directory: Path
     manifest: Manifest
-    owner: tempfile.TemporaryDirectory[str]
+    owner: TemporaryDirectory
 
 
 def export(
@@ -97,7 +98,7 @@ def link(
     CompileError
         If the library cannot be linked, or the files cannot be written.
     """
-    owner = tempfile.TemporaryDirectory(prefix="tvm-fixes-")
+    owner = TemporaryDirectory()
     try:
         directory = Path(owner.name)
         with tempfile.TemporaryDirectory(dir=directory) as workspace:

@@ -13,7 +13,6 @@
 """Running, saving and loading a compiled model."""
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -22,6 +21,7 @@ from typing import Any, Self
 
 import tvm
 
+from ..support.temporary import TemporaryDirectory
 from ..support.tensors import assign, from_tvm, is_torch, to_device, to_tvm
 from .arguments import INPUT, bind, check_arrays, check_updated
 from .library import Library
@@ -41,7 +41,7 @@ class CompiledModel:
         The directory of the library ``model.so``.
     manifest : Manifest
         The manifest of the library.
-    owner : tempfile.TemporaryDirectory, optional
+    owner : TemporaryDirectory, optional
         Keeps `directory` as long as the model exists.
 
     Attributes
@@ -55,7 +55,7 @@ class CompiledModel:
         directory: str | os.PathLike[str],
         manifest: Manifest,
         *,
-        owner: tempfile.TemporaryDirectory[str] | None = None,
+        owner: TemporaryDirectory | None = None,
     ):
         self._library = Library(directory, manifest, owner)
         self.report = manifest.report

@@ -19,13 +19,14 @@ import threading
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import tvm
 from tvm import relax
 
 from .. import target as targets
 from ..errors import ArtifactError, summarize
+from ..support.temporary import TemporaryDirectory
 from . import after_fork
 from .manifest import LIBRARY, MANIFEST, Manifest, hash_file
 
@@ -39,7 +40,7 @@ class Library:
         The directory of the library ``model.so``.
     manifest : Manifest
         The manifest of the library.
-    owner : tempfile.TemporaryDirectory, optional
+    owner : TemporaryDirectory, optional
         Keeps `directory` as long as the library exists.
 
     Attributes
@@ -55,13 +56,16 @@ class Library:
         self,
         directory: str | os.PathLike[str],
         manifest: Manifest,
-        owner: tempfile.TemporaryDirectory[str] | None = None,
+        owner: TemporaryDirectory | None = None,
     ):
         self.directory = Path(directory)
         self.manifest = manifest
         self.lock = threading.Lock()
         self._owner = owner
         after_fork.renew(self)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a compiled model cannot be pickled: save it, and load it where it runs")
 
     def _renew(self) -> None:
         """Replace the lock in a forked child: the thread that held it may not exist there."""

@@ -13,7 +13,6 @@
 """A model whose weights are prepared once, and again when they change."""
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -22,6 +21,7 @@ from typing import Any, Self
 
 from ..errors import ArtifactError, InputError, UsageError
 from ..relax.constants.provenance import Weight
+from ..support.temporary import TemporaryDirectory
 from ..support.tensors import is_torch, to_tvm
 from .arguments import INPUT, bind, check_arrays
 from .compiled_model import returned
@@ -45,7 +45,7 @@ class LiftedModule:
         The directory of the library ``model.so``.
     manifest : LiftedManifest
         The manifest of the library.
-    owner : tempfile.TemporaryDirectory, optional
+    owner : TemporaryDirectory, optional
         Keeps `directory` as long as the model exists.
     weights : mapping of str to array, or to a sequence of arrays for a tuple, optional
         The weights by name.  They are not copied, but read whenever they are compared.
@@ -60,7 +60,7 @@ class LiftedModule:
         directory: str | os.PathLike[str],
         manifest: LiftedManifest,
         *,
-        owner: tempfile.TemporaryDirectory[str] | None = None,
+        owner: TemporaryDirectory | None = None,
         weights: Mapping[str, Any] | None = None,
         prepared: list[Any] | None = None,
         check_weights: bool = True,

@@ -122,13 +122,13 @@ class ForkedChild:
         self._process.join()
         seconds = time.monotonic() - self._start
         status = self._process.exitcode
-        assert status is not None
-        self._process.close()
+        if status is not None:
+            self._process.close()
         with self._answer, self._output:
             if timed_out:
                 after = "" if self._timeout is None else f" after {self._timeout:g} s"
                 outcome = Outcome(OutcomeKind.TIMEOUT, message=f"timed out{after}")
-            elif status < 0:
+            elif status is not None and status < 0:
                 outcome = Outcome(OutcomeKind.SIGNAL, name=_signal_name(-status), message="crashed")
             else:
                 outcome = _read_answer(self._answer, status)
@@ -238,6 +238,18 @@ def run_all_forked(
     return [outcomes[index] for index in range(len(fns))]
 
 
+def _open_standard_descriptors() -> None:
+    """Open ``/dev/null`` for closed ones, so that no file of ours takes the place of the output."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor
+
+
+_open_standard_descriptors()
+
+
 def _serve(fn: Callable[[], object], answer: IO[bytes], output: IO[bytes]) -> None:
     """Run in the child: call `fn` and write the outcome to `answer`."""
     os.setpgrp()
@@ -276,11 +288,13 @@ def _call(fn: Callable[[], object], answer: IO[bytes]) -> None:
     answer.flush()
 
 
-def _read_answer(answer: IO[bytes], status: int) -> Outcome:
+def _read_answer(answer: IO[bytes], status: int | None) -> Outcome:
+    """The answer of a child with an exit status; None if this process ignores SIGCHLD."""
     answer.seek(0)
     encoded = answer.read()
     if not encoded:
-        return Outcome(OutcomeKind.EXIT, message=f"exited with status {status} without an answer")
+        how = "ended" if status is None else f"exited with status {status}"
+        return Outcome(OutcomeKind.EXIT, message=f"{how} without an answer")
     outcome = pickle.loads(encoded)
     assert isinstance(outcome, Outcome)
     return outcome

@@ -27,6 +27,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from ...fixes.onnx_importer import FUNCTIONS, IF, LOOPS, QUANTIZED, SHAPE_VALUES, UNNAMED_DIMS
 from ...support import switches
+from ...support.serial import in_turn
 from . import corrections
 from .check import check_inputs, check_model, check_size, is_known_domain
 from .control_flow import convert_if, with_dataflow
@@ -380,6 +381,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         )
 
 
+@in_turn
 def from_onnx(
     model: onnx.ModelProto,
     shape_dict: dict[str, list[Dim]] | None = None,

@@ -22,6 +22,7 @@ from tvm import relax
 
 from ... import relay
 from ...errors import UnsupportedOperatorError, UsageError
+from ...support.serial import in_turn
 from .description import unsupported
 from .translator import Translator
 from .types import type_of
@@ -29,6 +30,7 @@ from .types import type_of
 __all__ = ["from_relay"]
 
 
+@in_turn
 def from_relay(
     mod: relay.IRModule, params: Mapping[str, np.ndarray[Any, Any]] | None = None
 ) -> tvm.IRModule:

@@ -76,6 +76,7 @@ from ...fixes.torch_importer import (
 )
 from ...relax.updates import with_updates
 from ...support import switches
+from ...support.serial import in_turn
 from ..dtypes import dtype_of
 from . import decompositions, interpolation, quantization_parameters, quantized, sizes
 from .activations import Activations
@@ -311,6 +312,7 @@ def decomposed(program: ExportedProgram, known: Container[str]) -> ExportedProgr
     return program if _has_sparse_tensor(program) else _decompose(program, known)
 
 
+@in_turn
 def from_exported_program(
     exported_program: ExportedProgram,
     *,

@@ -61,6 +61,7 @@ from ...fixes.torch_importer import (
     TILE,
 )
 from ...support import switches
+from ...support.serial import in_turn
 from . import interpolation
 from .activations import Activations
 from .corrections import Converters, Corrections, static_extent
@@ -373,6 +374,7 @@ def _output_padding(origin: str, module: nn.Module, x: relax.Expr, output_size: 
     return padding
 
 
+@in_turn
 def from_fx(
     model: fx.GraphModule,
     input_info: list[tuple[tuple[int], str]],
