@@ -148,7 +148,8 @@ def _link(
     # The linker's first line names the problem; the others repeat it.
     reason, *rest = [*said, *str(outcome).splitlines()]
     if reason.endswith("Compilation error:"):
-        reason = f"{cc.get_cc()} cannot link for {triple}: {rest[0]}; set CXX to another compiler"
+        problem = next(filter(None, rest))  # the command, if the compiler says nothing
+        reason = f"{cc.get_cc()} cannot link for {triple}: {problem}; set CXX to another compiler"
     if shutil.disk_usage(library.parent).free < FULL_DISK:
         reason = f"{reason} (no space left in {library.parent})"
     raise CompileError(f"cannot write the library: {reason}")

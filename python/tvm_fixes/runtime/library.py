@@ -17,6 +17,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
@@ -166,7 +167,14 @@ class Library:
             raise ArtifactError(f"{self.directory / name}: changed since it was loaded")
 
     def _not_loaded(self, error: Exception) -> ArtifactError:
-        return ArtifactError(f"{self.directory / LIBRARY} cannot be loaded: {summarize(error)}")
+        reason = summarize(error)
+        with suppress(OSError):
+            if os.statvfs(self.directory).f_flag & os.ST_NOEXEC:
+                reason = (
+                    "its file system is mounted noexec; use another directory, for temporary files "
+                    "by TMPDIR"
+                )
+        return ArtifactError(f"{self.directory / LIBRARY} cannot be loaded: {reason}")
 
 
 _identities: dict[str, tuple[int, int, int]] = {}

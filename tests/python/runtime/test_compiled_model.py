@@ -388,6 +388,15 @@ class TestSave:
         assert os.listdir(tmp_path) == []
 
 
+def test_a_directory_without_executables(monkeypatch):
+    model = compile_model(onnx_conv(), compare=False)
+    (model._library.directory / "model.so").write_bytes(b"")
+    flags = type("Flags", (), {"f_flag": os.ST_NOEXEC | os.ST_RDONLY})
+    monkeypatch.setattr(os, "statvfs", lambda path: flags)
+    with pytest.raises(ArtifactError, match=r"model\.so cannot be loaded: .* noexec; use another"):
+        model.run(np.ones((1, 3, 8, 8), "float32"))
+
+
 class TestForked:
     """A process forked after a parallel kernel has run lacks the worker threads."""
 
