@@ -59,6 +59,7 @@ from ...fixes.gpu import GPU_SCHEDULE as FIX_ID
 from ...support import switches
 from ...support.collector import Collector
 from ...target.gpu import with_limits
+from ..dead_blocks import without_dead_blocks
 from ..gpu_kernel import (
     keep_predicates,
     reason_of,
@@ -171,6 +172,7 @@ def _schedule(
 ) -> tirx.PrimFunc:
     """Schedule a kernel by the first rule that succeeds."""
     failures: list[str] = []
+    function = without_dead_blocks(function)
     function = clamp_guarded_loads(without_unit_reductions(function))
     for rule in rules:
         rule_name = type(rule).__name__

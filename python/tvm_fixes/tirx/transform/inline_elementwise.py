@@ -39,6 +39,7 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_map, structural_walk
 
 from ...fixes.elements import INLINE_ELEMENTWISE as FIX_ID
+from ..dead_blocks import without_dead_blocks
 from ..util import contains, count_of, prim_func_pass
 from .lower_elementary_functions import is_elementary_function, nests_functions, repeats_functions
 
@@ -87,6 +88,7 @@ def InlineElementwise() -> tvm.transform.Pass:
 def _inline(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc:
     if not contains(function.body, SBlock, lambda block: len(block.alloc_buffers) > 0):
         return function
+    function = without_dead_blocks(function)
     try:
         # No checks: TVM cannot prove the region cover of tiles of symbolic extents.
         schedule = Schedule(function, enable_check=False)
