@@ -193,7 +193,7 @@ def _int8() -> Iterator[Case]:
 def _weight_only() -> Iterator[Case]:
     for bits in ("4", "8"):
         for name, factory in _linears(((4096, 4096), (768, 3072)), (1, 4, 128)).items():
-            # With a batch, the layer is a MatMul, which is what the quantizer looks for.
+            # With a batch, the layer becomes a MatMul, which the quantizer recognizes.
             batched = partial(factory, 1)
             yield Case(f"{name}, int{bits} weights", "weight-only", batched, bits)
         for name, factory in (("GPT-2 small", decoding.gpt2_small), ("Llama", decoding.llama)):
@@ -201,12 +201,12 @@ def _weight_only() -> Iterator[Case]:
             yield Case(token, "decode", factory, bits)
 
 
-# The rounding of bfloat16, times the square root of a few layers.
+# The rounding error of bfloat16, times the square root of a small number of layers.
 _MAX_16_BIT_ERROR = 0.02
 
 
 def _in_16_bits() -> Iterator[Case]:
-    """Yield cases in bfloat16, and those bound by memory in float16 too."""
+    """Yield cases in bfloat16; the memory-bound ones in float16 too."""
     whole = _BY_GROUP["models"]
     names = ("ResNet-50", "ViT-B/16", "BERT-base, 128 tokens")
     linears = _linears(((768, 3072),), (1, 128))

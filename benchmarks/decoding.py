@@ -41,7 +41,7 @@ class _Attention(nn.Module):
         return x.reshape(1, 1, -1, self.extent).transpose(1, 2)
 
     def _rotated(self, x: torch.Tensor) -> torch.Tensor:
-        """Rotate pairs of elements by angles that depend on the position."""
+        """Rotary embeddings: rotate pairs of elements by angles that depend on the position."""
         if not self.is_rotary:
             return x
         first, second = x.chunk(2, -1)
@@ -85,7 +85,7 @@ class _LlamaBlock(nn.Module):
 
 
 class _Step(nn.Module):
-    """A token to logits; the cache has keys and values of each block in turn."""
+    """Maps a token to logits; the cache has keys and values of each block in turn."""
 
     def __init__(self, blocks: list[nn.Module], norm: nn.Module, tokens: int, width: int):
         super().__init__()
@@ -112,6 +112,6 @@ def gpt2_small() -> Made:
 
 
 def llama() -> Made:
-    """Four blocks of the sizes of TinyLlama."""
+    """Four blocks with the sizes of TinyLlama."""
     blocks: list[nn.Module] = [_LlamaBlock(2048, 32, 4, 5632) for _ in range(4)]
     return _made(_Step(blocks, nn.RMSNorm(2048), 32000, 2048), 4, 4, 64)

@@ -12,9 +12,9 @@
 # and limitations under the License.
 """The cost of a decoding step, by the number of earlier tokens and by the capacity of the cache.
 
-The model has the form of Llama: 4 layers of width 512 with 8 heads, 8000 tokens.  Times are CPU
-times; use one thread: ``TVM_NUM_THREADS=1 OMP_NUM_THREADS=1 python -m benchmarks decoding_cost``.
-A plot is written to ``build/bench/decoding_cost.png``.
+The model is a small Llama: 4 layers of width 512 with 8 heads, and a vocabulary of 8000 tokens.
+Times are CPU times; use one thread: ``TVM_NUM_THREADS=1 OMP_NUM_THREADS=1 python -m benchmarks
+decoding_cost``. The plot is written to ``build/bench/decoding_cost.png``.
 """
 
 import os
@@ -99,7 +99,7 @@ def compiled(module: nn.Module, arguments: Any, dynamic: Any = None) -> tvm_fixe
 
 @contextmanager
 def _copying() -> Iterator[None]:
-    """Switch in-place updates off."""
+    """Switch off in-place updates."""
     before = os.environ.get(switches.ENVIRONMENT_VARIABLE, "")
     os.environ[switches.ENVIRONMENT_VARIABLE] = UPDATE_IN_PLACE
     try:

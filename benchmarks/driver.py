@@ -59,12 +59,12 @@ REST = {"do": "rest"}
 
 _LEFT_OUT: dict[str, tuple[str, ...]] = {
     "int8": ("ort", "stock"),
-    # TVM imports no weights in blocks.
+    # TVM does not import blockwise quantized weights.
     "weight-only": ("ort", "stock", "stock-quantized"),
     "decode": ("stock", "stock-quantized"),
     "bf16": ("ort",),
     "dynamic": ("compiled",),
-    # Their instructions cannot be chosen.
+    # Their instruction sets cannot be restricted.
     "avx2": ("compiled", "ort"),
 }
 
@@ -72,7 +72,7 @@ _LEFT_OUT: dict[str, tuple[str, ...]] = {
 def measured(group: str, runtimes: Sequence[str]) -> list[str]:
     """Return those of `runtimes` that a group measures.
 
-    Groups with quantized models have PyTorch and tvm-fixes in float32 as well.
+    Groups of quantized models also measure PyTorch and tvm-fixes in float32.
     """
     left_out = _LEFT_OUT.get(group, ())
     if group not in QUANTIZED_GROUPS:

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Single operators and blocks of models, each with its inputs, float32."""
+"""Single operators and blocks of models, each with its float32 inputs."""
 
 from collections.abc import Callable, Sequence
 
@@ -45,7 +45,7 @@ class In16Bits(nn.Module):
 
 
 def in_16_bits(factory: Callable[[], Made], dtype: torch.dtype) -> Made:
-    """A case with weights and activations of 16 bits."""
+    """A case with 16-bit weights and activations."""
     module, inputs = factory()
     return In16Bits(module, dtype), inputs
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The cost of runtime checks in models of dynamic shapes: embedded tokens, and convolutions.
+"""The cost of runtime checks in models with dynamic shapes: embedded tokens, and convolutions.
 
 A model is compiled for the CPU of this machine as three functions of one executable: twice without
 checks, and once with them.  They share kernels and weights, because the address of a weight changes
@@ -139,7 +139,7 @@ def check(comparison: Comparison) -> None:
     Raises
     ------
     RuntimeError
-        If a run with checks exceeds one without checks by more than :data:`MAX_COST`.
+        If the checks add more than :data:`MAX_COST` to the time of a run.
     """
     checked = comparison.implementations[-1]
     cost = comparison.ratio(checked) - 1

@@ -21,7 +21,7 @@ import onnx
 import torch
 
 # The first opset whose GroupNormalization has one weight per channel.  For lower opsets, the
-# exporter writes Reshape, InstanceNormalization, Reshape, which only works channels-first.
+# exporter writes Reshape, InstanceNormalization, Reshape, which works only channels-first.
 OPSET = 21
 
 

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the benchmark."""
     parser.add_argument("--out", type=Path, default=_OUT, help=f"the folder (default: {_OUT})")
     parser.add_argument("--groups", nargs="+", choices=list(GROUPS), default=list(GROUPS))
-    parser.add_argument("--cases", metavar="REGEX", default="", help="only cases with such names")
+    parser.add_argument("--cases", metavar="REGEX", default="", help="only cases whose names match")
     parser.add_argument(
         "--arch",
         default="sm_90",
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=SANITIZERS,
         help="only run the libraries, with a tool of compute-sanitizer",
     )
-    parser.add_argument("--workers", type=int, default=4, help="processes that check (default: 4)")
+    parser.add_argument("--workers", type=int, default=4, help="checking processes (default: 4)")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -53,11 +53,11 @@ def build(
 
     jobs = len(os.sched_getaffinity(0))
     with index.open("a") as rows:
-        # In batches: what is done stays if the rest is interrupted.
+        # In batches, so that an interruption loses only the current one.
         for first in range(0, len(todo), _BATCH * jobs):
             batch = todo[first : first + _BATCH * jobs]
             builds = [partial(_build, case, variant, arch, folder) for case, variant in batch]
-            # In forked children, since a crash is a result too.
+            # In forked children, because a crash is a result too.
             outcomes = run_all_forked(builds, timeout=_TIMEOUT_S, jobs=jobs)
             for number, ((case, variant), outcome) in enumerate(
                 zip(batch, outcomes, strict=True), first + 1
@@ -84,7 +84,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def _build_stock(case: GpuCase, arch: str, library: Path) -> None:
-    """Build with TVM's own pipeline; TVM's importer rejects a linear layer of 16 bits."""
+    """Build with TVM's own pipeline; TVM's importer rejects a 16-bit linear layer."""
     module, inputs = case.make()
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

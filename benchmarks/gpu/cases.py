@@ -12,8 +12,8 @@
 # and limitations under the License.
 """The cases for a GPU: those of :mod:`benchmarks.cases` in three dtypes, and small ones to check.
 
-Weights and inputs repeat a short random sequence, so that the library of a large model is small
-once it is compressed: it may have to travel to the machine with the GPU.
+Weights and inputs repeat a short random sequence, so that the library of a large model compresses
+well: it may have to be copied to the machine with the GPU.
 """
 
 import math
@@ -40,7 +40,7 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 TOLERANCES = {"float32": 1e-4, "float16": 5e-3, "bfloat16": 3e-2}
 """The accepted error by dtype, relative to the largest output.
 
-It is about four times the rounding of a value for each of a model's tens of roundings.
+It is about four times the rounding error of a value, because a model rounds tens of times.
 """
 
 GROUPS = {
@@ -57,7 +57,7 @@ VARIANTS = {
     "libraries": "tvm-fixes with cuBLAS and cuDNN",
     "stock": "TVM",
 }
-"""The compilers of a case, and what they are."""
+"""The compilers of a case, with their descriptions."""
 
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 """The tools of NVIDIA's compute-sanitizer."""
@@ -93,7 +93,7 @@ class GpuCase:
         return f"{kept[:60]}_{zlib.crc32(self.name.encode()):08x}"
 
     def library(self, variant: str) -> str:
-        """The name of the library that one of :data:`VARIANTS` makes of the case."""
+        """The file name of the library that one of :data:`VARIANTS` builds."""
         return f"{self.file}.{variant}.so"
 
     def make(self) -> Made:
@@ -113,8 +113,8 @@ class GpuCase:
 def _repeated(like: torch.Tensor, seed: int) -> torch.Tensor:
     """A tensor of the same shape that repeats a random sequence.
 
-    Its standard deviation is a power of two close to the other one, which may differ a little
-    between versions of PyTorch: the two machines may have different ones.
+    Its standard deviation is that of `like`, rounded to a power of two: initial weights differ a
+    little between versions of PyTorch, and so may the versions on the two machines.
     """
     values = np.random.RandomState(seed % 2**31).standard_normal(_PERIOD).astype("float32")
     flat = np.resize(values, like.numel()).reshape(like.shape)
@@ -128,7 +128,7 @@ def _repeat_a_sequence(module: nn.Module) -> None:
             parameter.copy_(_repeated(parameter, number))
     for layer in module.modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            # Statistics of other weights would not fit.
+            # The statistics belong to the weights that were replaced.
             layer.weight.fill_(1.1)
             layer.bias.fill_(0.05)
             layer.running_mean.fill_(0.02)
@@ -263,7 +263,7 @@ def _masked_attention() -> Made:
 
 
 def _patches(width: int, patch: int) -> Made:
-    """What a vision transformer makes of an image."""
+    """The patches of an image, as a vision transformer embeds them."""
     module = nn.Conv2d(3, width, patch, patch)
     tokens = layers.Function(lambda x: module(x).flatten(2).transpose(1, 2).contiguous())
     tokens.module = module
@@ -271,7 +271,7 @@ def _patches(width: int, patch: int) -> Made:
 
 
 def _batched(factory: Callable[[], Made], batch: int) -> Made:
-    """The model on several inputs."""
+    """The model, with its inputs repeated to a batch."""
     module, inputs = factory()
     return module, tuple(x.repeat(batch, *[1] * (x.ndim - 1)) for x in inputs)
 

@@ -34,7 +34,7 @@ _COLUMNS = {
 
 
 def show(rows: Sequence[Row], console: Console) -> int:
-    """Print what is wrong and how long each case takes; return 1 if anything is wrong."""
+    """Print the errors and the time of each case; return 1 if there is an error, else 0."""
     faults = [row for row in rows if _is_fault(row)]
     for row in faults:
         said = row.get("failure") or row.get("crash") or f"error {row['error']:.2g}"

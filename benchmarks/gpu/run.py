@@ -48,7 +48,7 @@ def check(cases: Sequence[str], folder: Path, workers: int) -> list[dict[str, An
 
 
 def measure(cases: Sequence[str], folder: Path, compiles: bool) -> list[dict[str, Any]]:
-    """Time each case in one process, as well as PyTorch eager and, for models, compiled."""
+    """Time each library and PyTorch, and also its compiler if `compiles`, in one process."""
     if compiles:
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             list(pool.map(lambda case: _in_processes("compile", [case], folder), cases))
@@ -56,9 +56,9 @@ def measure(cases: Sequence[str], folder: Path, compiles: bool) -> list[dict[str
 
 
 def _in_processes(what: str, cases: Sequence[str], folder: Path) -> list[dict[str, Any]]:
-    """Let a process handle all cases; if it ends early, another one goes on without the culprit.
+    """Handle all cases in a process; if it dies, go on in a new one without the failed case.
 
-    An error of a kernel ends the process: CUDA fails from then on.
+    After an error of a kernel, CUDA no longer works in the process, which ends.
     """
     rows: list[dict[str, Any]] = []
     left: dict[str, list[str]] = {case: [] for case in cases}
@@ -118,7 +118,7 @@ def _text(error: Exception) -> str:
 
 
 def _end_if_broken() -> None:
-    """End this process if an error of a kernel makes all further calls of CUDA fail."""
+    """End this process if an error of a kernel makes all further CUDA calls fail."""
     try:
         torch.cuda.synchronize()
     except Exception:
@@ -140,7 +140,7 @@ def _error(actual: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def _check(case: GpuCase, folder: Path, failed: Sequence[str]) -> None:
-    """Compare each library with float32 arithmetic, on two inputs in turn."""
+    """Compare each library with PyTorch in float32, on two inputs in turn."""
     module, inputs = _on_gpu(case)
     others = tuple(x.roll(1, -1) if x.is_floating_point() else x for x in inputs)
     outputs = [module(*some) for some in (inputs, others)]
@@ -157,7 +157,7 @@ def _check(case: GpuCase, folder: Path, failed: Sequence[str]) -> None:
             _tell(**row, failure=run)
             continue
         try:
-            # The second time, what was captured in a CUDA graph is replayed.
+            # The second time, captured CUDA graphs are replayed.
             got = [run(*some).clone() for _ in range(2) for some in (inputs, others)]
             torch.cuda.synchronize()
             error = max(map(_error, got, exact * 2))
@@ -221,13 +221,13 @@ def _compiled(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> Run:
 
 
 def device() -> str:
-    """The GPU and the versions of what runs on it."""
+    """The GPU, its compute capability, and the version of PyTorch."""
     version = ".".join(map(str, torch.cuda.get_device_capability()))
     return f"{torch.cuda.get_device_name()} ({version}), PyTorch {torch.__version__}"
 
 
 def peaks() -> dict[str, float]:
-    """The rates that PyTorch reaches: bytes copied, and float16 and float32 operations per s."""
+    """The rates that PyTorch reaches: bytes copied, and float16 and float32 FLOPs, per second."""
     data = torch.empty(1 << 29, dtype=torch.float32, device="cuda").normal_()
     target = torch.empty_like(data)
     seconds = min(_seconds(lambda: target.copy_(data), 10) for _ in range(_TURNS))

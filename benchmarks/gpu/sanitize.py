@@ -31,7 +31,7 @@ _SUMMARY = re.compile(r"SUMMARY: (\d+) (?:error|hazard)")
 
 
 def sanitize(cases: Sequence[str], folder: Path, tool: str, workers: int) -> list[dict[str, Any]]:
-    """Run each library of each case with a tool of :data:`~.cases.SANITIZERS`; tell its errors."""
+    """Run each library of each case with a tool of :data:`~.cases.SANITIZERS`; print its errors."""
     todo = [
         (case, variant)
         for case in cases
