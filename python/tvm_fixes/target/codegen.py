@@ -42,7 +42,7 @@ _OPTION = "-vectorize-slp=false"
 
 @functools.cache
 def register() -> None:
-    """Make TVM compile a module again if LLVM breaks it; a second call is a no-op."""
+    """Make TVM compile a module again if LLVM miscompiles it; a second call is a no-op."""
     stock = tvm_ffi.get_global_func(_BUILD)
 
     def build(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:

@@ -30,7 +30,7 @@ def is_cpu(target: tvm.target.Target | None) -> bool:
 @functools.lru_cache(maxsize=256)
 def has_feature(feature: str, target: tvm.target.Target) -> bool:
     """Whether the CPU of `target` has the instructions that LLVM calls `feature`."""
-    # Kept, because TVM makes a target machine of LLVM for each question.
+    # Cached, because TVM creates an LLVM target machine for each query.
     return bool(target_has_features(feature, target))
 
 

@@ -52,7 +52,7 @@ from . import cuda_libraries
 Compiler = Callable[[str], bytes]
 """A function from CUDA source to a cubin, the code that a GPU executes."""
 
-# The libraries that libtvm_runtime_cuda.so links against, and what provides them.
+# The libraries that libtvm_runtime_cuda.so links against, and the packages that provide them.
 _LIBRARIES = {"libcuda.so.1": "the GPU driver", "libcudart.so.13": "CUDA 13"}
 
 # A header of each package that generated code includes.
@@ -74,7 +74,8 @@ def why_not_here(arch: str, libraries: Iterable[str] = ()) -> str | None:
     arch : str
         The architecture of the kernels, e.g. ``"sm_90"``.
     libraries : iterable of str
-        What the code needs of :data:`~tvm_fixes.target.cuda_libraries.LIBRARIES`; they are loaded.
+        The names in :data:`~tvm_fixes.target.cuda_libraries.LIBRARIES` that the code needs; this
+        loads them.
     """
     if not _has_runtime():
         missing = [

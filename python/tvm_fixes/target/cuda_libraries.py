@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""NVIDIA's libraries: what links a model that calls them, and loading them where it runs."""
+"""NVIDIA's libraries: how to link a model that calls them, and how to load them at run time."""
 
 import ctypes
 import importlib.util
@@ -50,7 +50,7 @@ def link_arguments(target: tvm.target.Target) -> dict[str, list[str]]:
     used = [name for name in map(str, target.attrs.get("libs", ())) if name in _LIBRARIES]
     if not used:
         return {}
-    # An archive: the linker takes the named functions, and leaves the others.
+    # An archive: the linker takes only the named functions.
     symbols = [f"-Wl,-u,__tvm_ffi_tvm_fixes_{_LIBRARIES[name].function}" for name in used]
     archive = _ffi.library_path().parent / _ffi.CUDA_ARCHIVE_NAME
     return {"addons": [str(archive)], "options": symbols}
@@ -59,8 +59,8 @@ def link_arguments(target: tvm.target.Target) -> dict[str, list[str]]:
 def load(names: Iterable[str]) -> str | None:
     """Load libraries; return why a model that needs them cannot run here, or None if it can.
 
-    A library is where the loader finds it, or in NVIDIA's wheels.  A model then finds it by the
-    name of its file.
+    The system's loader or NVIDIA's wheels provide a library. Once it is loaded, a model finds it by
+    its file name.
     """
     for library in (_LIBRARIES[name] for name in names):
         if not any(map(loads, (library.file, *_in_wheels(library)))):

@@ -12,7 +12,7 @@
 # and limitations under the License.
 """The limits of a GPU: what one kernel may use.
 
-They are attributes of the target, so that schedules and the check of their results agree.
+They are attributes of the target, so that schedules and the check of scheduled kernels agree.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ import tvm
 
 from .cuda import capability
 
-# The largest grid and block of CUDA along x, y and z; other APIs give no larger ones.
+# The largest grid and block of CUDA along x, y and z; other APIs allow no larger ones.
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _MAX_BLOCK = (1024, 1024, 64)
 
@@ -41,13 +41,13 @@ _MAX_DYNAMIC_SHARED = {
 }
 _MAX_DYNAMIC_SHARED_ELSEWHERE = 99
 
-# The driver reserves this for every thread that the GPU can run at once: gigabytes in total.
+# The driver reserves this for every thread that can be resident: gigabytes in total.
 _MAX_LOCAL = 4 << 10
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one kernel may use.
+    """The resources that one kernel may use.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Limits:
     shared, dynamic_shared : int
         The bytes of shared memory, statically allocated and in total.
     local : int
-        The bytes of arrays of a thread.
+        The bytes of a thread's arrays.
     """
 
     threads: int

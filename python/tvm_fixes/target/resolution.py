@@ -76,7 +76,7 @@ def resolve(
         ``"native"`` for this machine's CPU with its features, a TVM tag such as
         ``"aws/cpu/c5.large"``, a kind such as ``"llvm"``, or a configuration as a mapping or as
         JSON.  ``"cuda/sm_90"`` is a GPU of that architecture, ``"cuda"`` the GPU of this machine,
-        and ``"cuda/sm_90+cublas+cudnn"`` a GPU with these of :data:`LIBRARIES`.
+        and ``"cuda/sm_90+cublas+cudnn"`` a GPU with these libraries of :data:`LIBRARIES`.
     kinds : sequence of str
         The accepted kinds, a subset of :data:`KINDS`.
 

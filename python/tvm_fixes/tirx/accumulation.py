@@ -53,11 +53,11 @@ class MultiplyAccumulate:
 
     @property
     def data_dtype(self) -> str:
-        """The dtype for a copy of the data."""
+        """The dtype of a copy of the data."""
         return self.accumulator if self.dot_product is None else self.dot_product.data
 
     def vectors_of(self, cpu: Cpu) -> Cpu:
-        """`cpu` with the vectors that the sums are in."""
+        """`cpu` with the vector width of the sums."""
         if self.dot_product is None:
             return cpu
         return replace(cpu, vector_bytes=4 * self.dot_product.lanes)
@@ -81,7 +81,7 @@ class MultiplyAccumulate:
 
 
 def copied(value: tirx.Expr, dtype: str) -> tirx.Expr:
-    """An element of an operand for a copy of `dtype`; ``uint16`` has the bits of bfloat16."""
+    """An operand's element converted to the `dtype` of a copy; ``uint16`` holds bfloat16 bits."""
     if str(value.ty) == "bfloat16" and dtype == "uint16":
         return tirx.reinterpret(dtype, value)
     return value.astype(dtype)

@@ -41,7 +41,7 @@ _FUNCTION = "tvm_fixes_bfloat16_pairs"
 
 @dataclass(frozen=True)
 class DotProduct:
-    """An instruction for dot products of narrow numbers.
+    """An instruction for dot products of narrow dtypes.
 
     Attributes
     ----------
@@ -51,11 +51,11 @@ class DotProduct:
     lanes : int
         The number of sums.
     depth : int
-        The number of products that are added to each sum; their factors have 32 bits of data.
+        The number of products that are added to each sum; the data of one sum has 32 bits.
     instruction : str
         LLVM's name.
     accumulates : bool
-        Whether the instruction adds to sums, its first operand; otherwise another one does.
+        Whether the instruction adds to sums, its first operand; otherwise a separate addition does.
     half : DotProduct, optional
         The same for half as many sums.
     sums : str
@@ -129,7 +129,7 @@ class DotProduct:
         return f"tvm_fixes.{self.instruction}.{self.data}.{self.weight}"
 
     def reading(self, data: str, weight: str) -> Self:
-        """The same for operands of other dtypes."""
+        """The instruction for operands of other dtypes."""
         half = None if self.half is None else self.half.reading(data, weight)
         return replace(self, data=data, weight=weight, half=half)
 
@@ -162,7 +162,7 @@ class DotProduct:
 
 
 def has_instruction(kernel: tirx.PrimFunc) -> bool:
-    """Whether only CPUs with such an instruction can run a kernel."""
+    """Whether a kernel uses such an instruction, so that only CPUs with it can run the kernel."""
 
     def is_instruction(call: tvm.ir.Call) -> bool:
         name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
@@ -180,7 +180,7 @@ def _intrinsic(dot: DotProduct) -> str:
 
 
 def description_of(dot: DotProduct) -> tirx.PrimFunc:
-    """What the instruction computes, in loops."""
+    """Return a PrimFunc with the loops that the instruction replaces."""
     lanes, depth = dot.lanes, dot.depth
 
     @T.prim_func(s_tir=True)
@@ -265,6 +265,6 @@ define {sums} @{function}({sums} %sums, {bits} %data, {bits} %weight) {{
 
 
 def _broadcast(dot: DotProduct, data: tirx.Buffer) -> tirx.Expr:
-    """The 32 bits of data for all sums."""
+    """The 32 bits of data, broadcast to all sums."""
     bits = tirx.reinterpret("int32", data.vload([0], f"{dot.data}x{dot.depth}"))
     return tirx.Broadcast(bits, dot.lanes)

@@ -28,7 +28,7 @@ from .util import count_of
 _ACCESS_BYTES = 16
 _THREADS = 256
 
-# Blocks of threads that fill a large GPU: with fewer, a shorter vector uses more of its cores.
+# The thread blocks that fill a large GPU; with fewer, shorter vectors use more of its cores.
 _MIN_BLOCKS = 256
 
 _BYTES = {"float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1}
@@ -63,9 +63,9 @@ class Elementwise(ScheduleRule):
         grid, threads = schedule.split(schedule.fuse(*outer, last), [None, _THREADS])
         schedule.bind(grid, "blockIdx.x")
         schedule.bind(threads, "threadIdx.x")
-        # TVM vectorizes only some functions; so vectors are copied to registers and back.
+        # TVM vectorizes only some functions, so only the copies to and from registers are vectors.
         schedule.unroll(vector)
-        # Loads under a condition stay there: they may be out of bounds otherwise.
+        # A load under a condition stays there, because it may be out of bounds elsewhere.
         reads = schedule.get(block.block_rv).reads
         has_conditions = bool(_conditions(schedule.get(block.block_rv).body))
         for index in range(0 if has_conditions else len(reads)):
@@ -79,7 +79,7 @@ class Elementwise(ScheduleRule):
 def _loaded_at_once(
     schedule: Schedule, block: SBlockRV, index: int, threads: LoopRV, lanes: int
 ) -> Schedule:
-    """Let a thread load what it reads of one tensor at once, if that is one vector."""
+    """Let a thread load its elements of a tensor as one vector, if they are adjacent."""
     cached = schedule.copy()
     try:
         loaded = cached.cache_read(block, index, "local")
@@ -96,7 +96,7 @@ def _loaded_at_once(
 
 
 def _lanes(block: SBlock) -> int:
-    """The number of elements that a thread can load and store at once, and that keep it busy."""
+    """The number of elements per thread: the longest vector that still leaves enough threads."""
     lanes = vector_lanes(block)
     count = count_of(iter_var.dom.extent for iter_var in block.iter_vars)
     if isinstance(count, tirx.IntImm):
@@ -149,7 +149,7 @@ def _are_contiguous(block: SBlock, lanes: int, accesses: list[tvm.ir.TensorLoad]
 
     def is_contiguous(access: tvm.ir.TensorLoad) -> bool:
         moved = substitute(access, place)
-        # Otherwise TVM computes a vector of positions.
+        # Otherwise, TVM computes a vector of positions.
         if any(uses(analyzer.simplify(index), [lane]) for index in list(moved.indices)[:-1]):
             return False
         steps = steps_of(moved, [lane], analyzer)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The kernels of a GPU: what they need, and whether they can run."""
+"""Scheduled GPU kernels: corrections, and checks whether they can run."""
 
 import functools
 import math
@@ -51,16 +51,16 @@ def why_not_runnable(function: tirx.PrimFunc, target: tvm.target.Target) -> str 
     -------
     reason : str or None
         The error of its lowering, or the limit of the GPU that it exceeds, in one line; None if it
-        can run.  Symbolic extents of the grid are not checked, nor those of
-        threads that the kernel itself starts.
+        can run. Symbolic extents are not checked, neither of the grid nor of threads that the
+        kernel itself launches.
     """
     if _accesses_memory_on_host(function):
-        return "it accesses memory outside of threads"
+        return "it accesses memory outside its threads"
     if contains(function.body, tirx.For, _has_variable_block):
         return "the number of threads in a block is not constant"
     try:
         if _races(function):
-            return "TVM does not lower a reduction among its threads"
+            return "TVM does not lower a cross-thread reduction in it"
         launches = _lower(function, target)
     except Exception as error:
         return reason_of(error)
@@ -76,12 +76,12 @@ def reason_of(error: Exception) -> str:
 
 
 def in_one_thread(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The kernel, where one thread executes each statement without threads."""
+    """The kernel with a launch of one thread around each statement that has no threads."""
     return _map_statements(_with_shared_buffers(function), _in_one_thread)
 
 
 def _with_shared_buffers(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Let two statements use each global buffer: otherwise, TVM allocates it inside of a kernel."""
+    """Make two statements use each global buffer, or TVM allocates it inside a kernel."""
     realize = function.body
     if not isinstance(realize, s_tir.SBlockRealize):
         return function
@@ -101,7 +101,7 @@ def _with_shared_buffers(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _without_allocations(body: tirx.Stmt) -> tuple[tirx.Stmt, list[tirx.Buffer]]:
-    """Take the allocations of static global buffers out of blocks."""
+    """Remove the allocations of static global buffers from blocks; return these buffers too."""
     taken: list[tirx.Buffer] = []
 
     def take(block: s_tir.SBlock) -> s_tir.SBlock:
@@ -138,7 +138,7 @@ def _thread(body: tirx.Stmt) -> tirx.Stmt:
 
 
 def contains_threads(statement: tirx.Stmt) -> bool:
-    """Whether a statement starts threads."""
+    """Whether a statement launches threads."""
     found: list[tirx.Stmt] = []
 
     def look(node: tirx.AttrStmt | tirx.For) -> None:
@@ -156,9 +156,9 @@ def _starts_threads(node: tirx.AttrStmt | tirx.For) -> bool:
 
 
 def keep_predicates(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Let the result of each reduction among threads be written under its block's predicate.
+    """Keep TVM from dropping the predicate of a cross-thread reduction.
 
-    TVM keeps a predicate with several clauses, but loses one with a single clause.  Threads beyond
+    TVM keeps a predicate with several clauses, but drops one with a single clause. Threads beyond
     the last element then write beyond the end of the result.
     """
 
@@ -167,7 +167,7 @@ def keep_predicates(function: tirx.PrimFunc) -> tirx.PrimFunc:
         is_single = not isinstance(condition, tirx.And | tirx.IntImm)
         if realize.block.init is None or not is_single:
             return realize
-        # A clause that is always true would hide from TVM that this is a reduction.
+        # With a constant as the second clause, TVM would not recognize the reduction.
         twice = tirx.And(condition, condition)
         return s_tir.SBlockRealize(realize.iter_values, twice, realize.block)
 
@@ -175,9 +175,9 @@ def keep_predicates(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def without_vectors_of_bool(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The kernel, in which no vector is loaded from a tensor of bool or stored to one.
+    """Unroll vectorized loops that access bool tensors.
 
-    TVM's code for CUDA accesses two bytes per bool then.
+    In a vector, TVM's code for CUDA accesses two bytes per bool.
     """
 
     def unroll(loop: tirx.For, mutator: StructuralMutator) -> tirx.For:
@@ -202,14 +202,14 @@ def _accesses_bool(statement: tirx.Stmt) -> bool:
 
 
 def skip_empty_grids(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Launch no grid without blocks: TVM would launch one block, which writes beyond its output."""
+    """Skip launches of empty grids: TVM would launch one block, which writes out of bounds."""
     return structural_mutate(_map_statements(function, _unless_empty), (tirx.AttrStmt, _guarded))
 
 
 def _guarded(node: tirx.AttrStmt, mutator: StructuralMutator) -> tirx.Stmt:
-    """Guard a launch that is written with attributes.
+    """Guard a launch that attributes declare.
 
-    A kernel may have several of them, such as a copy and a scatter, and only some may be empty.
+    A kernel may have several launches, such as a copy and a scatter, of which only some are empty.
     """
     if node.attr_key != "thread_extent":
         return mutator.default_mutate(node)
@@ -256,8 +256,8 @@ def _unless_empty(launch: tirx.Stmt) -> tirx.Stmt:
 def _if_positive(extents: Sequence[tirx.Expr], stmt: tirx.Stmt) -> tirx.Stmt:
     """Execute a statement if all `extents` are positive.
 
-    TVM synchronizes no threads within a condition, even one outside of the kernel, so a loop with
-    at most one iteration replaces it.
+    This is a loop of at most one iteration: within a condition, even outside the kernel, TVM
+    inserts no barriers between threads.
     """
     if not extents:
         return stmt
@@ -272,7 +272,7 @@ def _has_variable_block(loop: tirx.For) -> bool:
 
 
 def _races(function: tirx.PrimFunc) -> bool:
-    """Whether threads add to one element, each for itself, because TVM overlooks a reduction."""
+    """Whether threads race to update an element, because TVM does not recognize a reduction."""
     lower = s_tir.transform.LowerCrossThreadReduction()
     lowered = lower(tvm.IRModule({"main": function}))["main"]
     threads: list[tirx.Var] = []
@@ -295,7 +295,7 @@ def _races(function: tirx.PrimFunc) -> bool:
 
 
 def _accesses_memory_on_host(function: tirx.PrimFunc) -> bool:
-    """Whether code that does not run in threads reads or writes a buffer; TVM does not check it."""
+    """Whether code outside the threads reads or writes a buffer, which TVM does not check."""
     nothing = tirx.Evaluate(0)
 
     def drop(node: tirx.For | tirx.AttrStmt) -> tirx.Stmt:
@@ -309,7 +309,7 @@ def _accesses_memory_on_host(function: tirx.PrimFunc) -> bool:
 
 
 def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> list[tirx.PrimFunc]:
-    """The device functions that TVM makes of a kernel; for CUDA, their source is generated too."""
+    """Lower a kernel to device functions; for CUDA, also generate their source."""
     mod = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     pipeline, _, finish = tirx.get_default_tir_pipeline(target)
     mod = pipeline(tirx.transform.BindTarget(target)(mod))
@@ -340,14 +340,14 @@ def _excesses(launch: tirx.PrimFunc, limits: Limits) -> Iterator[str]:
         yield f"a block has {count} threads, but at most {limits.threads} are allowed"
     yield from _excesses_of_memory(allocated, limits)
     if _mixes_registers(launch):
-        yield "a thread uses what another one keeps in registers"
+        yield "a thread reads the registers of another one"
 
 
 def _mixes_registers(launch: tirx.PrimFunc) -> bool:
-    """Whether an index of an array of a thread depends on the thread.
+    """Whether an index into a thread's own array depends on the thread.
 
-    It does if the steps of a kernel are divided differently among threads; a step then reads what
-    its own thread has not computed.
+    It does if the steps of a kernel are divided differently among threads; a step then reads
+    elements that another thread has computed.
     """
     varying: list[tirx.Var] = []
     found: list[bool] = []
@@ -391,7 +391,7 @@ def _excesses_of_memory(allocated: list[tirx.Buffer], limits: Limits) -> Iterato
         "dynamic shared": (sums["shared"] + sums["shared.dyn"], limits.dynamic_shared),
     }
     if sums["shared.dyn"] < limits.shared:
-        # Only for more dynamic memory, TVM's runtime asks for more than the usual limit.
+        # TVM's runtime raises the default limit only for a larger amount of dynamic memory.
         bounds["dynamic shared"] = (bounds["dynamic shared"][0], limits.shared)
     for scope, (used, most) in bounds.items():
         if used > most:

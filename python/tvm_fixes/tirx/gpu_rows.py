@@ -23,17 +23,17 @@ from tvm.s_tir.schedule import LoopRV
 
 from .gpu_threads import WARP
 
-# Longer rows have work for all threads of a block.
+# Longer rows keep all threads of a block busy.
 _MAX_ROW = 512
 
-# With fewer rows, one block of threads per row uses more of a large GPU.
+# With fewer rows, one thread block per row uses more of a large GPU.
 _MIN_ROWS = 2048
 
 _MAX_ROWS_PER_BLOCK = 8
 
 
 class WarpPerRow(ScheduleRule):
-    """A warp reduces a short row, such as in a softmax, and computes what depends on the results.
+    """A warp reduces a short row, as in a softmax, and computes the elements of the row.
 
     TVM's rules use a block of 256 threads or more per row.
     """
@@ -55,7 +55,7 @@ class WarpPerRow(ScheduleRule):
         _bind_lanes(schedule, column)
         for producer in reversed(producers):
             for index in range(len(schedule.get(producer).writes)):
-                # All lanes have the result of a reduction among them.
+                # Every lane has the result of a reduction across lanes.
                 schedule.set_scope(producer, index, "local")
             schedule.compute_at(producer, row, preserve_unit_loops=True)
             _bind_lanes(schedule, schedule.get_loops(producer)[-1])
@@ -63,16 +63,16 @@ class WarpPerRow(ScheduleRule):
 
 
 def _divide(schedule: Schedule, leading: list[LoopRV]) -> LoopRV:
-    """Take the loop over the rows of a block of threads out of one of the `leading` loops.
+    """Split one of the `leading` loops by the number of rows per thread block.
 
-    The loop that is divided has the largest factor among them.  All of them as one loop would have
-    a larger one, but TVM could not compute the other blocks in its parts.
+    This is the loop with the largest suitable factor. The fused loops may have a larger one, but
+    TVM could not compute the other blocks inside a part of a fused loop.
     """
     factors = [
         max(f for f in range(1, _MAX_ROWS_PER_BLOCK + 1) if int(schedule.get(loop).extent) % f == 0)
         for loop in leading
     ]
-    # The last one, whose rows are the closest.
+    # Among equals, the last loop, whose rows are closest in memory.
     divided = len(factors) - 1 - factors[::-1].index(max(factors))
     leading[divided], row = schedule.split(leading[divided], [None, factors[divided]])
     schedule.reorder(*leading, row)
@@ -80,7 +80,7 @@ def _divide(schedule: Schedule, leading: list[LoopRV]) -> LoopRV:
 
 
 def _bind_lanes(schedule: Schedule, column: LoopRV) -> None:
-    """Divide a loop along a row among the lanes of a warp; neighbors are next to each other."""
+    """Divide a loop along a row among the lanes of a warp; adjacent lanes get adjacent elements."""
     part, lane = schedule.split(column, [None, WARP])
     schedule.reorder(lane, part)
     schedule.bind(lane, "threadIdx.x")

@@ -31,10 +31,10 @@ from .initial_values import set_initial_values
 from .loop_nest import offset_of, substitute
 from .util import item_bytes_of
 
-# The results of a reduction that fill a large GPU with a thread each.
+# With one thread per result, this many results of a reduction fill a large GPU.
 _MANY = 1 << 14
 
-# What the threads of a warp may read at once, in lines of memory.
+# The maximum number of cache lines that the threads of a warp may read at once.
 _LINE_BYTES = 128
 _MAX_LINES = 8
 
@@ -45,17 +45,17 @@ def stock_rules() -> list[ScheduleRule]:
 
 
 def gpu_rules(target: tvm.target.Target) -> list[ScheduleRule]:
-    """The rules for a GPU in the order in which they are tried; the last takes every kernel."""
+    """The rules for a GPU, in the order to try them; the last one applies to every kernel."""
     _, gemv, *reductions, _ = stock_rules()
     rules = [Matmul(), gemv, ManyElements(), WarpPerRow(), *reductions]
     return [Elementwise(), TensorCores(), *rules, ElementPerThread(), LaunchPerBlock(), OneThread()]
 
 
 class Matmul(gpu.Matmul):
-    """TVM's rule, except for products that divide a position, such as transposed convolutions.
+    """TVM's rule, except for products whose indices have divisions, as in transposed convolutions.
 
-    It pads the product, and there reads such operands out of bounds.  What follows the product, and
-    divides a position, writes its padding.
+    The rule pads the product, and in the padding reads such operands out of bounds. A consumer
+    whose indices have divisions writes the padding.
     """
 
     def apply(
@@ -73,10 +73,10 @@ class Matmul(gpu.Matmul):
 
 
 class ManyElements(ElementPerThread):
-    """Like :class:`ElementPerThread`, for reductions where neighboring threads read neighbors.
+    """Like :class:`ElementPerThread`, for reductions where adjacent threads read adjacent elements.
 
-    Examples are poolings, and convolutions that are no matrix product.  TVM's rules for reductions
-    use a block of threads per element of the result.
+    Examples are poolings, and convolutions that are not matrix products. TVM's rules for reductions
+    use a thread block per element of the result.
     """
 
     def apply(
@@ -92,7 +92,7 @@ class ManyElements(ElementPerThread):
 
 
 def _has_many_neighbors(schedule: Schedule, reduction: SBlockInfo) -> bool:
-    """Whether a reduction has many results, and the threads of a warp read few lines of memory."""
+    """Whether a reduction has many results, and the threads of a warp read few cache lines."""
     block = schedule.get(reduction.block_rv)
     spatial = [v for v in block.iter_vars if v.iter_type == tirx.IterVar.DataPar]
     extents = [v.dom.extent for v in spatial]
@@ -120,8 +120,8 @@ def _has_many_neighbors(schedule: Schedule, reduction: SBlockInfo) -> bool:
 class LaunchPerBlock(ScheduleRule):
     """The blocks of a kernel run one after another, with their results in global memory.
 
-    Each thread computes one element of a block.  One thread computes a block whose loops cannot be
-    divided among threads; blocks that have threads of their own stay as they are.
+    Each thread computes one element of a block. One thread computes a block whose loops cannot be
+    divided among threads; blocks that already launch threads stay unchanged.
     """
 
     def apply(
@@ -148,7 +148,7 @@ class LaunchPerBlock(ScheduleRule):
 
 
 class OneThread(ScheduleRule):
-    """One thread executes a kernel; statements that have threads of their own stay as they are."""
+    """One thread executes a kernel; statements that already launch threads stay unchanged."""
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool) -> Schedule:
         """Schedule a kernel."""
@@ -156,7 +156,7 @@ class OneThread(ScheduleRule):
 
 
 def _has_threads(schedule: Schedule, block: SBlockInfo) -> bool:
-    """Whether a block runs in threads, or starts them."""
+    """Whether a block runs in threads, or launches them."""
     loops = (schedule.get(loop) for loop in schedule.get_loops(block.block_rv))
     is_bound = any(loop.thread_binding is not None for loop in loops)
     return is_bound or contains_threads(schedule.get(block.block_rv).body)

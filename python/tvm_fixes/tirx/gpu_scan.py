@@ -19,7 +19,7 @@ from tvm.script import tirx as T
 
 from .gpu_kernel import skip_empty_grids
 
-# Each thread combines some consecutive elements, and a block this many of such parts at a time.
+# The number of threads of a block, and of consecutive elements that each of them combines.
 _MIN_THREADS, _MAX_THREADS = 32, 256
 _PER_THREAD = 8
 
@@ -35,8 +35,8 @@ def scan_kernel(
 ) -> tirx.PrimFunc:
     """Make the kernel that scans the middle axis of a tensor of three axes.
 
-    A block of threads scans a line, part by part.  In a part, each thread combines a few elements
-    of its own, and these totals are scanned in shared memory; the results follow from them.
+    A thread block scans a line, part by part. In a part, each thread combines a few elements, the
+    block scans these totals in shared memory, and each thread computes its results from them.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def scan_kernel(
     combine : callable
         An associative function of two expressions of `result_dtype`.
     is_exclusive : bool
-        Whether a result does not include the element at its place.
+        Whether a result excludes the element at its own position.
     length : int, optional
         The extent of the middle axis, if it is known.
 

@@ -45,22 +45,22 @@ _DTYPES = ("float16", "bfloat16")
 # A fragment has 16 x 16 elements.
 _FRAGMENT = 16
 
-# How many products of padding are computed for one that counts, at most.
+# The maximum factor by which padding increases the number of products.
 _MAX_PADDING = 32
 
-# With fewer blocks of threads, smaller tiles use more of a large GPU.
+# With fewer thread blocks, smaller tiles use more of a large GPU.
 _MIN_BLOCKS = 132
 
-# Products that a block of threads adds, at least, and those of a sum worth a second launch.
+# The minimum number of products per thread block, and per sum that is worth a second launch.
 _MIN_DEPTH = 256
 _MIN_DIVIDED_DEPTH = 768
 
 
 @dataclass(frozen=True)
 class _Tile:
-    """What a block of threads computes: `rows` x `columns`, with `depth` products per step.
+    """The tile of a thread block: `rows` x `columns` results, with `depth` products per step.
 
-    The steps of a sum are divided among `parts` blocks of threads.
+    The steps of a sum are divided among `parts` thread blocks.
     """
 
     rows: int
@@ -72,10 +72,10 @@ class _Tile:
 
     @property
     def staging(self) -> str:
-        """The memory for results on their way to global memory.
+        """The memory scope that stages results before they are written to global memory.
 
-        If they take no more memory than the tiles of an operand, TVM lets them reuse it, and then
-        rejects the access with another dtype.  So small ones have a memory of their own.
+        If the results need no more memory than the tiles of an operand, TVM reuses that memory, and
+        then rejects the access with another dtype. So small results have a scope of their own.
         """
         return _SHARED if self.rows * self.columns > 64 * 64 else "shared"
 
@@ -88,16 +88,16 @@ _SMALL = (_Tile(16, 64, 64, row_warps=1, column_warps=4), _Tile(32, 64, 64), _Ti
 class TensorCores(ScheduleRule):
     """Multiply matrices of float16 or bfloat16 with sums in float32, in tiles in shared memory.
 
-    The rule applies to matrix products and convolutions that are one.  Each step copies a tile of
-    both operands while the previous one is multiplied.  If the result has few tiles, several blocks
-    of threads share a sum, and a second launch adds their parts.
+    The rule applies to matrix products, and to convolutions that are matrix products. Each step
+    copies a tile of both operands while the previous tiles are multiplied. If the result has few
+    tiles, several thread blocks share a sum, and a second launch adds their parts.
     """
 
     def apply(
         self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
     ) -> Schedule | None:
         """Schedule a kernel; None if the rule does not apply."""
-        # Before, tensor cores do not multiply bfloat16.
+        # Earlier tensor cores do not multiply bfloat16.
         if target.kind.name != "cuda" or capability(str(target.attrs["arch"])) < (8, 0):
             return None
         schedule = Schedule(func)
@@ -130,14 +130,14 @@ class TensorCores(ScheduleRule):
 
 
 def divides_positions(block: SBlock) -> bool:
-    """Whether a block reads elements whose places are computed by divisions, as of a reshape."""
+    """Whether the indices of a block's reads have divisions, as after a reshape."""
     divisions = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
     parts = (part for read in block.reads for part in read.region)
     return any(contains(part.min, kind, lambda _: True) for part in parts for kind in divisions)
 
 
 def _readers(schedule: Schedule, block: SBlockRV) -> Iterator[SBlockRV]:
-    """The blocks that read the results of a block, and those that read theirs."""
+    """The direct and indirect consumers of a block."""
     for consumer in schedule.get_consumers(block):
         yield consumer
         yield from _readers(schedule, consumer)
@@ -163,7 +163,7 @@ def _normalize(schedule: Schedule, main: SBlockRV, columns_are_contiguous: bool)
     """Make the kernel out[s, i, j] += lhs[s, i, k] * rhs[s, j, k], or with rhs[s, k, j]."""
     lhs, rhs = (schedule.reindex(main, ("read", index)) for index in (0, 1))
     out = schedule.reindex(main, ("write", 0))
-    # Only now: the new buffers have no axis for the window of a 1x1 convolution.
+    # After the copies, whose buffers have no axis for the window of a 1x1 convolution.
     of_main, of_lhs, of_rhs, of_out = get_index_map(schedule.get(main))
     schedule.transform_layout(lhs, ("write", 0), of_lhs)
     if columns_are_contiguous:
@@ -179,7 +179,7 @@ def _choose_tile(schedule: Schedule, main: SBlockRV) -> _Tile | None:
     batch, rows, columns, depth = (
         int(extent) if isinstance(extent, tirx.IntImm) else None for extent in extents
     )
-    # A product of a single row or column is one of a matrix and a vector.
+    # A product with a single row or column is a matrix-vector product.
     if columns is None or depth is None or columns == 1 or rows == 1:
         return None
     if rows is None or batch is None:
@@ -195,13 +195,13 @@ def _choose_tile(schedule: Schedule, main: SBlockRV) -> _Tile | None:
 
 
 def _padding(tile: _Tile, rows: int, columns: int, depth: int) -> float:
-    """By what factor the products of a kernel grow if it is divided into tiles."""
+    """The factor by which tiling increases the number of products of a kernel."""
     sides = ((rows, tile.rows), (columns, tile.columns), (depth, tile.depth))
     return math.prod(-(-extent // side) * side / extent for extent, side in sides)
 
 
 def _parts(blocks: int, depth: int, step: int) -> int:
-    """How many blocks of threads share the steps of a sum."""
+    """The number of thread blocks that share the steps of a sum."""
     if depth < _MIN_DIVIDED_DEPTH:
         return 1
     most = max(1, min(2 * _MIN_BLOCKS // blocks, depth // _MIN_DEPTH))
@@ -258,7 +258,7 @@ def _schedule(
 
 
 def _add_parts(schedule: Schedule, main: SBlockRV, target: tvm.target.Target) -> bool:
-    """Schedule the sum of what several blocks of threads added, and what follows it."""
+    """Schedule the sum of the parts of several thread blocks, and its consumers."""
     result = main
     while consumers := schedule.get_consumers(result):
         result = consumers[-1]
@@ -297,7 +297,7 @@ def _copy_to_shared(
 
 
 def _is_contiguous_along_rows(block: SBlock) -> bool:
-    """Whether a copy reads neighboring elements along its next to last axis."""
+    """Whether a copy reads adjacent elements along its second to last axis."""
     *_, row, _ = (iter_var.var for iter_var in block.iter_vars)
     found: list[tvm.ir.TensorLoad] = []
     structural_walk(block.body.value, (tvm.ir.TensorLoad, found.append))
@@ -321,7 +321,7 @@ def _by_fragments(schedule: Schedule, copy: SBlockRV) -> LoopRV:
 
 
 def _write(schedule: Schedule, shared: SBlockRV) -> None:
-    """Write a tile of the result, or of what is computed from it."""
+    """Write a tile of the result, or of its elementwise consumer."""
     every = schedule.fuse(*schedule.get_loops(shared)[-2:])
     _, lane, vector = schedule.split(every, [None, WARP, 4])
     schedule.bind(lane, "threadIdx.x")
@@ -330,8 +330,8 @@ def _write(schedule: Schedule, shared: SBlockRV) -> None:
 
 @cache
 def _intrinsics(dtype: str, columns_are_contiguous: bool, staging: str) -> dict[str, str]:
-    """Register TVM's intrinsics of fragments for a dtype; return their names by their use."""
-    # It parses all of TVM's intrinsics, which takes seconds.
+    """Register TVM's fragment intrinsics for a dtype; return their names by use."""
+    # This import parses all of TVM's intrinsics, which takes seconds.
     from tvm.s_tir.tensor_intrin import cuda as intrinsics
 
     shape = (_FRAGMENT,) * 3

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Schedules in which a thread of a GPU computes an element of the result."""
+"""Schedules in which a GPU thread computes an element of the result."""
 
 import tvm
 from tvm import tirx
@@ -28,14 +28,14 @@ from .loop_nest import uses
 from .util import count_of
 
 MAX_THREADS = 256
-"""The threads of a block: few, so that a small output is spread over the GPU."""
+"""The threads per block: few, so that a small output is spread over the GPU."""
 
 WARP = 32
-"""The threads that execute an instruction together."""
+"""The number of threads that execute an instruction together."""
 
 
 class ElementPerThread(ScheduleRule):
-    """Each thread computes one element of the result, and what it needs for it, in registers.
+    """Each thread computes one element of the result, and its operands, in registers.
 
     The rule does not apply if threads would repeat the work of others.
     """
@@ -58,12 +58,12 @@ class ElementPerThread(ScheduleRule):
 def compute_in_threads(
     schedule: Schedule, blocks: list[SBlockInfo], target: tvm.target.Target
 ) -> bool:
-    """Let each thread compute an element of the last block, and what it needs of the others.
+    """Let each thread compute an element of the last block, and the elements that it depends on.
 
     Returns
     -------
     bool
-        False if threads would repeat the work of others; the schedule is of no use then.
+        False if threads would repeat the work of others; then, discard the schedule.
     """
     *producers, result = try_inline(schedule, blocks)
     spatial = spatial_loops(schedule, result)
@@ -81,7 +81,7 @@ def compute_in_threads(
 
 
 def spatial_loops(schedule: Schedule, block: SBlockInfo) -> list[LoopRV]:
-    """The loops over the elements that a block computes; they become the outermost ones."""
+    """Move the spatial loops of a block outermost; return them."""
     loops = schedule.get_loops(block.block_rv)
     kinds = block.dom_kind() if len(loops) == len(block.iters) else "O" * len(loops)
     spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == "S"]
@@ -93,7 +93,7 @@ def spatial_loops(schedule: Schedule, block: SBlockInfo) -> list[LoopRV]:
 
 
 def keep_in_registers(schedule: Schedule, block: SBlockInfo, others: list[SBlockInfo]) -> None:
-    """Keep what a block computes in registers, unless the kernel returns it or `others` read it."""
+    """Keep the result of a block in registers, unless the kernel returns it or `others` read it."""
     allocated = schedule.get(schedule.get_sblock("root")).alloc_buffers
     read = [region.source for each in others for region in schedule.get(each.block_rv).reads]
     for index, region in enumerate(schedule.get(block.block_rv).writes):
@@ -102,7 +102,7 @@ def keep_in_registers(schedule: Schedule, block: SBlockInfo, others: list[SBlock
 
 
 def bind(schedule: Schedule, spatial: list[LoopRV], target: tvm.target.Target) -> None:
-    """Divide the outermost loops among threads; neighbors differ in the innermost of them."""
+    """Divide the outermost loops among threads; adjacent threads differ in the innermost one."""
     every = schedule.fuse(*spatial)
     extent = schedule.get(every).extent
     threads = min(MAX_THREADS, limits_of(target).threads)
@@ -114,7 +114,7 @@ def bind(schedule: Schedule, spatial: list[LoopRV], target: tvm.target.Target) -
 
 
 def _is_computed_once(schedule: Schedule, producer: SBlockInfo, result: SBlockInfo) -> bool:
-    """Whether each thread computes an element of its own of a producer that it contains."""
+    """Whether no two threads compute the same element of `producer`."""
     block = schedule.get(producer.block_rv)
     inner = [schedule.get(loop).loop_var for loop in schedule.get_loops(producer.block_rv)]
     outer = len([info for info in result.iters if info.kind == "S"])

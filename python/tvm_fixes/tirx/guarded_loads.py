@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Loads of a reduction that stay within their tensors, even where a condition skips them."""
+"""Clamps the indices of conditional loads in reductions to their tensors."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ def clamp_guarded_loads(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
         total[i] = total[i] + T.if_then_else(0 <= i - k, x[T.max(i - k, 0)], 0)
 
-    A schedule may copy the elements of `x` to faster memory first, and its copy has no condition.
+    A schedule may first copy the elements of `x` to faster memory, without the condition.
     """
     return structural_map(function, (SBlock, _clamped))
 
@@ -76,7 +76,7 @@ def _clamped(block: SBlock) -> SBlock:
 def _within(
     indices: Sequence[tirx.Expr], shape: Sequence[tirx.Expr], analyzer: Analyzer
 ) -> list[tirx.Expr]:
-    """The indices, clamped to `shape` where they are not proven to be within it."""
+    """The indices, clamped to `shape` unless they are provably within it."""
     found = []
     for index, extent in zip(indices, shape, strict=True):
         if not analyzer.can_prove(index < extent):

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Initial values of reductions in the kernels of a GPU."""
+"""Initial values of reductions in GPU kernels."""
 
 import tvm
 from tvm import tirx
@@ -25,16 +25,16 @@ def set_initial_values(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Set the initial value of each reduction before its loops, not in their first iteration.
 
     Unlike ``Schedule.decompose_reduction``, this works for the loops and indices of any schedule.
-    A reduction among threads stays as it is; TVM sets its initial value when it lowers it.
+    A cross-thread reduction stays unchanged; TVM sets its initial value when it lowers it.
     """
     return function.with_body(_visit(function.body, []))
 
 
 def without_unit_reductions(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Make each reduction of a single element an assignment.
+    """Turn each reduction of a single element into an assignment.
 
-    TVM's schedules take such a reduction for an elementwise block as soon as they drop its loops.
-    They then apply what follows it, such as the addition of a bias, to its initial value too.
+    Once TVM's schedules drop the loops of such a reduction, they treat it as an elementwise block.
+    They then apply its consumers, such as the addition of a bias, to its initial value too.
     """
     return structural_map(function, (SBlock, _assignment))
 

@@ -10,10 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Elementary functions that only the C library computes, or computes accurately.
+"""Elementary functions for which only the C library has accurate code, or any.
 
-TVM's code generator for LLVM does not know ``acos``, ``sinh`` and others of float16, nor ``sinh``
-and ``cosh`` of vectors.  Its ``atanh``, and its ``tanh`` of float64, lose digits to cancellation.
+TVM's code generator for LLVM does not support ``acos``, ``sinh`` and others of float16, nor
+``sinh`` and ``cosh`` of vectors. Its ``atanh``, and its ``tanh`` of float64, lose digits to
+cancellation.
 
 CUDA has no 16-bit versions of ``asinh``, ``sinh``, ``nearbyint`` and others.
 """
@@ -76,7 +77,7 @@ def _widen_remainder(remainder: tirx.Mod) -> tirx.Expr:
 
 
 def _wide(call: tvm.ir.Call) -> tirx.Expr:
-    """A call that computes 16-bit floats in float32."""
+    """The call, computed in float32."""
     if str(call.ty) not in _NARROW:
         return call
     operands = [operand.astype("float32") for operand in call.args]

@@ -47,7 +47,7 @@ class Nest:
 
     @classmethod
     def of(cls, stmt: tirx.Stmt) -> "Nest | None":
-        """The nest that `stmt` consists of; None if it is not one."""
+        """`stmt` as a nest; None if it is not one."""
         loops = []
         while isinstance(stmt, tirx.For):
             if stmt.kind != tirx.ForKind.SERIAL or stmt.annotations or not is_zero(stmt.min):
@@ -238,7 +238,7 @@ def unfused(loops: Sequence[tirx.For], position: tirx.Expr) -> dict[tirx.Var, ti
     """The variables of `loops` at a position in the sequence of all their iterations."""
     values = {}
     for loop in reversed(loops[1:]):
-        # Any position is right in a loop that never runs, and TVM fails to fold a division by 0.
+        # Avoid a division by 0, which TVM fails to fold; a loop that never runs has no position.
         extent = tirx.const(1, "int64") if is_zero(loop.extent) else loop.extent.astype("int64")
         values[loop.loop_var] = tirx.floormod(position, extent).astype(loop.loop_var.ty)
         position = tirx.floordiv(position, extent)

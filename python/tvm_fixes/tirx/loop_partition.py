@@ -75,8 +75,8 @@ def partition_loops(loop: tirx.For) -> list[tirx.For]:
     Returns
     -------
     list[tirx.For]
-        Nests that together do the same in order; only `loop` itself if there is no such condition,
-        if there are too many, or if it has no iterations.
+        Nests that, in this order, compute the same; only `loop` itself if there is no such
+        condition, if there are too many, or if it has no iterations.
     """
     done: list[tirx.For] = []
     pending = [loop]

@@ -17,7 +17,7 @@ from tvm.s_tir import SBlockRealize
 
 MIN_PARALLEL_WORK = 1 << 16
 """The minimum number of elements or products to compute in parallel: with fewer, waking the threads
-costs more than they save."""
+takes longer than they save."""
 
 
 def is_worth_threads(work: int | tirx.Expr | None) -> bool:

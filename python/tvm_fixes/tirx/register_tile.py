@@ -33,7 +33,7 @@ def max_columns(
     other_operands: int,
     parts: int = 1,
 ) -> int:
-    """The maximum columns of a register tile such that accumulators and operands fit.
+    """The maximum number of columns of a register tile whose accumulators and operands fit.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def even_part(extent: int, limit: int) -> int:
 
 
 def vectorize_in_powers_of_two(sch: s_tir.Schedule, loop: s_tir.schedule.LoopRV) -> None:
-    """Vectorize by the largest power of two that divides a loop: LLVM computes others by element.
+    """Vectorize by the largest power of two that divides a loop: LLVM scalarizes other lengths.
 
     A loop whose extent is an expression is vectorized as a whole.
     """

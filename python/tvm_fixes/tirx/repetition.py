@@ -67,7 +67,7 @@ def split_repetition(loop: tirx.For) -> tirx.For:
 
 
 def _factor(nest: Nest, loop: tirx.For) -> int | None:
-    """How many times in a row each element is read; None if once or unknown."""
+    """The number of times in a row that each element is read; None if once or unknown."""
     found: list[int] = []
 
     def look(quotient: tirx.FloorDiv) -> None:

@@ -167,7 +167,7 @@ class _Transposition:
         return cls(store, along, across, others, transposed, lanes)
 
     def may_read_results(self, allocated: Collection[tirx.Var]) -> bool:
-        """Whether a tile may read what an overlapping one has written."""
+        """Whether a tile may read results that an overlapping tile has already written."""
         if all(divides(self.lanes, axis.extent) for axis in (self.along, self.across)):
             return False
         direct = [
@@ -339,7 +339,7 @@ def _joined(outer: _Axis, inner: _Axis) -> _Axis | None:
 
 
 def _shuffle(rows: Sequence[tirx.Var]) -> list[tirx.Stmt]:
-    """Transpose the square of `rows`: exchange the blocks off the diagonal, then within each."""
+    """Transpose the square of `rows`: swap its off-diagonal blocks, then transpose each block."""
     lanes = len(rows)
     ramp = tirx.Ramp(int64(0), int64(1), lanes)
     vectors: list[tirx.Expr] = [tirx.BufferLoad(row, [ramp]) for row in rows]

@@ -100,7 +100,7 @@ def count_of(extents: Iterable[tirx.Expr]) -> tirx.Expr:
 
 
 def with_parts(block: SBlock, **parts: Any) -> SBlock:
-    """A block, with some parts replaced, by their names."""
+    """A block with the named parts replaced."""
     return SBlock(**{name: getattr(block, name) for name in _BLOCK_PARTS} | parts)
 
 

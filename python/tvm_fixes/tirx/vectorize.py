@@ -31,7 +31,7 @@ IsNew = Callable[[tirx.Expr], tirx.Expr]
 # The number of vectors to sum side by side, so that an addition need not wait for the previous one.
 _MAX_VECTORS = 4
 
-# With fewer lanes, vectors do not pay off.
+# With fewer lanes, vectors are not worthwhile.
 _MIN_LANES = 4
 
 
@@ -353,7 +353,7 @@ def _hoist_calls(
     constants: list[tirx.Stmt] = []
 
     def hoist(call: tvm.ir.Call, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Expr:
-        # TVM's BF16ComputeLegalize gives the value another dtype than the variable.
+        # After TVM's BF16ComputeLegalize, the value and the variable differ in dtype.
         if uses(call, variables) or "bfloat16" in str(call.ty):
             return mutator.default_mutate(call)
         constant = tirx.Var("constant", call.ty)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""ApplyGpuSchedule: a schedule for every kernel of a GPU.
+"""ApplyGpuSchedule: schedules every kernel for a GPU.
 
 Upstream
     https://github.com/apache/tvm/issues/20036, https://github.com/apache/tvm/issues/20047,
@@ -20,8 +20,8 @@ Versions
 Trigger
     For a GPU: a grouped convolution, a convolution with one channel, an argmax; a kernel whose
     output may have no elements; a bias after a sum of one product; a product of a matrix with fewer
-    than 16 rows and a vector; what follows a grouped convolution; a transposed convolution.  A
-    product of 16-bit matrices, also with a mask.
+    than 16 rows and a vector; a consumer of a grouped convolution; a transposed convolution. A
+    product of 16-bit matrices, with or without a mask.
 Symptom
     ``relax.build`` fails with "Cross-thread reduction requires …", "Cannot allocate global memory",
     an AttributeError or a ScheduleError.  A kernel writes beyond its output, reads beyond its
@@ -30,13 +30,13 @@ Symptom
 Mechanism
     An exception of one schedule rule ends the build, and nothing checks whether its schedule can be
     lowered or fits the GPU.  A grid without blocks is launched with one block, and the check of an
-    index is omitted where the extent is a multiple of the number of threads.  The lowering of
-    reductions among threads loses a predicate with a single clause.  A schedule keeps sums in
-    registers, but divides the next step differently among threads.  TVM's schedules take a
-    reduction of one element for an elementwise block.  A copy of an input to faster memory has no
-    condition, even if its use has one.  A vector of bool is accessed as one of two bytes per
-    element.  TVM's tensor intrinsics are parsed on first use, and for each of them Python searches
-    all modules for the sources of the importing frames.
+    index is omitted where the extent is a multiple of the number of threads. The lowering of
+    cross-thread reductions drops a predicate with a single clause. A schedule keeps sums in
+    registers, but divides the next step differently among threads. TVM's schedules treat a
+    reduction of one element as an elementwise block. A copy of an input to faster memory has no
+    condition, even if its use has one. A vector of bool is accessed with two bytes per element.
+    TVM's tensor intrinsics are parsed on first use, and for each of them Python searches all
+    modules for the sources of the importing frames.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, the rest of the fix id
     ``gpu-schedule``, :mod:`tvm_fixes.tirx.gpu_rules`, :mod:`tvm_fixes.tirx.guarded_loads` and
@@ -72,7 +72,7 @@ from ..guarded_loads import clamp_guarded_loads
 from ..initial_values import set_initial_values, without_unit_reductions
 from . import decompose_reduction
 
-# The modules of the frames of an import; they have no source files.
+# The modules of the importing frames, which have no source files.
 _IMPORTING_MODULES = ("importlib._bootstrap", "importlib._bootstrap_external")
 
 # Set for functions that need no schedule.
@@ -209,7 +209,7 @@ def _apply(
 def _leaves_results_unset(function: tirx.PrimFunc) -> bool:
     """Whether a reduction may be empty and has no initial value then.
 
-    A reduction among threads has one, since each thread reduces a part of its own first.
+    A cross-thread reduction has one, because each thread first reduces its own part.
     """
     lower = s_tir.transform.LowerCrossThreadReduction()
     return decompose_reduction.may_be_empty(lower(tvm.IRModule({"main": function}))["main"])

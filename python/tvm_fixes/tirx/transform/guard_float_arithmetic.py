@@ -24,7 +24,7 @@ Symptom
     infinity is 0, NaN equals NaN, and ``not x < y`` is false for NaN.  A division by zeros does not
     build.
 Mechanism
-    The simplifier applies identities of integers to floats.
+    The simplifier applies integer identities to floats.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
     :mod:`tvm_fixes.tirx.semantics` and the fix id ``float-arithmetic``.
@@ -90,7 +90,7 @@ def _is_cuda(target: tvm.target.Target) -> bool:
 
 
 def _for_cuda(call: tvm.ir.Call) -> tirx.Expr:
-    """Reinterpret a constant by CUDA's function: TVM takes the address of the number."""
+    """Reinterpret a constant with CUDA's function: TVM would take the address of the literal."""
     is_reinterpret = isinstance(call.op, tvm.ir.Op) and call.op.name == "tirx.reinterpret"
     if not is_reinterpret or not isinstance(call.args[0], tirx.IntImm):
         return call
@@ -141,7 +141,7 @@ def _cancels(node: tirx.Sub) -> bool:
 
 
 def _simplified(node: tirx.Expr) -> tirx.Expr:
-    """Simplify `node` with the same indices in all loads, as they may be equal in the loops."""
+    """Simplify `node` with the same indices in all loads, because they may be equal at run time."""
 
     def at_origin(load: tvm.ir.TensorLoad) -> tirx.Expr:
         return tirx.BufferLoad(load.source, [tirx.const(0, "int64")] * len(load.indices))
@@ -156,7 +156,7 @@ def _negated(expr: tirx.Expr) -> tirx.Expr:
 
 
 def _opaque_zero(expr: tirx.Expr) -> tirx.Expr:
-    """Write a constant 0, also of a choice, as a reinterpretation of its bits."""
+    """Write a constant 0, even in a branch of a Select, as a reinterpretation of its bits."""
     if isinstance(expr, tirx.Broadcast):
         inner = _opaque_zero(expr.value)
         return expr if inner.same_as(expr.value) else tirx.Broadcast(inner, expr.lanes)

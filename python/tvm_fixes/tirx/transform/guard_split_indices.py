@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""GuardSplitIndices: hide an index that TVM's simplifier would change.
+"""GuardSplitIndices: hide an index that TVM's simplifier would get wrong.
 
 Upstream
     None known.
@@ -22,7 +22,7 @@ Trigger
     remainder, such as ``(i % 15 + 38) // 15``.  Reversed, padded and reshaped tensors have such
     indices.
 Symptom
-    The kernel silently reads other elements.
+    The kernel silently reads the wrong elements.
 Mechanism
     IterMapSimplify, which FlattenBuffer uses to simplify indices, moves the constant into an inner
     quotient or remainder, or drops it: the examples become ``i % -64 * -1``, ``(i + 7) // 7`` and
@@ -54,8 +54,8 @@ _SPLITS = (tirx.FloorDiv, tirx.FloorMod)
 _TERMS = (tirx.Add, tirx.Sub, tirx.Mul)
 _TRUNCATED = {tirx.FloorDiv: tirx.truncdiv, tirx.FloorMod: tirx.truncmod}
 
-# The iterations for which to compare an index with what TVM makes of it.  A wrong constant shows
-# in most of them.
+# The number of iterations for which to compare an index with TVM's simplified one. A wrong constant
+# changes most of them.
 _SAMPLES = 256
 _MIN_SAMPLES = 8
 _MAX_SYMBOL = 40
@@ -76,8 +76,8 @@ def GuardSplitIndices() -> tvm.transform.Pass:
 
     For a non-negative number, ``truncmod`` equals ``%``.  The pass simplifies each index that has a
     split and a constant as FlattenBuffer does, under the conditions around it, and compares the two
-    for random iterations.  An index that stays the same for all of them is not changed, because
-    other passes understand it better.
+    for random iterations. An index that agrees in all of them is not changed, because other passes
+    can analyze it better.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc
 
 @dataclass
 class _Iterations:
-    """The loops of a PrimFunc, and random iterations of them."""
+    """The loops of a PrimFunc, and random samples of their iterations."""
 
     ranges: dict[tirx.Var, tvm.ir.Range] = field(default_factory=dict)
     """The ranges of loops and block iterators."""
@@ -144,7 +144,7 @@ class _Iterations:
     analyzer: Analyzer = field(default_factory=Analyzer)
     samples: dict[tirx.Var, Any] = field(default_factory=dict)
     conditions: list[tirx.Expr] = field(default_factory=list)
-    """What holds at the current place."""
+    """The conditions that hold at the current statement."""
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     @classmethod
@@ -179,7 +179,7 @@ class _Iterations:
 
     @contextmanager
     def where(self, condition: tirx.Expr) -> Iterator[None]:
-        """Within the block, a condition holds; TVM uses it to simplify indices."""
+        """Assume a condition within the ``with`` block, as TVM does to simplify indices."""
         self.conditions.append(self.analyzer.simplify(condition))
         try:
             yield
@@ -205,7 +205,7 @@ class _Iterations:
         candidates: list[tirx.Expr] = []
         with self.analyzer.constraint_scope(condition):
             simplify = self.analyzer.simplify
-            # Which of these it is depends on the passes before FlattenBuffer.
+            # The passes before FlattenBuffer determine which of these occurs.
             for start in (
                 position,
                 simplify(position),

@@ -72,7 +72,7 @@ def InlineElementwise() -> tvm.transform.Pass:
     tiles are written; a reshape or another copy after a transposition is inlined into it.
 
     Some values stay in memory: a value that is read more often than it is computed, as in a
-    broadcast, a window or a reduction, unless it is an element of 16 bits in float32; a value that
+    broadcast, a window or a reduction, unless it is a 16-bit element cast to float32; a value that
     a transposition reads, unless it is a copy itself; and the result of an elementary function, if
     it is compared, read twice, or the operand of another elementary function.
 
@@ -119,8 +119,8 @@ def _inline(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFun
 def _inline_into_producer(schedule: Schedule, consumer: SBlockRV) -> Schedule | None:
     """A schedule with `consumer` inlined into its producer; None if TVM rejects that.
 
-    reverse_compute_inline replaces the condition of the producer's block by one that it cannot
-    prove of the consumer's.  Such a schedule is rejected: it would write beyond the result.
+    reverse_compute_inline replaces the predicate of the producer's block by that of the consumer's
+    block if it cannot prove the latter. Such a schedule is rejected: it would write out of bounds.
     """
     (producer,) = schedule.get_producers(consumer)
     condition = _condition_of(schedule, producer)
@@ -136,7 +136,7 @@ def _inline_into_producer(schedule: Schedule, consumer: SBlockRV) -> Schedule | 
 
 
 def _condition_of(schedule: Schedule, block: SBlockRV) -> tirx.Expr:
-    """The condition under which a block runs."""
+    """The predicate of a block."""
     node = schedule.get(block)
     found: list[tirx.Expr] = []
 
@@ -237,7 +237,7 @@ def _is_copy(stored: tirx.BufferStore) -> bool:
 
 
 def _widens_16_bits(stored: tirx.BufferStore) -> bool:
-    """Whether a store copies elements of 16 bits as float32, which takes as long as a load."""
+    """Whether a store copies 16-bit elements as float32, which takes as long as a load."""
     value = stored.value
     if not isinstance(value, tirx.Cast) or str(value.ty) != "float32":
         return False

@@ -20,7 +20,7 @@ Trigger
     A kernel for a CPU whose schedule caches 1 KiB or more inside a loop, such as a register tile of
     6 x 64 float32.
 Symptom
-    The kernel takes several times as long: it allocates the tile anew for each iteration, and each
+    The kernel takes several times as long: it allocates the tile again for each iteration, and each
     product loads and stores its sum.
 Mechanism
     ``LowerTVMBuiltin`` leaves only buffers of less than 1 KiB on the stack, where LLVM promotes
@@ -73,7 +73,7 @@ def KeepTilesOnStack() -> tvm.transform.Pass:
     tvm.transform.Pass
         A module pass over the PrimFuncs of a CPU target, for those with a block that has the
         annotation :data:`TILE`.  A tile is divided along an axis whose indices are constants and
-        variables of unrolled loops; without such an axis, it stays whole.  Run it last: schedules
+        variables of unrolled loops; without such an axis, it is not divided. Run it last: schedules
         need blocks.
     """
     return prim_func_pass("KeepTilesOnStack", FIX_ID, _divide_tiles)

@@ -10,16 +10,16 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""LowerElementaryFunctions: exp, erf, tanh, sigmoid, small powers in a form LLVM vectorizes.
+"""LowerElementaryFunctions: expands exp, erf, tanh, sigmoid and small powers, to vectorize them.
 
 Upstream
     None known.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``exp``, ``erf``, ``tanh``, ``sigmoid`` or ``pow`` of floating point with 32 bits or fewer, on a
-    CPU; gelu, silu and softmax use them.  ``round``.  ``atanh``, and ``tanh`` of float64;
-    ``acos``, ``sinh`` and others of float16, also on a GPU.
+    ``exp``, ``erf``, ``tanh``, ``sigmoid`` or ``pow`` of floats with 32 bits or fewer, on a CPU;
+    gelu, silu and softmax use them. ``round``. ``atanh``, and ``tanh`` of float64; ``acos``,
+    ``sinh`` and others of float16, also on a GPU.
 Symptom
     ``tanh`` of 1e-6 is 5% off.  A build fails with "unknown intrinsic".  A kernel takes about ten
     times as long as PyTorch's.
