@@ -22,7 +22,7 @@ from tvm.sym import Analyzer
 from .ir import tensor_of
 
 Range = tuple[tirx.Expr, tirx.Expr]
-"""Lower and upper bound of the values, both inclusive and int64."""
+"""Lower and upper bounds on the values, both inclusive and int64."""
 
 # Operators that move the elements of their first operand.
 _MOVES = frozenset(

@@ -167,7 +167,7 @@ def to_layout(
             return np.pad(value, [(0, width) for width in widths])
         return bb.emit(relax.op.nn.pad(value, [w for width in widths for w in (0, width)]))
 
-    # Move each block next to its axis, so that a reshape merges them; then the reverse.
+    # Move each block next to its axis, so that a reshape can merge them; then do the reverse.
     letters = present.letters
     together = [a for axis in wanted.plain for a in (axis, axis.lower()) if a in letters]
     value = permute(value, letters, together)

@@ -32,10 +32,10 @@ def uses(name: str) -> bool:
 
 
 def computes(call: relax.Call) -> bool:
-    """Whether a library can compute an operator by its types.
+    """Whether the types of a call allow a library to compute it.
 
-    Its operands have one dtype, and its result has the same dtype or float32, in which the
-    libraries add.  No extent is zero.
+    Its operands have the same dtype, its result has that dtype or float32, in which the libraries
+    accumulate, and no extent is zero.
     """
     types = [*(operand.ty for operand in call.args), call.ty]
     if not all(isinstance(ty, relax.TensorType) for ty in types):
@@ -67,13 +67,13 @@ def call_library(
     operands : sequence of relax.Expr
         Tensors.
     options : sequence of int
-        What the function takes besides tensors.
+        The arguments of the function besides tensors.
     ty : relax.TensorType
         The type of the result.
 
     Notes
     -----
-    The workspace is a second result: so TVM plans its memory, and calls on different streams never
+    The workspace is a second result, so TVM plans its memory, and calls on different streams never
     share it.
     """
     workspace = relax.TensorType((_WORKSPACE_BYTES,), "uint8", ty.vdevice)

@@ -39,7 +39,7 @@ class PhasedAxis:
     pad_before, pad_after : int
         The padding of its data.
     begin : int
-        The place of the first output among the interleaved phases.
+        The position of the first output among the interleaved phases.
     """
 
     stride: int
@@ -50,7 +50,7 @@ class PhasedAxis:
 
     @classmethod
     def of(cls, attrs: tvm.ir.Attrs, axis: int, kernel: int, stride: int | None = None) -> Self:
-        """The axis with the index `axis` of a transposed convolution without dilation.
+        """Spatial axis `axis` of a transposed convolution without dilation.
 
         Parameters
         ----------
@@ -65,7 +65,7 @@ class PhasedAxis:
         stride, rank = stride or int(attrs.strides[axis]), len(attrs.strides)
         before, after = (int(attrs.padding[place]) for place in (axis, axis + rank))
         taps = -(-kernel // stride)
-        # Results before the first output, and behind the last one, are not computed.
+        # Results before the first output and after the last one are not computed.
         skipped = min(before // stride, taps - 1)
         read = -(-(kernel - after + int(attrs.output_padding[axis])) // stride) - 1
         return cls(stride, taps, taps - 1 - skipped, max(read, 0), before - skipped * stride)
@@ -84,8 +84,8 @@ def interleaved(
     ----------
     bb : relax.BlockBuilder
     phases : relax.Expr
-        A tensor whose channels are the phases of the first axis of `strides`, in each those of the
-        next one, and in each of the last one the channels of the output.
+        A tensor whose channel axis combines, outermost first, the phases of each axis of `strides`
+        and the channels of the output.
     layout : Layout
         The layout of `phases`.
     strides : dict of str to int

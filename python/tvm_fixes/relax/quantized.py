@@ -27,7 +27,7 @@ NARROW_DTYPES = ("int8", "uint8")
 """The dtypes of integers whose products are summed in int32."""
 
 MAX_DEPTH = (2**31 - 1) // 255**2
-"""The maximum number of products of such integers, less a zero point, whose sum fits in int32."""
+"""The maximum number of products of such integers, minus zero points, whose sum fits in int32."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,13 @@ class Integers:
         The zero point: a scalar, a vector along `axis`, or a tensor that broadcasts to `data` and
         has its rank.  None for 0.
     scale : relax.Expr, optional
-        A float32 scalar, or a vector along `axis`.  None if the tensor itself has integers.
+        A float32 scalar, or a vector along `axis`. None if the elements are the integers
+        themselves.
     axis : int
     is_constant : bool
-        Whether `data` is a constant, or one whose elements have been moved.
+        Whether `data` is a constant, or a constant whose elements have been moved.
     largest : int
-        An upper bound of the magnitudes in `data`.
+        An upper bound on the magnitudes in `data`.
     """
 
     data: relax.Expr
@@ -64,7 +65,7 @@ class Integers:
 
     @property
     def limit(self) -> int:
-        """An upper bound of the magnitudes of ``data - zero``, for 8-bit integers."""
+        """An upper bound on the magnitudes of ``data - zero``, for 8-bit integers."""
         is_signed = str(self.data.ty.dtype) == "int8"
         return 128 if is_signed and not _has_zero(self.zero) else 255
 
@@ -93,7 +94,7 @@ class Sums:
     scale : relax.Expr
         Has a shape that broadcasts to that of `total`.
     limit : int
-        An upper bound of the magnitudes in `total`.
+        An upper bound on the magnitudes in `total`.
     low, high : float
     """
 
@@ -111,7 +112,7 @@ def constant(expr: relax.Expr | None) -> np.ndarray | None:
 
 
 def as_scalar(bb: relax.BlockBuilder, parameter: relax.Expr) -> relax.Expr:
-    """A scale or zero point with a single element as a scalar; others as they are."""
+    """A scale or zero point with a single element as a scalar; others are returned unchanged."""
     shape = parameter.ty.shape
     if parameter.ty.ndim == 0 or not isinstance(shape, relax.ShapeExpr):
         return parameter
@@ -129,7 +130,7 @@ def reshaped(bb: relax.BlockBuilder, parameter: relax.Expr, shape: list[int]) ->
 
 
 def as_dtype_of(data: relax.Expr, zero: relax.Expr) -> relax.Expr | None:
-    """A zero point in the dtype of its data; None if it might have numbers of another dtype."""
+    """A zero point in the dtype of its data; None if it may not fit in that dtype."""
     dtype = str(data.ty.dtype)
     if str(zero.ty.dtype) == dtype:
         return zero
@@ -150,7 +151,7 @@ def fits(array: np.ndarray, dtype: str) -> bool:
 def along(bb: relax.BlockBuilder, parameter: relax.Expr, axis: int, rank: int) -> relax.Expr:
     """A vector along `axis` of a tensor of `rank`, in a shape that broadcasts.
 
-    A scalar, and a tensor of that rank, stay as they are.
+    A scalar, or a tensor of that rank, is returned unchanged.
     """
     if parameter.ty.ndim in (0, rank):
         return parameter
@@ -258,7 +259,7 @@ def is_bias(call: relax.Call, sums: Sums, bias: Integers) -> bool:
         position = bias.axis - bias.data.ty.ndim + call.ty.ndim
         shape[position] = scales[1].size
     of_sums = np.broadcast_to(scales[0], np.broadcast_shapes(scales[0].shape, tuple(shape)))
-    # The scale of a bias is the product of the others, rounded in some way.
+    # The scale of a bias is the product of the other scales, up to rounding.
     return bool(np.all(np.abs(of_sums - scales[1].reshape(shape)) <= 4 * np.spacing(of_sums)))
 
 
@@ -271,7 +272,7 @@ def multiplied(bb: relax.BlockBuilder, lhs: relax.Expr, rhs: relax.Expr) -> rela
 
 
 def is_normal(scales: np.ndarray) -> bool:
-    """Whether float32 scales are finite and have all their bits, or are 0."""
+    """Whether float32 scales are 0, or neither infinite, NaN nor subnormal."""
     magnitude = np.abs(scales)
     is_whole = (magnitude >= np.finfo("float32").tiny) | (magnitude == 0)
     return bool(np.all(is_whole & np.isfinite(magnitude)))

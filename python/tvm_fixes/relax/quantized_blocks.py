@@ -38,7 +38,7 @@ class BlockMatrix:
     data : np.ndarray
         Integers of shape (K, N), in int8; K is a multiple of `block`.
     scale : np.ndarray
-        The scales of shape (K / `block`, N), in float32: each for a column of a block of rows.
+        The scales of shape (K / `block`, N), in float32: one for each column of each block of rows.
     zero : np.ndarray, optional
         The zero points, of the shape of `scale`; integers in int8, int16 or float32.  None for 0.
     bits : int
@@ -58,8 +58,8 @@ class BlockMatrix:
     def of(cls, factors: np.ndarray, scale: np.ndarray) -> Self | None:
         """Find blocks in the product of two matrices of shape (K, N).
 
-        The zero points need not be known: any offset of a block's integers that makes them fit will
-        do.  Rows are appended to the last block; they are undefined.
+        The zero points need not be known: any offset that makes a block's integers fit is valid.
+        The last block is padded with undefined rows.
 
         Returns
         -------
@@ -69,7 +69,7 @@ class BlockMatrix:
         """
         if not (np.all(np.isfinite(scale)) and np.array_equal(factors, np.rint(factors))):
             return None
-        # Where scales are equal by chance, zero points may still change.
+        # Zero points may change where adjacent scales happen to be equal.
         period = _period(scale)
         smaller = (n for n in (128, 64, 32, 16) if n < period and period % n == 0)
         blocks = [n for n in (period, *smaller) if n >= _MIN_BLOCK]
@@ -106,6 +106,6 @@ def _narrowed(integers: np.ndarray) -> np.ndarray:
 
 
 def _period(scale: np.ndarray) -> int:
-    """The largest number of rows such that the scales only change at its multiples."""
+    """The largest number of rows such that the scales change only at its multiples."""
     changes = np.flatnonzero(np.any(scale[1:] != scale[:-1], axis=1)) + 1
     return math.gcd(*changes.tolist()) if changes.size else -(-len(scale) // 32) * 32

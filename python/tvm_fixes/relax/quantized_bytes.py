@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Products of 8-bit data as it is, on CPUs with an instruction for it.
+"""Products of 8-bit data that is not widened, on CPUs with an instruction for them.
 
 The zero point of the data is applied to the sums: ``sum((x - z) * w)`` is
 ``sum(x * w) - z * sum(w)``.
@@ -42,7 +42,7 @@ def product_of_bytes(
     call : relax.Call
         A matrix product or convolution.
     data : Integers
-        Of 8 bits.
+        Its data has 8 bits.
     weight : relax.Expr
         The other operand, without its zero point.
 
@@ -72,7 +72,7 @@ def product_of_bytes(
 
 
 def _in_dtype(bb: relax.BlockBuilder, value: Integers, dtype: str) -> Integers:
-    """The same tensor with data of the other 8-bit dtype: data and zero point move by 128."""
+    """The same tensor with data of the other 8-bit dtype: data and zero point change by 128."""
     zero = value.zero
     if zero is None:
         zero = relax.const(np.zeros((), str(value.data.ty.dtype)))
@@ -99,8 +99,8 @@ def _padded_product(
 ) -> relax.Call | None:
     """The product of the weight and the data, which is padded with its zero point.
 
-    None if an output would still have other products than the sum of the weight: in a transposed
-    convolution, or if the zero point is not known.
+    None if an output would still sum only some elements of the weight, as in a transposed
+    convolution, or if the zero point is unknown.
     """
     name = str(call.op.name)
     if name.endswith("_transpose"):
@@ -144,9 +144,9 @@ def _sums_times_zero(
 
 
 def _permuted(bb: relax.BlockBuilder, weight: relax.Expr) -> tuple[relax.Expr, list[int]]:
-    """The tensor whose axes, in another order, are those of `weight`, and that order.
+    """The tensor of which `weight` is a permute, and the order of the axes.
 
-    A permuted weight that nothing but its product reads is packed at compile time.
+    A permuted weight that only its product reads is packed at compile time.
     """
     binding = bb.lookup_binding(weight) if isinstance(weight, relax.Var) else None
     if not isinstance(binding, relax.Call) or binding.op.name != "relax.permute_dims":

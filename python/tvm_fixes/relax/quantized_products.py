@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Products of quantized tensors, and what prevents them from being computed in integers."""
+"""Products of quantized tensors, and the reasons why some cannot be computed in integers."""
 
 import numpy as np
 from tvm import relax
@@ -21,7 +21,7 @@ from .quantized import MAX_DEPTH, NARROW_DTYPES, Integers, constant, is_normal, 
 
 
 def obstacle_to(call: relax.Call, lhs: Integers | None, rhs: Integers | None) -> str | None:
-    """Why the product of integers, times the scales, is not the product of `call`, if so."""
+    """Why `call` is not the product of the integers times the scales; None if it is."""
     if lhs is None or rhs is None:
         return f"the {'data' if lhs is None else 'weight'} is not quantized"
     for name, operand in (("data", lhs), ("weight", rhs)):
@@ -47,7 +47,7 @@ def obstacle_to(call: relax.Call, lhs: Integers | None, rhs: Integers | None) ->
 
 
 def _has_normal_scale(lhs: Integers, rhs: Integers) -> bool:
-    """Whether the product of the scales is in the range of float32, as far as it is known."""
+    """Whether the product of the scales is not known to be beyond the range of float32."""
     scales = constant(lhs.scale), constant(rhs.scale)
     if scales[0] is None or scales[1] is None:
         return True
@@ -63,7 +63,7 @@ def keeps_weight(call: relax.Call, weight: Integers) -> bool:
         and dtypes == {"float32"}
         and weight.is_constant
         and weight.scale is not None
-        # Others become 16-bit integers, at run time if they have been moved.
+        # Other constants become 16-bit integers, at run time if their elements have been moved.
         and str(weight.data.ty.dtype) == "int8"
         and weight.data.ty.ndim == 2
         and (weight.is_per_tensor or _scales_channels(call, weight))
@@ -91,7 +91,7 @@ def channel_axis(call: relax.Call) -> int:
 
 
 def depth_of(call: relax.Call) -> int:
-    """An upper bound of the number of products in a sum."""
+    """An upper bound on the number of products in a sum."""
     shape = [int(extent) for extent in call.args[1].ty.shape.values]
     if str(call.op.name) == "relax.matmul":
         return shape[-2] if len(shape) > 1 else shape[0]
@@ -100,7 +100,7 @@ def depth_of(call: relax.Call) -> int:
 
 
 def is_depthwise(call: relax.Call) -> bool:
-    """Whether each sum has the products of one channel."""
+    """Whether each sum is over a single channel."""
     if str(call.op.name) == "relax.matmul" or int(call.attrs.groups) == 1:
         return False
     layout = Layout(str(call.attrs.kernel_layout))

@@ -23,13 +23,13 @@ that is its new value."""
 
 
 def updates_of(function: relax.Function) -> dict[str, int]:
-    """The index of the output that is the new value of each updated parameter, by its name."""
+    """For each updated parameter, by name, the index of the output that is its new value."""
     found = (function.attrs or {}).get(ATTRIBUTE, {})
     return {str(name): int(index) for name, index in found.items()}
 
 
 def with_updates(mod: tvm.IRModule, updates: Mapping[str, int]) -> tvm.IRModule:
-    """The module with the attribute of ``main``, added to the updates that it has."""
+    """The module with `updates` added to those of ``main``."""
     main = mod["main"]
     attribute = updates_of(main) | dict(updates)
     functions = dict(mod.functions_items())

@@ -281,7 +281,7 @@ class FoldPlan:
         self.unfolded = [v for v in values if v in self.kept and v.nbytes is not None]
 
     def _needs_too_much_scratch(self, value: Value) -> bool:
-        """Whether the computation of a value has a value far larger than the constants."""
+        """Whether an intermediate value of the computation is far larger than the constants."""
         growth = max(self._max_growth, SCRATCH_GROWTH)
         return value.peak > SCRATCH and value.peak > growth * max(
             sum(map(bytes_of, value.constants)), 1

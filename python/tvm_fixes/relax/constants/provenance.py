@@ -41,7 +41,7 @@ class ConstantRecord:
     sha256 : str
         The hash of its bytes, which identifies it.
     parameters : tuple of str
-        The parameters of the model that it is, or was computed from.
+        The parameters of the model that it equals or was computed from.
     made_by : str
         The operator, variable and function that computed it; empty for an unchanged parameter.
     """
@@ -59,7 +59,7 @@ class Weight(NamedTuple):
     tensor : Tensor
         A contiguous tensor on the CPU.
     parameters : tuple of str
-        The parameters of the model that it is, or was computed from.
+        The parameters of the model that it equals or was computed from.
     made_by : str
         The operator that computed it; empty for an unchanged parameter.
     """
@@ -76,7 +76,7 @@ class Origin:
     Attributes
     ----------
     parameters : tuple of str
-        The parameters of the model that it is, or was computed from.
+        The parameters of the model that it equals or was computed from.
     roots : frozenset of int
         The numbers of these parameters; equal parameters share a number.
     made_by : str

@@ -171,7 +171,7 @@ def _leakyrelu(x: te.Tensor, slope: te.Tensor) -> te.Tensor:
     return te.compute(x.shape, element, name="leakyrelu")
 
 
-# The computation of each operator with a scalar 0, which it reads as a tensor element so that TVM
+# The computation of each operator with a scalar 0, which is read as a tensor element so that TVM
 # does not fold it.
 _WITH_ZERO = {
     "relax.multiply": topi.multiply,

@@ -25,7 +25,7 @@ Symptom
     average over an image; an infinite average of large numbers, silently; ``IntImm supports
     only int`` if the result over three axes is read twice.
 Mechanism
-    Sums and element counts are in the dtype of the data.  The element count of an adaptive window
+    Sums and element counts have the dtype of the data.  The element count of an adaptive window
     is a product of casts.  If it is used twice, TVM binds it to a variable, and its analysis of
     integers builds an ``IntImm`` of that float.
 How to remove

@@ -24,7 +24,7 @@ Symptom
     convolution and its batch norm.
 Mechanism
     TVM's lowering computes in float32 and does not round to the dtype of the result. In training
-    mode it sums the data, and the squares, in their own dtype. It makes one function with three
+    mode it sums the data, and the squares, in their own dtype. It creates one function with three
     results, which FuseOps does not fuse with a convolution.
 How to remove
     When TVM lowers it correctly, delete this file, its test and the fix id

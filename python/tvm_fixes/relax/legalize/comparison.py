@@ -23,7 +23,7 @@ Symptom
     ``isinf`` and ``isfinite`` are rejected. The relu of NaN is 0 and the clip of NaN is a bound;
     PyTorch and ONNX return NaN. ``not_equal`` of NaN and a number is false.
 Mechanism
-    The code generator takes any dtype that is neither a signed nor an unsigned integer for a float.
+    The code generator treats any dtype that is neither a signed nor an unsigned integer as a float.
     TVM's maximum is the second operand if the first one is not greater, which is always the case if
     one of them is NaN.
 How to remove

@@ -18,7 +18,7 @@ Trigger
     A call on a boolean tensor, as ConvertLayout makes for a comparison in a packed layout.
 Symptom
     ``ScheduleError: ... has elements of type T.bool, but the transformation fills padding with ...
-    float32`` in LegalizeOps, for transformations that pad nothing as well.
+    float32`` in LegalizeOps, even for transformations without padding.
 Mechanism
     TVM's lowering always sets a padding value: an integer for integers, and float32 for all other
     dtypes.

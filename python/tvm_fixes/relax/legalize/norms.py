@@ -24,7 +24,7 @@ Symptom
     an IndexError, and the other dtypes raise an InternalError.
 Mechanism
     The variance is the difference of two sums, which cancel, and the mean a plain sum, whose
-    rounding errors grow with the mean. The number of elements is in the dtype of the data. Gamma
+    rounding errors grow with the mean. The number of elements has the dtype of the data. Gamma
     and beta are always applied, both at the indices of the axes in ascending order. TVM's computes
     accept only float16 and float32.
 How to remove

@@ -23,7 +23,7 @@ Trigger
 Symptom
     ``Cannot find the FInferType attribute registered to op: prim.if_then_else`` in FuseOps.
 Mechanism
-    TVM excludes such a window with an ``if_then_else`` in the extent, which Relax takes for one of
+    TVM excludes such a window with an ``if_then_else`` in the extent, which Relax treats as one of
     its own operators.
 How to remove
     When TVM passes the tests of this file, delete it, its test, its calls in ``max_pool.py`` and

@@ -25,7 +25,7 @@ Symptom
 Mechanism
     A maximum begins with the lowest finite number, and an argmax also with the index -1, which wins
     a tie; comparisons with a NaN are false, so the order of the operands decides which one is kept.
-    Sums are in the dtype of the data.
+    Sums have the dtype of the data.
 How to remove
     When TVM passes the tests of this file, delete it, its test and the fix id
     ``reduction-legalize``.
@@ -127,7 +127,7 @@ def extremum_reducer(operator: str) -> Callable[..., tirx.Expr]:
         return tirx.const(0 if is_max else 1, dtype)
 
     def combine(kept: tirx.Expr, other: tirx.Expr) -> tirx.Expr:
-        # A kept NaN stays: both comparisons with it are false.
+        # A NaN is kept: both comparisons with it are false.
         beyond = other > kept if is_max else other < kept
         return tirx.Select(any_of(beyond, _is_nan(other)), other, kept)
 
@@ -165,7 +165,7 @@ def extremum(data: te.Tensor, operator: str, axes: Sequence[int], keepdims: bool
 
 
 def comparable(data: te.Tensor) -> te.Tensor:
-    """Cast `data` to a dtype whose elements LLVM can compare, also in a reduction.
+    """Cast `data` to a dtype whose elements LLVM can compare, even in a reduction.
 
     LLVM cannot compare booleans and floats other than those of IEEE 754.
 

@@ -33,7 +33,7 @@ _FAR = -60000
 def _bounded(regions: te.Tensor, data: te.Tensor, axis: int) -> te.Tensor:
     """Clamp the batch index, the first number of each region; a NaN becomes 0.
 
-    If the data has no elements, the corners move far outside the images, where nothing is read.
+    If the data has no elements, move the corners far outside the images, where nothing is read.
     """
     dtype = str(regions.dtype)
     zero, last = tirx.const(0, dtype), (data.shape[axis] - 1).astype(dtype)

@@ -84,7 +84,7 @@ def callers_of(
 def reject_callers(
     mod: tvm.IRModule, targets: dict[tvm.ir.GlobalVar, relax.Function], name: str
 ) -> None:
-    """Raise a UsageError if others call functions whose parameters the pass `name` changes."""
+    """Raise a UsageError if other functions call those whose parameters the pass `name` changes."""
     for var, caller in callers_of(mod, targets).items():
         raise UsageError(
             f"{name}: {caller} calls {var.name_hint}, whose parameters change; run the pass on a "

@@ -23,7 +23,7 @@ Symptom
     The library is written but does not load: ``Invalid DLTensor file format``.  The permute does
     not build: ``Reshape expects the new shape to be convertible from the old shape``.
 Mechanism
-    The reader of constants takes a read of no bytes for the end of the file.
+    The reader of constants mistakes a read of no bytes for the end of the file.
     RewriteDataflowReshape turns a kernel that keeps the order of the elements into a
     ``relax.reshape``, which reads an extent of 0 in the new shape as "copy this extent".
 How to remove

@@ -49,7 +49,7 @@ def CheckIndices() -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass for a CPU target: a GPU kernel cannot raise, and takes the nearest element.
+        A module pass for a CPU target: a GPU kernel cannot raise, and accesses the nearest element.
         No check is needed for indices that are provably in range at compile time: constants,
         results of ``arange`` or ``argmax``, and values computed from these.
     """

@@ -23,8 +23,8 @@ Symptom
 Mechanism
     TVM converts layouts only on request.
 How to remove
-    When TVM keeps channels in blocks by itself, delete :func:`ChooseLayout`, its tests and the fix
-    id ``choose-layout``; keep :func:`convert_layout`, which converts on request.
+    When TVM chooses blocks of channels automatically, delete :func:`ChooseLayout`, its tests and
+    the fix id ``choose-layout``; keep :func:`convert_layout`, which converts on request.
 """
 
 from collections.abc import Callable
@@ -187,11 +187,12 @@ def convert_layout(layout: str) -> tvm.transform.Pass:
         relax.transform.ConvertLayout(LAYOUTS[layout]),
         # ConvertLayout transforms a value again for each reader that needs another layout.
         relax.transform.EliminateCommonSubexpr(call_only=True),
-        # Again: transforms now stand next to the model's own, and some have become identities.
+        # Again, because transforms are now next to the model's own, and some have become
+        # identities.
         PrepareLayout(),
         # In an attention block, only the transposition of the keys is left.
         _unless_cublas(FuseTransposeMatmul()),
-        # Last, since a transform that is folded into a convolution cannot be joined with others.
+        # Last, because a transform that is folded into a convolution cannot be joined with others.
         FoldLayoutIntoConv(),
         relax.transform.DeadCodeElimination(),
     ]

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""DecomposeConvTranspose: on a GPU, a transposed convolution is one of all its phases."""
+"""DecomposeConvTranspose: on a GPU, compute a transposed convolution as a convolution."""
 
 import math
 from collections import Counter
@@ -32,7 +32,7 @@ from ..phases import PhasedAxis, interleaved
 _AXES = {f"relax.nn.conv{rank}d_transpose": axes for rank, axes in SPATIAL_AXES.items()}
 _CONVOLUTIONS = {1: relax.op.nn.conv1d, 2: relax.op.nn.conv2d, 3: relax.op.nn.conv3d}
 
-# With fewer results per channel, a thread per output uses more of a large GPU.
+# With fewer results per channel, one thread per output uses more of a large GPU.
 _MIN_RESULTS = 32
 
 
@@ -51,15 +51,15 @@ def DecomposeConvTranspose() -> tvm.transform.Pass:
         y3 = R.reshape(y2, [n, 16, 2 * (h + 1), 2 * (w + 1)])
         y = R.strided_slice(y3, [2, 3], [1, 1], [2 * h + 1, 2 * w + 1])
 
-    The sums are float32.  Those of 16-bit data are rounded before they are interleaved, also if
-    that is a cast behind the convolution, perhaps behind a bias.
+    The sums are float32. Those of 16-bit data are rounded before they are interleaved, even if the
+    rounding is a cast after the convolution or after its bias.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass, for high-level operators.  A convolution stays if it has groups or dilations,
-        if its kernel is smaller than a stride, if a phase has few elements, if channels are in
-        blocks, or if its dtype is not float32, float16 or bfloat16.
+        A module pass, for high-level operators. A convolution is unchanged if it has groups or
+        dilations, if its kernel is smaller than a stride, if a phase has few elements, if channels
+        are in blocks, or if its dtype is not float32, float16 or bfloat16.
 
     Notes
     -----
@@ -110,10 +110,10 @@ class _Phases:
 @mutator
 class _Decomposing(PyExprMutator):
     reads: Counter[relax.Var]
-    """How often each variable is read."""
+    """The number of reads of each variable."""
 
     phases: dict[relax.Var, _Phases]
-    """The phases of variables that are to be rounded, by the variables before this pass."""
+    """The phases of variables that must be rounded, by their variables before this pass."""
 
     found: _Phases | None
     """The phases of the value that is being visited."""
@@ -145,7 +145,7 @@ class _Decomposing(PyExprMutator):
         return self._whole(phases)
 
     def _convolution(self, call: relax.Call) -> _Phases | None:
-        """The phases of a transposed convolution; None to leave it as it is."""
+        """The phases of a transposed convolution; None to leave it unchanged."""
         axes = _phased_axes(call)
         if axes is None:
             return None
@@ -199,7 +199,7 @@ class _Decomposing(PyExprMutator):
         return replace(phases, tensor=self.builder_.emit(relax.op.astype(phases.tensor, dtype)))
 
     def _elementwise(self, call: relax.Call, phases: _Phases) -> _Phases | None:
-        """The phases of a sum with a bias, or rounded ones; None for another sum."""
+        """The phases after the addition of a bias, or after rounding; None for other calls."""
         if operator_name(call) == "relax.astype":
             return self._rounded(phases, call.ty.dtype)
         letters = phases.layout.letters
@@ -246,7 +246,7 @@ def _phased_axes(call: relax.Call) -> dict[str, PhasedAxis] | None:
     data = dict(zip(layout, call.args[0].ty.shape, strict=True))
     found: dict[str, PhasedAxis] = {}
     for place, name in enumerate(axes):
-        # The stride does not matter for one element: its outputs are as many phases as the kernel.
+        # The stride does not matter for one element: each element of the kernel is a phase.
         stride = kernel[name] if is_one(data[name]) else None
         found[name] = PhasedAxis.of(attrs, place, kernel[name], stride)
     if any(kernel[name] < axis.stride for name, axis in found.items()):

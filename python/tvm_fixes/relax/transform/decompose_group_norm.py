@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""DecomposeGroupNorm: on a GPU, many blocks of threads compute the sums of a group norm."""
+"""DecomposeGroupNorm: on a GPU, divide the sums of a group norm among many thread blocks."""
 
 import math
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ from ..rewrite import rewrite_functions
 
 _GROUP_NORM = "relax.nn.group_norm"
 
-# With more groups, one block of threads per group uses all of a large GPU.
+# With more groups, one thread block per group uses all of a large GPU.
 _MAX_GROUPS = 256
 
-# In elements: what a block of threads adds at least.
+# The minimum number of elements that a thread block sums.
 _MIN_PART = 1024
 
-# In pixels: what a thread adds at least for each of its channels.
+# The minimum number of pixels that a thread sums for each of its channels.
 _MIN_ROWS = 16
 
 
@@ -50,14 +50,14 @@ def DecomposeGroupNorm() -> tvm.transform.Pass:
         variance = R.sum(R.sum(x2 * x2, axis=[3]), axis=[2]) * (1 / count)
         y = R.reshape((x1 - mean) * R.rsqrt(variance + epsilon), x.shape) * gamma + beta
 
-    The kernel of the operator would use one block of threads per element of the batch.  The mean is
+    The kernel of the operator would use one thread block per element of the batch.  The mean is
     subtracted twice, so that no kernel writes the difference.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass, for high-level operators.  It computes in float32.  It changes no norm of
-        float64, and none whose channels are neither the second nor the last axis.
+        A module pass, for high-level operators. It computes in float32. It skips float64, and norms
+        whose channels are neither the second nor the last axis.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -132,7 +132,7 @@ class _Decomposing(PyExprMutator):
 
 
 def _groups_of(call: relax.Call) -> _Groups | None:
-    """How to divide the data of a norm; None to leave the norm as it is."""
+    """How to divide the data of a norm; None to leave the norm unchanged."""
     ty, attrs = call.args[0].ty, call.attrs
     if not isinstance(ty.shape, relax.ShapeExpr) or str(ty.dtype) == "float64":
         return None

@@ -44,10 +44,10 @@ def DispatchToCublas() -> tvm.transform.Pass:
         lv = R.call_dps_packed("tvm_fixes_cublas_matmul", (x, w, bias, R.shape([0, 1])), ...)
         y = lv[0]
 
-    The second result is the workspace.  A product of 16-bit operands is added up in float32; if it
-    is rounded to 16 bits after the addition of a bias, cuBLAS rounds it.  Matmuls of other dtypes
-    than float32, float16 and bfloat16, of vectors, and of batches that broadcast along a part of
-    their axes, stay.
+    The second result is the workspace. A product of 16-bit operands is accumulated in float32; if
+    it is rounded to 16 bits after the addition of a bias, cuBLAS rounds it. The pass skips matmuls
+    of dtypes other than float32, float16 and bfloat16, of vectors, and of batches that broadcast
+    along only some of their axes.
 
     Returns
     -------
@@ -99,7 +99,7 @@ class _Dispatching(PyExprMutator):
         return self.calls.get(var) if is_read_once else None
 
     def _without_cast(self, call: relax.Call) -> tuple[relax.Call | None, relax.Expr | None]:
-        """The matmul and the bias whose sum `call` is, perhaps rounded to the operands' dtype."""
+        """The matmul and the bias of the sum `call`, which may be cast to the operands' dtype."""
         if operator_name(call) != _CAST:
             return self._without_bias(call)
         total = self._read_once(call.args[0])
@@ -113,7 +113,7 @@ class _Dispatching(PyExprMutator):
         return (None, None) if original.ty.dtype != call.ty.dtype else (matmul, original)
 
     def _without_bias(self, call: relax.Call) -> tuple[relax.Call | None, relax.Expr | None]:
-        """The matmul that `call` is or adds a bias to, and the bias."""
+        """The matmul and the bias, if `call` is a matmul or adds a bias to one."""
         if operator_name(call) == _MATMUL:
             return call, None
         if operator_name(call) != _ADD:
@@ -125,12 +125,12 @@ class _Dispatching(PyExprMutator):
         return None, None
 
     def _original(self, value: relax.Expr) -> relax.Expr:
-        """What `value` is a cast of, or itself."""
+        """The operand of the cast `value`; `value` itself if it is not a cast."""
         cast = self.calls.get(value) if isinstance(value, relax.Var) else None
         return cast.args[0] if cast is not None and operator_name(cast) == _CAST else value
 
     def _transposed(self, operand: relax.Expr) -> tuple[bool, relax.Expr]:
-        """Whether `operand` is the transpose of another one, and that one."""
+        """Whether `operand` is a transpose, and the value before it."""
         permute = self.calls.get(operand) if isinstance(operand, relax.Var) else None
         if permute is None or operator_name(permute) != _PERMUTE:
             return False, operand

@@ -46,10 +46,10 @@ def DispatchToCudnn() -> tvm.transform.Pass:
         y = lv[0]
 
     The second result is the workspace.  A convolution of 16-bit data whose result is only rounded,
-    or added to a bias and rounded, is rounded by cuDNN too.  A convolution stays if its two
-    paddings of an axis differ, if channels are in blocks, or if its dtype is not float32, float16
-    or bfloat16.  A weight in another layout than cuDNN's is permuted, and so are data or result if
-    only the other has its channels last.
+    or added to a bias and rounded, is rounded by cuDNN too. The pass skips a convolution whose two
+    paddings of an axis differ, whose channels are in blocks, or whose dtype is not float32, float16
+    or bfloat16. A weight is permuted to cuDNN's layout, and if only one of data and result has its
+    channels last, the other is permuted.
 
     Returns
     -------
@@ -124,9 +124,9 @@ class _Dispatching(PyExprMutator):
         return relax.op.astype(self.builder_.emit(out), call.ty.dtype)
 
     def _is_rounded(self, var: relax.Var, dtype: str) -> bool:
-        """Whether all readers round a value to `dtype`, perhaps after the addition of a bias.
+        """Whether all readers round a value to `dtype`, with or without the addition of a bias.
 
-        The value may be rounded before the addition then: it has that precision anyway.
+        Then the value may also be rounded before the addition.
         """
         if var in self.results or not self.readers[var]:
             return False

@@ -25,11 +25,11 @@ def FoldLayoutIntoConv() -> tvm.transform.Pass:
     output of a convolution may have different layouts, and the kernel computes the index of each
     element anyway.
 
-    A transform stays if folding it would cost more than it saves: before a convolution of more than
-    8 channels, if the channels would then not be innermost; next to a grouped convolution; and if
-    data and output would share a plain layout, for which TVM's own lowering is used.  It also stays
-    if the kernel's shape or an intermediate shape is unknown, if it does more than reorder axes and
-    split or merge channel blocks, and while the fix ``conv-legalize`` or
+    A transform is kept if folding it would cost more than it saves: before a convolution of more
+    than 8 channels, if the channels would then not be innermost; next to a grouped convolution; and
+    if data and output would share a plain layout, for which TVM's own lowering is used. It is
+    also kept if the kernel's shape or an intermediate shape is unknown, if it does more than
+    reorder axes and split or merge channel blocks, and while the fix ``conv-legalize`` or
     ``conv-transpose-legalize`` is switched off, since TVM does not lower mixed layouts.
 
     ``DeadCodeElimination`` removes the transforms and convolutions that become unused.

@@ -22,7 +22,7 @@ Trigger
 Symptom
     Each decoding step permutes the whole cache twice, so UpdateInPlace cannot update it.
 Mechanism
-    A ScatterND with one index per row only writes along the first axis.
+    A ScatterND with one index per row writes only along the first axis.
 How to remove
     Delete this file, its test, its line in :mod:`tvm_fixes.pipeline` and the fix id
     ``fold-permute-into-scatter``.
@@ -45,7 +45,7 @@ _PERMUTE, _SCATTER = "relax.permute_dims", "relax.scatter_nd"
 
 
 def FoldPermuteIntoScatter() -> tvm.transform.Pass:
-    """Replace a scatter of rows between a permute and its inverse by one along an axis.
+    """Replace a scatter of rows between a permute and its inverse by a scatter along an axis.
 
     Before::
 

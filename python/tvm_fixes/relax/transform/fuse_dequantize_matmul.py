@@ -50,7 +50,7 @@ from ..quantized import is_static
 from ..quantized_blocks import BlockMatrix
 from .fold_constant import rebind_variables
 
-# The most bytes of factors that are computed at once.
+# The maximum bytes of factors that are computed at once.
 _AT_ONCE = 512 << 20
 
 
@@ -67,20 +67,20 @@ def FuseDequantizeMatmul(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
 
         y = R.call_tir(matmul_blocks, (x, words, scales, zeros), …)   # words: eight rows in each
 
-    The integers are packed again at compile time, for the kernel.  Blocks are found by the elements
-    of the factors and scales, so it does not matter which operators compute them.
+    The integers are packed again at compile time, for the kernel. The pass finds blocks by the
+    elements of the factors and scales, so it does not matter which operators compute them.
 
     Parameters
     ----------
     max_growth : float
-        As for :func:`FoldConstant`: a matrix that it folds stays as it is.
+        As for :func:`FoldConstant`: a matrix that it folds is left to it.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass, for high-level operators.  A product stays as it is if it is not in float32,
-        if the blocks have less than 16 rows, or if the weight has 8 bits and one scale per column,
-        which :func:`FuseQuantized` takes.
+        A module pass, for high-level operators. A product stays unchanged if it is not in float32,
+        if the blocks have fewer than 16 rows, or if the weight has 8 bits and one scale per column,
+        which :func:`FuseQuantized` handles.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:

@@ -22,8 +22,8 @@ Trigger
 Symptom
     A quantized model is slower than the float32 model it was made from.
 Mechanism
-    TVM lowers each operator by itself: dequantized operands are products in float32, and a product
-    of int32 operands has four times the bytes and no schedule.
+    TVM lowers each operator separately: dequantized operands are multiplied in float32, and a
+    product of int32 operands has four times the bytes and no schedule.
 How to remove
     When TVM fuses quantized operators, delete this file, its tests, its line in
     :mod:`tvm_fixes.pipeline` and the fix id ``fuse-quantized``.
@@ -75,12 +75,12 @@ _CONVOLUTIONS = frozenset(
     f"relax.nn.conv{rank}d{kind}" for rank in SPATIAL_AXES for kind in ("", "_transpose")
 )
 
-# The most products of 8-bit integers, less a zero point, whose sum is exact in float32.
+# The maximum number of products of 8-bit integers, minus zero points, with an exact float32 sum.
 _MAX_EXACT_DEPTH = 2**24 // 255**2
 
 _NUMBERS = (tirx.IntImm, tirx.FloatImm)
 
-# Operators that only move elements, or choose the greatest of them.
+# Operators that only move elements, or select the largest ones.
 _MOVES = frozenset(
     {
         "relax.expand_dims",
@@ -98,7 +98,7 @@ _MOVES = frozenset(
 
 @dataclass
 class QuantizedProducts:
-    """What became of the convolutions and matrix products with a quantized operand.
+    """The results of :func:`FuseQuantized` for products and convolutions with a quantized operand.
 
     Attributes
     ----------
@@ -142,14 +142,14 @@ def FuseQuantized() -> tvm.transform.Pass:
     If the CPU has an instruction for products of bytes, the zero point of the data is applied to
     the sums instead: ``total`` is ``R.nn.conv2d(x, w) - int32(zx) * sum(w)``.
 
-    A matrix product of floats and a dequantized constant multiplies by the integers, which are then
-    what is stored and read.  The pass also narrows products of int32 operands that are 8-bit
-    integers less a zero point, and moves quantization through operators that only move data.
+    A matrix product of floats and a dequantized constant multiplies by the integers, so the model
+    stores and reads only these. The pass also narrows products of int32 operands that are 8-bit
+    integers minus a zero point, and moves quantization through operators that only move data.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass, for high-level operators.  A product stays as it is if an operand is not
+        A module pass, for high-level operators. A product stays unchanged if an operand is not
         quantized to 8 bits, if the scale of the data is not a scalar, if the scales of the weight
         are not one per output channel, or if the sums might exceed int32; see
         :func:`collect_products`.
@@ -213,7 +213,7 @@ class _Fusing(PyExprMutator):
             self._known[self.visit_expr(binding.var)] = meaning
 
     def _take_meaning(self) -> Integers | Sums | None:
-        """The meaning of the last call; it is then forgotten."""
+        """Return the meaning of the last call, and forget it."""
         meaning, self._meaning = self._meaning, None
         return meaning
 
@@ -251,7 +251,7 @@ class _Fusing(PyExprMutator):
             )
 
     def _narrowed(self, value: Integers) -> Integers:
-        """A constant without its zero point, if that fits in int8: the weights that are packed."""
+        """A constant minus its zero point, if that fits in int8: the weights that are packed."""
         if constant(value.data) is None:
             return value
         if str(value.data.ty.dtype) in NARROW_DTYPES:
@@ -283,7 +283,7 @@ class _Fusing(PyExprMutator):
         return constant(expr) is not None
 
     def _subtract(self, call: relax.Call) -> None:
-        """Recognize a zero point of 8 bits that is subtracted in int32."""
+        """Recognize an 8-bit zero point that is subtracted in int32."""
         data, rank = self._integers(call.args[0]), call.ty.ndim
         if data is None or data.zero is not None or data.scale is not None:
             return
@@ -297,7 +297,7 @@ class _Fusing(PyExprMutator):
         self._meaning = replace(data, zero=zero)
 
     def _zero_point(self, expr: relax.Expr, dtype: str) -> relax.Expr | None:
-        """An int32 tensor whose elements are numbers of `dtype`; None for others."""
+        """An int32 tensor whose elements fit in `dtype`; None for others."""
         found = self._integers(expr)
         if found is not None:
             is_plain = found.zero is None and found.scale is None
@@ -419,7 +419,7 @@ class _Fusing(PyExprMutator):
         self._meaning = replace(integers, data=self.builder_.emit(moved), axis=axis)
 
     def _reshape_zero_point(self, call: relax.Call, zero: Integers) -> None:
-        """Reshape a constant now: weights less a variable would not be constant."""
+        """Reshape a constant now: weights minus a variable would not be constant."""
         array = constant(zero.data)
         if str(call.op.name) == "relax.reshape" and array is not None and is_static(call):
             shape = [int(extent) for extent in call.ty.shape.values]
@@ -463,7 +463,7 @@ class _Fusing(PyExprMutator):
 
 
 def _largest(data: relax.Expr) -> int:
-    """An upper bound of the magnitudes of integers."""
+    """An upper bound on the magnitudes of integers."""
     array = constant(data) if str(data.ty.dtype) == "int32" else None
     if array is not None and array.size:
         return max(int(array.max()), -int(array.min()))

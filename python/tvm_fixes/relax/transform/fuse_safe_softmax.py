@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""FuseSafeSoftmax: on a GPU, a softmax that is zero in masked rows is one kernel."""
+"""FuseSafeSoftmax: on a GPU, compute a softmax that is zero in masked rows in one kernel."""
 
 import math
 
@@ -38,8 +38,8 @@ def FuseSafeSoftmax() -> tvm.transform.Pass:
 
         y = R.call_tir(cls.safe_softmax, (x,), …)
 
-    A row is masked if the sum of its exponentials is 0: else, the largest element adds 1.  It is
-    computed in float32 for data of 16 bits.
+    A row is masked if the sum of its exponentials is 0; else, the largest element adds 1. 16-bit
+    data is computed in float32.
 
     Returns
     -------
@@ -72,7 +72,7 @@ class _Fusing(PyExprMutator):
         return self.builder_.call_te(_safe_softmax, data, primfunc_name_hint="safe_softmax")
 
     def _data_of(self, call: relax.Call) -> relax.Expr | None:
-        """What a call computes a safe softmax of; None if it does not."""
+        """The operand of the safe softmax that a call computes; None if it does not compute one."""
         if operator_name(call) != "relax.where" or _value(call.args[1]) != 0:
             return None
         softmax = self._calls(call.args[2], _SOFTMAX)
@@ -82,15 +82,15 @@ class _Fusing(PyExprMutator):
         if not softmax or not masked or call.ty != softmax[0].ty:
             return None
         data, last = softmax[0].args[0], len(call.ty.shape) - 1
-        _, least, _, equal = masked
-        axes = [int(axis) % (last + 1) for axis in least.attrs.axis or ()]
+        _, minimum, _, equal = masked
+        axes = [int(axis) % (last + 1) for axis in minimum.attrs.axis or ()]
         is_along_rows = axes == [last] and int(softmax[0].attrs.axis) % (last + 1) == last
-        if not is_along_rows or not least.attrs.keepdims or not equal.args[0].same_as(data):
+        if not is_along_rows or not minimum.attrs.keepdims or not equal.args[0].same_as(data):
             return None
         return data if _value(equal.args[1]) == -math.inf else None
 
     def _calls(self, expr: relax.Expr, *operators: str) -> list[relax.Call]:
-        """The calls that define a variable, its first operand, and so on; empty if others do."""
+        """The calls of `operators` that define `expr`, each the first operand of the one before."""
         calls: list[relax.Call] = []
         for operator in operators:
             value = self.lookup_binding(expr) if isinstance(expr, relax.Var) else None
@@ -111,7 +111,7 @@ def _value(expr: relax.Expr) -> float | None:
 
 def _safe_softmax(x: te.Tensor) -> te.Tensor:
     *rows, count = x.shape
-    # The least number is infinite as bfloat16, and a sum of 16 bits stops growing.
+    # The lowest float32 is infinite as bfloat16, and a 16-bit sum stops growing.
     wide = "float32" if tvm.DataType(x.dtype).bits < 32 else x.dtype
     zero = tirx.const(0, wide)
     k, n = (te.reduce_axis((0, count), name) for name in "kn")

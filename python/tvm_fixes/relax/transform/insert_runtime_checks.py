@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""InsertRuntimeChecks: check at run time what the compiler cannot prove (implemented in C++)."""
+"""InsertRuntimeChecks: check at run time what the compiler cannot prove; the pass is native."""
 
 import tvm
 
@@ -29,7 +29,7 @@ def InsertRuntimeChecks() -> tvm.transform.Pass:
 
     Run the pass before operators are lowered to kernels; after ``LambdaLift``, because local
     functions are not checked; and after ``LiftTransformParams``, which would move checks away from
-    the values they check.  A second run adds the checks again.  A check is an ``R.assert_op``,
+    the values they check.  A second run is a no-op.  A check is an ``R.assert_op``,
     which is implemented in apache-tvm's Python package.  A function with checks has ordinary
     (non-dataflow) binding blocks between its dataflow blocks, and gets the attribute
     ``relax.force_pure`` if it was pure.

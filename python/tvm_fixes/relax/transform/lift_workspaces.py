@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""LiftWorkspaces: Relax allocates what the launches of a kernel share.
+"""LiftWorkspaces: let Relax allocate the memory that the launches of a kernel share.
 
 Upstream
     No thread is known.
@@ -19,11 +19,10 @@ Versions
 Trigger
     A kernel of several launches on a GPU, such as a sort, in a model that runs as a CUDA graph.
 Symptom
-    Later runs use memory that belongs to somebody else by then: results are wrong, and other
-    tensors are overwritten.
+    Later runs use memory that has been freed: results are wrong, and other tensors are overwritten.
 Mechanism
-    The results of a launch for the next one are in a workspace, and ``WorkspacePool::Alloc`` frees
-    a page when somebody needs a larger one.  The captured launches keep its address.
+    A launch passes its results to the next one in a workspace, and ``WorkspacePool::Alloc`` frees a
+    page when a caller needs a larger one. The captured launches keep its address.
 How to remove
     When the pages of a captured workspace stay allocated, delete this file and its test.
 """
@@ -70,7 +69,7 @@ def LiftWorkspaces() -> tvm.transform.Pass:
     -------
     tvm.transform.Pass
         A module pass over private PrimFuncs that only ``call_tir`` uses.  Buffers of symbolic shape
-        stay: a function with symbolic shapes does not run as a CUDA graph.
+        are not lifted: a function with symbolic shapes does not run as a CUDA graph.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -109,7 +108,7 @@ def _workspaces(function: tirx.PrimFunc) -> list[tirx.Var]:
 def _places(
     mod: tvm.IRModule, kernels: dict[tvm.ir.GlobalVar, list[tirx.Var]]
 ) -> dict[tvm.ir.GlobalVar, int]:
-    """Where the parameters after the results are, of the kernels that only ``call_tir`` uses."""
+    """The number of operands and results of each kernel that only ``call_tir`` uses."""
     found: dict[tvm.ir.GlobalVar, int] = {}
     calls = dict.fromkeys(kernels, 0)
     uses = dict.fromkeys(kernels, 0)
@@ -135,7 +134,7 @@ def _result_types(call: relax.Call) -> list[relax.TensorType]:
 
 
 def _lift(function: tirx.PrimFunc, workspaces: list[tirx.Var], place: int) -> tirx.PrimFunc:
-    """Make buffers parameters, from a `place` on."""
+    """Turn buffers into parameters, inserted at `place`."""
     realize = function.body
     others = [each for each in realize.block.alloc_buffers if each not in workspaces]
     root = with_parts(realize.block, alloc_buffers=others)

@@ -40,10 +40,10 @@ def LowerScan() -> tvm.transform.Pass:
     """Lower ``R.cumsum`` and ``R.cumprod`` for a CPU or a GPU.
 
     TVM's kernel for a CPU writes the first element of each line without checking that it exists:
-    for a line of no elements it overwrites another tensor or the heap's metadata.  Those for a GPU
-    do not build for some symbolic or empty shapes, and without lines they write beyond the result.
-    All round each 16-bit partial sum or product; PyTorch accumulates in float32 and rounds only the
-    results.
+    for an empty line it overwrites another tensor or the heap's metadata. Its kernels for a GPU do
+    not build for some symbolic or empty shapes, and without lines they write beyond the result. All
+    of them round each 16-bit partial sum or product; PyTorch accumulates in float32 and rounds only
+    the results.
 
     Returns
     -------

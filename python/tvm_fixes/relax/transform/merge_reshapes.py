@@ -10,12 +10,12 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""MergeReshapes: make a chain of reshapes one reshape, which copies nothing.
+"""MergeReshapes: merge a chain of reshapes into one reshape, which copies nothing.
 
-FuseOps makes one kernel of a reshape after an expand_dims.  Once ScheduleElementwise has scheduled
-it, RewriteDataflowReshape does not recognize it as a reshape, and the kernel copies the data: in a
-decoding step of a model whose heads share keys, the whole cache.  The pass has the switch of that
-schedule.
+FuseOps fuses an expand_dims and a reshape into one kernel. After ScheduleElementwise,
+RewriteDataflowReshape does not recognize that kernel as a reshape, so it copies the data: the whole
+cache, in a decoding step of a model whose heads share keys. The switch of ScheduleElementwise also
+turns this pass off.
 """
 
 import tvm
@@ -31,7 +31,7 @@ _RESHAPES = {f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "
 
 
 def MergeReshapes() -> tvm.transform.Pass:
-    """Make a reshape of reshaped data one reshape of the data.
+    """Merge the reshape of reshaped data into one reshape of the data.
 
     Before::
 

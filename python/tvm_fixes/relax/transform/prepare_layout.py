@@ -42,7 +42,7 @@ def PrepareLayout() -> tvm.transform.Pass:
     -----
     Consecutive moves of data are joined if every intermediate axis is a product of factors of the
     first argument's axes. A symbolic extent is one factor, or the product of the extents into which
-    an intermediate shape splits it. A ``layout_transform`` stays if it pads, or if its map does
+    an intermediate shape splits it. A ``layout_transform`` is kept if it pads, or if its map does
     more than split, permute and merge axes; so does a transposition of the last two axes that a
     ``matmul`` reads as its second operand, since :func:`FuseTransposeMatmul` handles it.
     """

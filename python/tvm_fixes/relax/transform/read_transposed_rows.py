@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""ReadTransposedRows: let a matmul of few rows read a transposed activation as it is stored.
+"""ReadTransposedRows: let a matmul of few rows read a transposed activation untransposed.
 
 Upstream
     No thread is known.
@@ -43,7 +43,7 @@ from ..ir import in_block, permuted_axes, tensor_of, variables
 from .fold_constant import rebind_variables
 
 _MAX_ROWS = 4
-"""With more rows, a product that reads rows of the matrix in tiles is worth the permute."""
+"""With more rows, a product that reads the matrix in tiles is worth the permute."""
 
 _DTYPES = ("float32", "float64")
 
@@ -96,7 +96,7 @@ def _products(function: relax.Function) -> list[tuple[relax.VarBinding, _Rows]]:
     """The products to replace, each with the rows that it reads."""
     known: dict[relax.Var, _Rows] = {}
     found: list[tuple[relax.VarBinding, _Rows]] = []
-    # A permute that something else reads is computed anyway.
+    # If the permute has other readers, it is computed anyway.
     others = set(variables(function.body.body))
     for binding in bindings(function):
         value = binding.value
@@ -113,7 +113,7 @@ def _products(function: relax.Function) -> list[tuple[relax.VarBinding, _Rows]]:
 
 
 def _rows_of(value: relax.Expr, known: Mapping[relax.Var, _Rows]) -> _Rows | None:
-    """The rows that `value` is the transpose of: a permute, or a reshape of its leading axes."""
+    """The rows of which `value` is the transpose: a permute, or a reshape of its leading axes."""
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return None
     if value.op.name == "relax.reshape" and value.args[0] in known:

@@ -52,8 +52,8 @@ def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass, for high-level operators.  It skips a transposed matrix that has other
-        readers than matmuls.
+        A module pass, for high-level operators.  It skips a transposed matrix that an
+        operator other than matmul reads.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:

@@ -26,8 +26,8 @@ def RefreshTypes() -> tvm.transform.Pass:
     The type of a Relax function follows from its parameters and its result; a PrimFunc stores its
     type. If the type differs, a new GlobalVar of the same name replaces the old one as a key of the
     module and in all functions that use it; the old one stays unchanged, since other modules may
-    share it. If a parameter or the result of a function has no type, its GlobalVar stays. The types
-    of calls do not change.
+    share it. If a parameter or the result of a function has no type, its GlobalVar is kept. The
+    types of calls do not change.
 
     Returns
     -------

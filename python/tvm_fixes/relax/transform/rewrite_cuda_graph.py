@@ -21,10 +21,10 @@ _OPTION = "relax.backend.use_cuda_graph"
 def RewriteCUDAGraph() -> tvm.transform.Pass:
     """Capture the kernels between inputs and results in CUDA graphs.
 
-    A graph launches its kernels at the cost of one launch.  TVM's pass captures kernels of static
-    shapes that neither read an input nor write a result, and only if the option
-    ``relax.backend.use_cuda_graph`` of the pass context is on; this one is on by default.  It
-    changes nothing if TVM's would leave a variable undefined.
+    Launching a graph costs as much as launching one kernel. TVM's pass captures kernels of static
+    shapes that neither read an input nor write a result, but only if the option
+    ``relax.backend.use_cuda_graph`` of the pass context is on; this pass is on by default. It
+    changes nothing if TVM's pass would leave a variable undefined.
 
     Returns
     -------
@@ -43,7 +43,7 @@ def RewriteCUDAGraph() -> tvm.transform.Pass:
             instruments=context.instruments,
             config=config,
         ):
-            # TVM's pass changes the module that it is given.
+            # TVM's pass modifies its argument.
             captured = relax.transform.RewriteCUDAGraph()(mod.clone())
         return captured if _is_closed(captured) else mod
 

@@ -25,8 +25,8 @@ Symptom
     at run time on a CPU.  An empty tensor does not build for a GPU: "Divide by zero".
 Mechanism
     TVM's runtime function reads bfloat16 as integers, and does not implement most integer dtypes.
-    It and the kernels of a GPU compare with ``<``, which is not an order if there is a NaN.  These
-    kernels divide an index by the number of lines.
+    That function and the GPU kernels compare with ``<``, which is not an order if there is a NaN.
+    These kernels divide an index by the number of lines.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
     :mod:`tvm_fixes.pipeline` and the fix id ``sort-by-keys``.
@@ -142,7 +142,7 @@ class _Sorting(PyExprMutator):
 def sort_keys(data: te.Tensor) -> te.Tensor:
     """Compute int32 or int64 sort keys that have the order of `data`.
 
-    Equal elements have equal keys, and the key of a NaN is the greatest one.
+    Equal elements have equal keys, and the key of a NaN is the largest one.
     """
     dtype = str(data.dtype)
     key = _KEY_DTYPES[dtype]

@@ -160,9 +160,9 @@ def _own_bindings(function: relax.Function) -> Iterator[relax.Binding]:
 
 
 def _read_variables(value: relax.Expr) -> list[relax.Var]:
-    """The variables that a value reads, once for each place."""
+    """The variables that a value reads, once per read."""
     if isinstance(value, relax.If | relax.Function | relax.SeqExpr):
-        # Twice: a branch may read a variable several times.
+        # Counted twice, because a branch may read a variable several times.
         found: list[relax.Var] = []
         structural_walk(value, (relax.Var, lambda var: found.extend([var, var])))
         return found

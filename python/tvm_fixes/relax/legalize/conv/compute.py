@@ -28,7 +28,7 @@ from ...layouts import Layout
 COPIED_COLUMNS = 64
 """The number of columns of 1-D data that a thread copies at a time."""
 
-# With fewer parts, the columns that pad the last one are too large a share.
+# With fewer parts, the padding of the last one is too large a share.
 _MIN_WHOLE_PARTS = 8
 
 
@@ -93,7 +93,7 @@ class SpatialAxis(ABC):
         Parameters
         ----------
         data_extent : tirx.Expr, optional
-            None for data without bounds: a copy that contains everything that is read.
+            None for data without bounds: a padded copy, in which every access is in bounds.
 
         Returns
         -------
@@ -233,7 +233,7 @@ class Convolution:
                 kernel_at = {"I": channel, "O": out_at["C"]}
             guards = []
             for axis, spatial in self.spatial.items():
-                # The copy contains everything that is read.
+                # The copy is padded, so every access is in bounds.
                 bound = None if copies_data else data_extent[axis]
                 data_at[axis], kernel_at[axis], needed = spatial.gather(
                     out_at[axis], taps[axis].var, bound, kernel_extent[axis], analyzer
@@ -306,7 +306,7 @@ class Convolution:
         return (has_taps or not is_known) and not is_depthwise
 
     def _reads_data(self, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
-        """Whether a dot product can read the data itself: without guards, adjacent channels."""
+        """Whether a dot product can read the data itself: adjacent channels, without guards."""
         letter, block = self.data_layout.axes[-1]
         group_in, _ = self.group_channels(kernel)
         *_, columns = self.out_extent(data, kernel).values()
@@ -326,7 +326,7 @@ class Convolution:
         kernel_extent: dict[str, tirx.Expr],
         out_extent: dict[str, tirx.Expr],
     ) -> te.Tensor:
-        """The padded data, as far as outputs of `out_extent` read it."""
+        """The data, padded to the range that outputs of `out_extent` read."""
         data_extent = self.data_layout.extents(list(data.shape))
         extent, before = dict(data_extent), {}
         for axis, spatial in self.spatial.items():

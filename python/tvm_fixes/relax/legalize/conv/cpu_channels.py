@@ -31,7 +31,7 @@ from .compute import COPIED_COLUMNS, Convolution
 # The sums that hide the latency of a multiply-add: it takes four cycles, and two issue per cycle.
 _MIN_SUMS = 8
 
-# Stands for an unknown number of columns.
+# The assumed number of columns, if it is unknown.
 _MANY_COLUMNS = 1024
 
 # A vector of the kernel comes from the L2 cache, which takes twice as long as from the L1 cache.
@@ -127,10 +127,10 @@ def _vector(channels: tirx.Expr, lanes: int, *, may_pad: bool) -> int:
 def _columns(extent: int | None, limit: int, registers: int, phases: int) -> tuple[int, float]:
     """The columns of `extent` to sum at once, at most `limit`, and the time that they take.
 
-    The sums of a column are in `registers` registers.  A step of a tile takes as long as its sums,
-    its loads or :data:`_MIN_SUMS` sums, plus overhead: most CPUs issue two multiply-adds and two
-    loads per cycle.  If the extent is unknown, a tile is
-    no larger than that, since the last one is computed whole.
+    The sums of a column are in `registers` registers. The time of a step of a tile is the maximum
+    of its sums, its loads and :data:`_MIN_SUMS` sums, plus overhead: most CPUs issue two
+    multiply-adds and two loads per cycle. If the extent is unknown, a tile has at most
+    :data:`_MIN_SUMS` sums, because the last tile is computed whole.
     """
     if extent is None:
         limit, extent = min(limit, math.lcm(-(-_MIN_SUMS // registers), phases)), _MANY_COLUMNS

@@ -34,7 +34,7 @@ from ...constants.make import rearranged
 from ...layouts import Layout, to_layout
 from .compute import Convolution, bounded, guarded
 
-# The minimum channels of a vector for any target: half a cache line.
+# The minimum number of channels in a vector for any target: half a cache line.
 _LANES = 8
 
 # Writing and reading a product takes as long as summing this many more channels.

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of a transposed convolution in 1-D as a convolution whose channels are all phases.
+"""Lowering of a 1-D transposed convolution to a convolution that computes all phases as channels.
 
 Adjacent outputs read different elements of the kernel, so a register tile of columns multiplies
 each element of the kernel by few elements of the data; with a stride of 8, it takes as long as
@@ -31,14 +31,14 @@ from ...layouts import Layout, to_layout
 from ...phases import PhasedAxis, interleaved
 from .compute import Convolution
 
-# Interleaving the phases takes as long as this many products of an output.
+# Interleaving the phases takes as long as this many multiplications per output.
 _MIN_PRODUCTS = 128
 
 
 def has_phases(
     convolution: Convolution, data: relax.Expr, kernel: relax.Expr, layout: Layout
 ) -> bool:
-    """Whether `convolution` with a `kernel` in this layout is faster as one of all its phases.
+    """Whether `convolution` with a `kernel` in this layout is faster as a convolution of phases.
 
     In 2-D and 3-D, it is not: there are fewer phases along a row, and more outputs to interleave.
     """

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Products with constant matrices that are quantized in blocks, which are read as integers."""
+"""Products with constant matrices that are quantized in blocks: kernels read the integers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -86,7 +86,7 @@ class PackedBlocks:
         row: tirx.Expr,
         column: tirx.Expr,
     ) -> tirx.Expr:
-        """An element of the matrix, less its zero point; `zero` is empty for 0."""
+        """An element of the matrix minus its zero point; `zero` is empty for 0."""
         word, within = words(tile, row // self.per_word, column), row % self.per_word
         # Shifting left and then right extends the sign.
         left = (WORD_BITS - self.bits) - self.bits * within

@@ -23,7 +23,8 @@ from ....tirx.register_tile import even_part, max_columns
 from ....tirx.util import divides
 
 # The steps of a chunk of the second operand's tile that stays in the L1 cache next to the rows
-# multiplied by it.  A step is an element of a column, or what a dot product reads at once.
+# multiplied by it. A step is an element of a column, or the elements that a dot product reads at
+# once.
 _CHUNK_STEPS = (256, 192, 128)
 # With fewer rows, a chunk is reused too few times.
 _MIN_ROWS_TO_CHUNK = 16
@@ -34,7 +35,7 @@ _MAX_ROWS = 6
 # The maximum number of vectors in a row of a tile.
 _MAX_VECTORS = 8
 
-# More do not read faster; fewer do not hide the latency of a page.
+# More streams do not read faster; fewer do not hide the latency of a page.
 _STREAMS = 4
 _STREAM_VECTORS = 2
 
@@ -99,7 +100,7 @@ def choose_tile(
     )
     vectors = min(vectors, _MAX_VECTORS)
     if widens:
-        # LLVM widens other vectors element by element.
+        # If the length of a vector is not a power of two, LLVM widens it element by element.
         vectors = 1 << (vectors.bit_length() - 1)
     count = -(-columns.value // lanes) if isinstance(columns, tirx.IntImm) else None
     if count is not None:
@@ -118,7 +119,7 @@ def choose_tile(
 
 
 def _even_vectors(rows: int, count: int, limit: int) -> int:
-    """The vectors of a tile, at most `limit`, that take the least time for a row of `count`."""
+    """The number of vectors per tile, at most `limit`, that is fastest for a row of `count`."""
 
     def time(vectors: int) -> int:
         return -(-count // vectors) * (max(rows * vectors, rows + vectors) + 1)
@@ -127,7 +128,7 @@ def _even_vectors(rows: int, count: int, limit: int) -> int:
 
 
 def in_streams(tile: Tile, cpu: Cpu, columns: tirx.Expr) -> Tile:
-    """Divide the tile of one row, whose time is that of reading the second operand.
+    """Divide a tile of one row into streams; reading the second operand dominates its time.
 
     The second operand is packed, and the sums are in float32.
     """
