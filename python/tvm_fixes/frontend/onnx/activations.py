@@ -76,7 +76,7 @@ def convert_elu(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_thresholded_relu(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a ThresholdedRelu: X where it is greater than alpha, else 0, also for NaN."""
+    """Convert a ThresholdedRelu: X where it is greater than alpha, else 0, even for NaN."""
     switches.note(ACTIVATIONS)
     data = node.operands[0]
     dtype = dtype_of(data)
@@ -158,7 +158,7 @@ def convert_hardmax(node: Node, convert: Converter) -> relax.Expr:
     if isinstance(extents[axis], int) and extents[axis] > 0:
         first_maximum = node.emit(relax.op.argmax(data, axis, keepdims=True))
     else:
-        # Unlike an argmax, the result of no elements is no error.
+        # Unlike for an argmax, no elements are not an error.
         arguments = data, "relax.argmax", [axis], True, "int64"
         first_maximum = node.builder.emit_te(arg_extremum, *arguments)
 

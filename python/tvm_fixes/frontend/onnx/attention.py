@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Steps of attention: heads, earlier positions, masks and the weighted sum.
 
-Query, key and value have the shape (batch, heads, length, size of a head), and one dtype, in which
+Query, key and value have the shape (batch, heads, length, head size) and the same dtype, in which
 the steps compute.
 """
 
@@ -42,7 +42,7 @@ __all__ = [
 
 
 def split_heads(node: Node, name: str, value: relax.Expr, heads: int) -> relax.Expr:
-    """A tensor of shape (batch, length, heads times size) as (batch, heads, length, size).
+    """Reshape (batch, length, heads * size) to (batch, heads, length, size).
 
     Raises
     ------
@@ -58,7 +58,7 @@ def split_heads(node: Node, name: str, value: relax.Expr, heads: int) -> relax.E
 
 
 def join_heads(node: Node, value: relax.Expr) -> relax.Expr:
-    """A tensor of shape (batch, heads, length, size) as (batch, length, heads times size)."""
+    """Reshape (batch, heads, length, size) to (batch, length, heads * size)."""
     batch, heads, length, size = named_shape(node, "value", value)
     moved = node.emit(relax.op.permute_dims(value, [0, 2, 1, 3]))
     return node.emit(relax.op.reshape(moved, relax.ShapeExpr([batch, length, heads * size])))
@@ -67,12 +67,12 @@ def join_heads(node: Node, value: relax.Expr) -> relax.Expr:
 def after_past(
     node: Node, names: tuple[str, str], past: Sequence[relax.Expr], new: Sequence[relax.Expr]
 ) -> list[relax.Expr]:
-    """Keys and values after those of earlier positions.
+    """Append keys and values to those of earlier positions.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If a shape differs on another axis than that of the positions.
+        If the shapes differ on an axis other than that of the positions.
     """
     joined, total = [], None
     for name, old, part in zip(names, past, new, strict=True):
@@ -82,7 +82,7 @@ def after_past(
             holds = equal(node.known, shape[axis], own[axis])
             require(node, holds, f"shape of {name}", shape, f"expected {expected}")
         if total is None:
-            # One symbol: TVM cannot lower transposed matrices whose extent is a sum.
+            # A new symbol: TVM cannot lower transposed matrices whose extent is a sum.
             total = named(node, node.known.simplify(shape[2] + own[2]), "total")
         both = node.emit(relax.op.concat([old, part], axis=2))
         joined.append(_with_length(node, both, [*own[:2], total, own[3]]))
@@ -90,7 +90,7 @@ def after_past(
 
 
 def after_pair(node: Node, past: relax.Expr, new: Sequence[relax.Expr]) -> list[relax.Expr]:
-    """Keys and values after those of `past`, of shape (2, batch, heads, length, size)."""
+    """Append keys and values to those in `past`, of shape (2, batch, heads, length, size)."""
     check_rank(node, "past", past, 5)
     wide = widen(node, past)
     old = [node.emit(relax.op.take(wide, relax.const(index, "int64"), axis=0)) for index in (0, 1)]
@@ -104,7 +104,7 @@ def as_pair(node: Node, parts: Sequence[relax.Expr], dtype: str) -> relax.Expr:
 
 
 def _with_length(node: Node, value: relax.Expr, shape: list[Extent]) -> relax.Expr:
-    """`value` with this shape, which the model checks at run time where it is not known."""
+    """`value` with this shape; the model checks unknown extents at run time."""
     found = node.known.extents(value)
     if found is not None and all(
         node.known.equal(*pair) for pair in zip(found, shape, strict=True)
@@ -116,7 +116,7 @@ def _with_length(node: Node, value: relax.Expr, shape: list[Extent]) -> relax.Ex
 def scaled_product(
     node: Node, query: relax.Expr, key: relax.Expr, scale: float | None = None
 ) -> relax.Expr:
-    """The products of all queries and keys; the default scale is the root of the size of a head."""
+    """The products of all queries and keys; the default scale is 1 / sqrt(head size)."""
     size = named_shape(node, "query", query)[-1]
     factor = scale or 1 / np.sqrt(float(size))
     turned = node.emit(relax.op.permute_dims(key, [0, 1, 3, 2]))
@@ -147,11 +147,11 @@ def with_bias(node: Node, scores: relax.Expr, bias: relax.Expr) -> relax.Expr:
 def masked(
     node: Node, name: str, mask: relax.Expr, scores: relax.Expr, filler: float
 ) -> relax.Expr:
-    """The scores, plus `filler` where the mask of integers hides a key.
+    """The scores, plus `filler` where the integer mask hides a key.
 
-    A mask of rank 1 has the number of keys of each element of the batch, perhaps followed by the
-    first key of each, or by bounds that ONNX Runtime ignores.  Others are positive where a key is
-    visible.
+    A mask of rank 1 holds the number of keys of each element of the batch, optionally followed by
+    the first key of each, or by bounds that ONNX Runtime ignores. Other masks are positive where a
+    key is visible.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def masked(
 
 
 def _visible(node: Node, name: str, mask: relax.Expr, extents: list[Extent]) -> relax.Expr:
-    """Which keys each query sees, as a tensor that broadcasts to the scores."""
+    """Whether each query sees each key, as a tensor that broadcasts to the scores."""
     batch, _, length, total = extents
     shape = named_shape(node, name, mask)
     if len(shape) == 1:
@@ -185,7 +185,7 @@ def _visible(node: Node, name: str, mask: relax.Expr, extents: list[Extent]) -> 
 def _in_range(
     node: Node, name: str, bounds: relax.Expr, batch: Extent, total: Extent
 ) -> relax.Expr:
-    """Which keys are before the end of each element of the batch, and not before its start."""
+    """Whether each key is between the start and the end of its element of the batch."""
     (count,) = named_shape(node, name, bounds)
     matches = [node.known.equal(count, n) is True for n in (batch, 2 * batch, 3 * batch + 2)]
     if not any(matches):
@@ -206,7 +206,7 @@ def _in_range(
 
 
 def hide_later(node: Node, scores: relax.Expr) -> relax.Expr:
-    """The scores, with those of keys after each query replaced by the least number.
+    """The scores, with those of keys after each query replaced by the lowest number.
 
     The last query is at the position of the last key.
     """

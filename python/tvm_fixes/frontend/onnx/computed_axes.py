@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Operators along axes that are known only at run time.
 
-The data is reshaped, with extents computed at run time, so that the axes become known ones.
+The data is reshaped, with extents computed at run time, so that the axes are known at import time.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def _numbers(rank: int) -> relax.Expr:
 
 
 def is_axis(node: Node, rank: int, axis: relax.Expr) -> relax.Expr:
-    """Which of `rank` axes is the computed `axis`, an int64 tensor of one element."""
+    """Whether each of `rank` axes is the computed `axis`, an int64 tensor of one element."""
     return node.emit(op.equal(_numbers(rank), _nonnegative(node, axis, rank)))
 
 
@@ -77,7 +77,7 @@ def axes_count(node: Node, index: int) -> Extent:
 def _matches(node: Node, index: int, rank: int) -> relax.Expr:
     """An int64 matrix with a row per axis that an operand lists, and 1 in the column of the axis.
 
-    The last row is 0: it avoids sums of no elements.
+    A last row of zeros avoids sums of no elements.
     """
     axes = node.emit(op.astype(node.operands[index], "int64"))
     if axes.ty.ndim == 0:
@@ -105,10 +105,10 @@ def pairs_of_all_axes(node: Node, pairs: relax.Expr, index: int, rank: int) -> r
 def split_axes(
     node: Node, data: relax.Expr, extents: Sequence[Extent], index: int, all_if_none: bool
 ) -> tuple[relax.Expr, relax.Expr]:
-    """The data with two axes for each axis, and which axes the operand at `index` lists.
+    """The data with two axes for each axis, and a mask of the axes that operand `index` lists.
 
-    The first of the two is the axis itself, or of extent 1 if the operand lists the axis; the
-    second is the other of both.
+    For an axis that is listed, their extents are 1 and that of the axis; for others, that of the
+    axis and 1.
 
     Parameters
     ----------

@@ -123,8 +123,8 @@ def _has_if(function: relax.Function) -> bool:
 def with_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
     """Convert functions without an If to dataflow blocks.
 
-    TVM makes no dataflow block if the graph has an If node, but the import may have resolved it.  A
-    function with an If stays as it is: FuseOps does not find the variables of blocks in branches.
+    TVM makes no dataflow block if the graph has an If node, but the import may have resolved it. A
+    function with an If stays unchanged: FuseOps does not find the variables of blocks in branches.
     """
     converted = relax.transform.ConvertToDataflow(min_size=1)(mod)
     for variable, function in mod.functions.items():

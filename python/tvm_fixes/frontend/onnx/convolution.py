@@ -145,8 +145,8 @@ def pad_conv_transpose(node: Node, convert: Converter) -> relax.Expr:
     """Convert a ConvTranspose with its ``output_shape`` resolved to ``pads``.
 
     The total padding of an axis is the number of elements by which the transposed convolution
-    exceeds ``output_shape``; :meth:`_Window.split` splits it.  If the convolution has fewer
-    elements, the missing ones are output padding, as in ONNX Runtime.
+    exceeds ``output_shape``; :meth:`_Window.split` splits it. If the convolution has fewer
+    elements, output padding adds the missing ones, as in ONNX Runtime.
 
     Raises
     ------

@@ -281,7 +281,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
 }
 """For each operator, pairs of a fix id and a correction, in the order in which they apply.
 
-The name of an operator of another domain than ONNX's begins with the domain.
+The name of an operator outside ONNX's own domain begins with its domain.
 """
 
 

@@ -44,7 +44,7 @@ def convert_bit_cast(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the dtypes have different widths, or less than 8 bits.
+        If the dtypes differ in width, or have fewer than 8 bits.
     """
     switches.note(OPERATORS)
     data = node.operands[0]
@@ -72,7 +72,7 @@ def _reinterpreted(node: Node, data: relax.Expr, dtype: str) -> relax.Expr:
 
 
 def convert_det(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Det: elimination with the largest pivot of each column, in float64.
+    """Convert a Det: Gaussian elimination with partial pivoting, in float64.
 
     Raises
     ------
@@ -163,11 +163,11 @@ def convert_tensor_scatter(node: Node, convert: Converter) -> relax.Expr:
         same = equal(node.known, batch[0], extents[0]) if len(batch) == 1 else False
         require(node, same, "shape of write_indices", batch, f"expected {extents[:1]}")
         limit = extents[axis] - (counts[axis] if mode == "linear" else 1)
-        is_known = node.emit(op.greater_equal(starts, relax.const(0, "int64")))
+        is_nonnegative = node.emit(op.greater_equal(starts, relax.const(0, "int64")))
         fits = op.less_equal(starts, to_shape_tensor(node, [limit]))
-        require_all(node, fits if mode == "linear" else is_known)
+        require_all(node, fits if mode == "linear" else is_nonnegative)
         if mode == "linear":
-            require_all(node, is_known)
+            require_all(node, is_nonnegative)
 
     extent = extents[axis]
 
@@ -188,7 +188,7 @@ def convert_affine_grid(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If theta or size have not the shapes of two or three dimensions, or the batch differs.
+        If theta or size does not have a shape for two or three dimensions, or the batches differ.
     """
     if node.constant(1) is not None:
         return convert(node)
@@ -201,13 +201,13 @@ def convert_affine_grid(node: Node, convert: Converter) -> relax.Expr:
         raise node.invalid("shape of theta", (extents, len(size)), reason)
     same = equal(node.known, size[0], extents[0])
     require(node, same, "operand size", size, f"expected {extents[0]}, the batch of theta, first")
-    centered = bool(node.attributes.get("align_corners", 0))
+    aligns_corners = bool(node.attributes.get("align_corners", 0))
     dtype = dtype_of(theta)
     wide = accumulation_dtype(dtype)
 
     def coordinate(i: tirx.Var, extent: tirx.Expr) -> tirx.Expr:
         steps, one = i.astype(wide), tirx.const(1, wide)
-        if centered:
+        if aligns_corners:
             return steps * 2 / tirx.max(extent - 1, 1).astype(wide) - one
         return (steps * 2 + one) / extent.astype(wide) - one
 

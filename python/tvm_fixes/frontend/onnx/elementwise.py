@@ -137,7 +137,7 @@ def convert_pow(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_bit_shift(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a BitShift; a shift by the width of the dtype or more shifts all bits out."""
+    """Convert a BitShift; a shift by the width of the dtype or more shifts out all bits."""
     data, count = node.operands
     dtype = dtype_of(data)
     bits = int(dtype.removeprefix("u").removeprefix("int"))
@@ -185,7 +185,7 @@ def convert_cast(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If it is from or to floats of 8 bits or less, or integers of less than 8 bits; TVM
+        If it is from or to floats of 8 bits or fewer, or integers of fewer than 8 bits; TVM
         misinterprets their bits as those of other dtypes.
     """
     source = dtype_of(node.operands[0])

@@ -53,14 +53,14 @@ _MAX_INLINED_ELEMENTS = 64
 
 
 def expand_functions(model: onnx.ModelProto, convertible: Collection[str]) -> onnx.ModelProto:
-    """Inline function calls, also in branches and loop bodies.
+    """Inline function calls, including those in branches and loop bodies.
 
     Parameters
     ----------
     model : onnx.ModelProto
         Is not modified.
     convertible : collection of str
-        The operators that have a converter; their nodes stay.
+        The operators that have a converter; their nodes are kept.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def expand_functions(model: onnx.ModelProto, convertible: Collection[str]) -> on
             for function, schema in schemas.items()
         }
         _add_default_attributes(expanded.graph.node, defaults)
-        # The inliner looks up the type of each operand, also of an omitted one, whose name is "".
+        # The inliner looks up the type of each operand, even of an omitted one, whose name is "".
         omitted = helper.make_tensor_value_info("", onnx.TensorProto.FLOAT, [])
         expanded.graph.value_info.append(omitted)
         with _report_inlining_errors([name for _, name in operators]):
@@ -118,7 +118,7 @@ def expand_functions(model: onnx.ModelProto, convertible: Collection[str]) -> on
 def _without_large_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
     """`model` with only the types of the large initializers, because inlining serializes the model.
 
-    The small ones stay: the type of a result may depend on their elements.
+    The small ones are kept: the type of a result may depend on their elements.
     """
     graph = model.graph
     light = with_initializers(

@@ -395,10 +395,10 @@ def from_onnx(
     Convolutions, transposed convolutions, MatMul, Gemm, PRelu, Pad, Resize, Upsample, and operators
     that slice, split, reshape, expand or select behave as in ONNX Runtime.  Unnamed dims of inputs
     become symbols, one per axis.  RNN, GRU, LSTM, Loop and Scan are supported; a loop of more than
-    a few iterations becomes a recursive function.  So are quantized operators, those of the domain
-    com.microsoft that ONNX Runtime's optimizer and model builder write, and trees and other
-    classical models of the domain ai.onnx.ml.  TVM's converters handle all other operators, and
-    those whose fixes are disabled.
+    a few iterations becomes a recursive function. Quantized operators are supported too, and so are
+    those of the domain com.microsoft that ONNX Runtime's optimizer and model builder write, and
+    trees and other classical models of the domain ai.onnx.ml. TVM's converters handle all other
+    operators, and those whose fixes are disabled.
 
     Parameters
     ----------

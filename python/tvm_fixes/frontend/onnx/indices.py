@@ -20,7 +20,7 @@ Trigger
     Indices that the model computes, or that are out of range; a Scatter of dynamic indices.
 Symptom
     An index before the first element, e.g. -5 on an axis of 4, becomes -1, which is the index of an
-    element. Each operator needs three more kernels. A Scatter of dynamic indices is rejected.
+    element. Each operator needs three additional kernels. A Scatter of dynamic indices is rejected.
 Mechanism
     The converters add the extent to negative indices, and keep indices that are still negative.
 How to remove

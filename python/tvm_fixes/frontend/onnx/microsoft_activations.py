@@ -22,7 +22,7 @@ Trigger
 Symptom
     ``OpNotImplemented``; or a float16 result with the errors of several roundings, silently.
 Mechanism
-    TVM has converters for a part of these operators, and computes in the dtype of the operands.
+    TVM has converters for some of these operators, and computes in the dtype of the operands.
 How to remove
     Together with the fix ``onnx-microsoft``.
 """

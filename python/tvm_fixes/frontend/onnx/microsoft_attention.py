@@ -21,7 +21,7 @@ Trigger
 Symptom
     ``OpNotImplemented``; an Attention with a mask of rank 1 or with earlier positions is rejected.
 Mechanism
-    TVM's converter of Attention covers a part of the forms; MultiHeadAttention has none.
+    TVM's converter of Attention supports only some of its forms; MultiHeadAttention has none.
 How to remove
     Together with the fix ``onnx-microsoft``.
 """

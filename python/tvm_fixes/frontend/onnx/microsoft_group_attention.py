@@ -58,7 +58,7 @@ class _Lengths:
     new : int or PrimExpr
         The number of new positions.
     total : int or PrimExpr
-        The maximum of all positions of an element of the batch.
+        The maximum number of positions of an element of the batch.
     present : int or PrimExpr
         The number of positions of the cache after the call.
     past, end : Expr
@@ -107,7 +107,7 @@ def convert_group_query_attention(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _check(node: Node, given: dict[str, Any]) -> None:
-    """Reject the forms that are not supported."""
+    """Reject unsupported forms."""
     reject(node, given, "k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
     reject(node, given, "sliding_window_cache", "kv_cache_bit_width", "qk_output")
     for name in ("k_quant_type", "v_quant_type"):
@@ -168,7 +168,7 @@ def _lengths(node: Node, given: dict[str, Any], query: relax.Expr) -> _Lengths:
 
 
 def _earlier(end: te.Tensor, total: tirx.Expr, new: tirx.Expr) -> te.Tensor:
-    """The numbers of earlier positions; 0 in the first call, of prompts that may be padded."""
+    """The numbers of earlier positions; 0 in the first call, whose prompts may be padded."""
     zero = tirx.const(0, "int64")
     return te.compute(
         end.shape,
@@ -242,12 +242,12 @@ def _joined(past: te.Tensor, new: te.Tensor, counts: te.Tensor, present: tirx.Ex
 
 
 def _repeated(node: Node, value: relax.Expr, groups: int) -> relax.Expr:
-    """Each head of keys or values, repeated for the heads of queries that share it."""
+    """Each head of keys or values, repeated for the query heads that share it."""
     return value if groups == 1 else node.emit(relax.op.repeat(value, groups, 1))
 
 
 def _hidden(node: Node, scores: relax.Expr, lengths: _Lengths, window: int) -> relax.Expr:
-    """The scores, with those of keys that a query does not see replaced by the least number."""
+    """The scores, with those of keys that a query does not see replaced by the lowest number."""
     dtype, causal = dtype_of(scores), node.attributes.get("causal", 1)
     least = tirx.const(np.finfo(dtype).min, dtype)
 
@@ -267,7 +267,7 @@ def _hidden(node: Node, scores: relax.Expr, lengths: _Lengths, window: int) -> r
 
 
 def _softmax(node: Node, scores: relax.Expr, sink: relax.Expr | None) -> relax.Expr:
-    """The softmax of the scores; a sink is one more score, of a key without a value."""
+    """The softmax of the scores; a sink is an additional score, of a key without a value."""
     smooth = node.attributes.get("smooth_softmax", -1) == 1
     if sink is None and not smooth:
         return node.emit(relax.op.nn.softmax(scores, -1))

@@ -22,7 +22,7 @@ Trigger
 Symptom
     ``OpNotImplemented``; a SkipLayerNormalization returns no mean, and its sum lacks the bias.
 Mechanism
-    TVM has converters for a part of these operators and of their outputs.
+    TVM has converters for only some of these operators, and some of their outputs.
 How to remove
     Together with the fix ``onnx-microsoft``.
 """
@@ -65,7 +65,7 @@ def convert_skip_layer_norm(node: Node, convert: Converter) -> relax.Expr:
 def convert_skip_simplified_layer_norm(node: Node, convert: Converter) -> relax.Expr:
     """Convert a SkipSimplifiedLayerNormalization, which divides by the root of the mean square.
 
-    Its output mean is 0, as in ONNX Runtime, because the operator subtracts none.
+    Its output mean is 0, as in ONNX Runtime, because the operator subtracts no mean.
     """
     given = named_operands(node, "input skip gamma bias", ("input", "skip", "gamma"))
     total = _with_skip(node, given["input"], given["skip"], given["bias"])
@@ -82,7 +82,7 @@ def convert_simplified_layer_norm(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the axis is out of range, or scale has another shape than the normalized axes.
+        If the axis is out of range, or the shape of scale differs from that of the normalized axes.
     """
     given = named_operands(node, "X scale", ("X", "scale"))
     shape = named_shape(node, "X", given["X"])
@@ -237,7 +237,7 @@ def _inverse_root(node: Node, mean_square: relax.Expr, default: float = 1e-12) -
 
 
 def _outputs(node: Node, values: Sequence[relax.Expr], rounded: Sequence[int]) -> relax.Expr:
-    """The outputs that the node has; those at the indices `rounded` in the dtype of the data."""
+    """The outputs that the node uses; those at the indices `rounded` have the dtype of the data."""
     dtype = dtype_of(node.operands[0])
     fields = [
         round_to(node, value, dtype) if index in rounded else node.emit(value)

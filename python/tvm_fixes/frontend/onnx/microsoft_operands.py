@@ -97,7 +97,7 @@ def check_vector(node: Node, name: str, value: relax.Expr | None, extent: Extent
 
 
 def reject(node: Node, given: dict[str, Any], *names: str) -> None:
-    """Reject operands that are given, and attributes that are not 0."""
+    """Reject operands that are given, and attributes that are not 0, among `names`."""
     for name in names:
         if given.get(name) is not None:
             raise node.invalid(f"operand {name}", "given", "expected none")

@@ -76,7 +76,7 @@ _GEMM_ACTIVATIONS: dict[str, Sequence[str]] = {
 
 
 def convert_fused_matmul(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a FusedMatMul or TransposeMatMul: the product of transposed operands, and a factor.
+    """Convert a FusedMatMul or TransposeMatMul: a scaled product of transposed operands.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def _transposed(node: Node, name: str, operand: relax.Expr) -> relax.Expr:
     if rank == 0:
         raise node.invalid(f"rank of {name}", 0, "expected at least 1")
     order = list(range(rank))
-    # A vector has nothing to transpose.
+    # A vector is not transposed.
     if node.attributes.get(f"transBatch{name}", 0) and rank > 2:
         order = [*order[1:-1], 0, order[-1]]
     if node.attributes.get(f"trans{name}", 0) and rank > 1:
@@ -138,7 +138,7 @@ def convert_fused_gemm(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_gemm_fast_gelu(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a GemmFastGelu: a product, an optional bias, and Gelu with the tangent."""
+    """Convert a GemmFastGelu: a product, an optional bias, and the tanh form of Gelu."""
     given = named_operands(node, "X W bias", ("X", "W"))
     out = as_onnx(node, convert, "MatMul", *(widen(node, given[name]) for name in ("X", "W")))
     if given["bias"] is not None:

@@ -76,7 +76,7 @@ def convert_rotary_embedding(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _heads(node: Node, given: dict[str, relax.Expr], shape: list[Extent]) -> int:
-    """The number of heads of data of rank 3: the attribute, or as the caches tell."""
+    """The number of heads of data of rank 3, from the attribute or from the shape of the caches."""
     heads = node.attributes.get("num_heads", 0)
     if node.attributes.get("rotary_embedding_dim", 0) or heads:
         return heads
@@ -106,7 +106,7 @@ def rotate(
     caches : tuple of Expr
         Cosines and sines, each of shape (positions, half of the rotated elements).
     interleaved : bool
-        Whether the elements of a pair are neighbors; else they are half of the elements apart.
+        Whether the elements of a pair are adjacent; else they are half of the elements apart.
     """
     _, half = check_rank(node, "cos_cache", caches[0], 2)
     size = named_shape(node, "input", heads)[-1]

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operators of the domain com.microsoft that move or select elements, and Inverse.
+"""Operators of the domain com.microsoft that move or select elements.
 
 Most are early forms of ONNX's operators, and are converted as those.
 
@@ -19,7 +19,7 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A Trilu, Unique, ExpandDims, Pad, Range, GatherND, CropAndResize, GridSample or Inverse.
+    A Trilu, Unique, ExpandDims, Pad, Range, GatherND, CropAndResize or GridSample.
 Symptom
     ``OpNotImplemented``; or TVM converts it as ONNX's operator of the same name with the version of
     the model's opset, and fails, or returns the outputs of another version.
@@ -53,7 +53,7 @@ __all__ = [
 
 
 def renamed(opset: int, names: str, required: int, attributes: str = "") -> Correction:
-    """A converter that converts a node as ONNX's operator of the same name.
+    """Make a converter that treats a node as ONNX's operator of the same name.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Integers of 4 and 2 bits, which tensors carry in int8 or uint8, one per byte.
+"""4-bit and 2-bit integers, which tensors carry in int8 or uint8, one per byte.
 
 Upstream
     No thread found.
@@ -26,10 +26,11 @@ Mechanism
 How to remove
     Together with the fix ``onnx-quantized``.
 
-A tensor of int8, uint8 or float32 carries these elements, also as an input or output of the model.
-An element is always one of its narrow dtype, so that most operators need not know it: the elements
-of an input are cast to it first.  The importer records the narrow dtype of a value by its name.  It
-determines the range to which QuantizeLinear clips, and the number of bits that a cast keeps.
+A tensor of int8, uint8 or float32 carries these elements, even as an input or output of the model.
+Every element is in the range of its narrow dtype, so most operators need not know that dtype: the
+elements of an input are cast to it first. The importer records the narrow dtype of a value by its
+name. It determines the range to which QuantizeLinear clips, and the number of bits that a cast
+keeps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -99,7 +100,7 @@ _CONVERTING = frozenset(
 
 
 def narrow_dtype(element_type: int) -> str | None:
-    """The dtype of an element type of less than 8 bits, e.g. ``"int4"``; None for any other."""
+    """The dtype of an element type of fewer than 8 bits, e.g. ``"int4"``; None for any other."""
     return _DTYPES.get(element_type)
 
 
@@ -111,7 +112,7 @@ def carrier_of(dtype: str) -> str:
 
 
 def limits_of(dtype: str) -> tuple[int, int]:
-    """The least and the greatest integer of `dtype`."""
+    """The smallest and the largest integer of `dtype`."""
     if dtype not in _BITS:
         limits = np.iinfo(dtype)
         return int(limits.min), int(limits.max)
@@ -120,7 +121,7 @@ def limits_of(dtype: str) -> tuple[int, int]:
 
 
 def carried(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    """`tensor` with elements of 8 bits, if it has narrower ones."""
+    """`tensor` with 8-bit elements, if its elements are narrower."""
     dtype = narrow_dtype(tensor.data_type)
     if dtype is None:
         return tensor
@@ -193,7 +194,7 @@ def check_output(name: str, dtype: str | None) -> None:
 
 
 def convert_narrow_cast(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Cast or CastLike to less than 8 bits.
+    """Convert a Cast or CastLike to fewer than 8 bits.
 
     As in ONNX Runtime, floats are rounded half away from zero to integers, and the lowest bits are
     kept.

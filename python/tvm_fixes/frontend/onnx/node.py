@@ -56,7 +56,7 @@ class Node:
     known : KnownValues
         The known elements and extents of tensors, and arithmetic on symbols.
     narrow : tuple
-        The dtype of each operand with elements of less than 8 bits, else None; see
+        For each operand, its dtype if that has fewer than 8 bits, else None; see
         :mod:`tvm_fixes.frontend.onnx.narrow`.
     """
 
@@ -73,7 +73,7 @@ class Node:
         return self.operands[index] if index < len(self.operands) else None
 
     def dtype(self, index: int) -> str:
-        """The dtype of the operand at `index` in the model, also if another dtype carries it."""
+        """The dtype of the operand at `index` in the model, even if another dtype carries it."""
         narrow = self.narrow[index] if index < len(self.narrow) else None
         return narrow or dtype_of(self.operands[index])
 
@@ -120,7 +120,7 @@ Converter: TypeAlias = Callable[[Node], relax.Expr]
 """Converts a node to a Relax expression."""
 
 Correction: TypeAlias = Callable[[Node, Converter], relax.Expr]
-"""A converter that passes on to the next converter what TVM converts correctly."""
+"""A converter that passes nodes that TVM converts correctly to the next converter."""
 
 
 def invalid_value(
@@ -135,7 +135,7 @@ def invalid_value(
 def float_defaults(operator: str, opset: int) -> dict[str, float]:
     """The attribute defaults of an operator that float32 cannot represent exactly.
 
-    Attributes are float32: a slope of 0.01 is 0.00999999978, also if the operands are float64.
+    Attributes are float32: a slope of 0.01 is 0.00999999978, even if the operands are float64.
     """
     try:
         declared = onnx.defs.get_schema(operator, opset).attributes

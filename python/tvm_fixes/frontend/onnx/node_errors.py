@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Errors of the importer that name the node at fault."""
+"""Importer errors that name the node at fault."""
 
 import re
 from collections.abc import Iterable, Iterator

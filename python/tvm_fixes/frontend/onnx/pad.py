@@ -121,7 +121,7 @@ def _widths(node: Node, rank: int) -> list[tuple[int, int]]:
 
 
 def _with_all_axes(node: Node, rank: int) -> Node:
-    """The node with pads for all axes, instead of those that are known only at run time."""
+    """The node with pads for all axes, without the operand axes, whose values are computed."""
     pads, count = vector(node, 1, "pads"), axes_count(node, 3)
     if not isinstance(count, int):
         raise node.invalid("shape of axes", [count], "expected a static extent")
@@ -220,7 +220,7 @@ _POSITIONS: dict[str, Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]] = 
         first + tirx.floormod(position - first, tirx.max(last - first + 1, 1))
     ),
 }
-"""For each mode, the position from `first` to `last` of the element that fills a position."""
+"""For each mode, the position, from `first` to `last`, of the element to store at a position."""
 
 
 def _padded_extents(

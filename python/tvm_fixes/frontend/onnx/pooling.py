@@ -301,7 +301,7 @@ def convert_max_unpool(node: Node, convert: Converter) -> relax.Expr:
     """
     pads = node.attributes.get("pads")
     if pads is not None:
-        # TVM adds up neighboring pads, but ONNX lists all pads before the axes, then all after.
+        # TVM adds up adjacent pads, but ONNX lists all pads before the axes, then all after.
         rank = len(pads) // 2
         pairs_of_pads = [pad for pair in zip(pads[:rank], pads[rank:], strict=True) for pad in pair]
         node = node.with_attributes(pads=tuple(pairs_of_pads))

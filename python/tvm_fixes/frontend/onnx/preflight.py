@@ -21,15 +21,15 @@ from ..operators import Operator, counted
 from .check import nodes_in, place_of
 from .importer import has_converter
 
-# Operators without a converter whose bodies call each other are nested no deeper.
+# The maximum nesting of operators without a converter whose bodies call each other.
 _MAX_NESTING = 8
 
 
 def operators_of(model: onnx.ModelProto) -> list[Operator]:
     """The operators in the graph of a model, in nested graphs, and in functions.
 
-    An operator is supported if it has a converter, or if ONNX defines it by supported ones.  A node
-    may still have a form that is not supported: only an import tells.
+    An operator is supported if it has a converter, or if ONNX defines it by supported ones. A node
+    may still have an unsupported form, which only an import detects.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Steps that converters of quantized operators share, and checks of their operands.
 
-Products of integers are computed in one form, which passes recognize: the operands less their zero
+Products of integers are computed in one form, which passes recognize: the operands minus their zero
 points in int32, ``relax.matmul`` or a convolution with ``out_dtype`` int32, then a float32 factor.
 Other operators dequantize their operands, compute in float32, and quantize the result.
 """
@@ -171,7 +171,7 @@ def round_and_clip(
 
 
 def dynamic_parameters(node: Node, value: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
-    """The scale and the zero point with which uint8 covers all elements of `value`, and 0.
+    """The scale and the zero point for which uint8 covers 0 and all elements of `value`.
 
     If all elements are 0, the scale is 1, as in ONNX Runtime.
     """
@@ -206,7 +206,7 @@ def subtract_zero_point(
 def as_matrices(
     node: Node, lhs: relax.Expr, rhs: relax.Expr
 ) -> tuple[relax.Expr, relax.Expr, list[int]]:
-    """The operands of a product as matrices, and the axes that their product has in excess.
+    """The operands of a product as matrices, and the axes to remove from their product.
 
     1-D parameters then apply to the rows of the left operand and the columns of the right one.
     """

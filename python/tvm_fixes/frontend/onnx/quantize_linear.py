@@ -17,7 +17,7 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Scales per block; integers of 4 bits; scales and results of 16-bit floats; scales along an axis
+    Scales per block; 4-bit integers; scales and results of 16-bit floats; scales along an axis
     of symbolic extent; a DynamicQuantizeLinear of zeros.
 Symptom
     Blocks, bfloat16 and 4 bits are rejected. Quantizing float16 rounds quotients to float16;
@@ -78,7 +78,7 @@ def convert_quantize_linear(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the result has no integers of up to 16 bits or floats of 8 bits, or the operands do not
+        If the result has neither integers of up to 16 bits nor 8-bit floats, or the operands do not
         agree.
     """
     switches.note(QUANTIZED)
@@ -109,7 +109,7 @@ def _quantize_to_floats(
     zero: relax.Expr | None,
     dtype: str,
 ) -> relax.Expr:
-    """The quotient of data and scale, moved by the zero point, as floats of 8 bits."""
+    """The quotient of data and scale, plus the zero point, as 8-bit floats."""
     op = relax.op
     scaled = node.emit(
         op.divide(as_float32(node, data), grid.spread(node, as_float32(node, scale)))
@@ -139,7 +139,7 @@ def convert_dequantize_linear(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the data are neither integers nor floats of 8 bits, or the operands do not agree.
+        If the data are neither integers nor 8-bit floats, or the operands do not agree.
     """
     switches.note(QUANTIZED)
     given = named_operands(node, "x x_scale x_zero_point", ("x", "x_scale"))
@@ -194,7 +194,7 @@ class _Grid:
     extent : int or Expr, optional
         The extent of this axis; None if there is one scale.
     block : int
-        The number of neighbors along the axis that share parameters; 0 without blocks.
+        The number of adjacent elements along the axis that share parameters; 0 without blocks.
     """
 
     axis: int
@@ -246,7 +246,7 @@ class _Grid:
     def aligned(
         self, node: Node, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None
     ) -> tuple[relax.Expr, relax.Expr, relax.Expr | None]:
-        """The operands with the same extents where they must agree, which TVM cannot infer."""
+        """The operands with matching extents where they must agree, which TVM cannot infer."""
         extents, shape = node.known.extents(data), node.known.extents(scale)
         if self.extent is None or extents is None or shape is None:
             return data, scale, zero

@@ -23,7 +23,8 @@ Symptom
     ``OpNotImplemented``; MatMulInteger of a vector with a zero point of one element returns a
     matrix.
 Mechanism
-    TVM has no converter for them. That of MatMulInteger adds an axis to each 1-D zero point.
+    TVM has no converter for most of them. That of MatMulInteger adds an axis to each 1-D zero
+    point.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, the other
     files ``quantiz*.py``, ``narrow.py``, their tests and the fix id ``onnx-quantized``.
@@ -84,7 +85,7 @@ def convert_conv_integer(node: Node, convert: Converter) -> relax.Expr:
 def convert_qlinear_conv(node: Node, convert: Converter) -> relax.Expr:
     """Convert a QLinearConv: accumulate and add the bias in int32, then scale and round once.
 
-    That of the domain com.microsoft may have its channels last.
+    In the domain com.microsoft, its channels may be last.
     """
     switches.note(QUANTIZED)
     names = "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B"

@@ -56,7 +56,7 @@ _NAMES = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P", *Q
 
 
 class _Quantized(Arithmetic):
-    """Arithmetic whose products with weights are computed in integers."""
+    """Arithmetic that computes products with weights in integers."""
 
     def __init__(self, node: Node) -> None:
         super().__init__(node.builder, "float32")
@@ -91,7 +91,7 @@ def convert_dynamic_quantize_lstm(node: Node, convert: Converter) -> relax.Expr:
         check_dtype(node, f"{name}_zero_point", given[f"{name}_zero_point"], dtype_of(given[name]))
         if given[name].ty.ndim != 3:
             raise node.invalid(f"rank of {name}", given[name].ty.ndim, "expected 3")
-        # LSTM has the rows of the gates first.
+        # LSTM's weights have the rows of the gates first.
         given[name] = node.emit(relax.op.permute_dims(given[name], [0, 2, 1]))
     lstm = replace(node, operator="LSTM", operands=tuple(given.values()))
     return convert_with(lstm, _Quantized(lstm))

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Quantized operators of the domain com.microsoft that are computed in float32.
+"""Quantized operators of the domain com.microsoft, computed in float32.
 
 Upstream
     No thread found.
@@ -143,7 +143,7 @@ def convert_quantized_step(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If an operand is missing, has another dtype than its zero point, or is quantized per axis.
+        If an operand is missing, differs in dtype from its zero point, or is quantized per axis.
     """
     switches.note(QUANTIZED)
     names, compute = _STEPS[node.operator.rpartition(".")[2]]
@@ -165,7 +165,7 @@ def convert_qlinear_concat(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If an operand is missing, has another dtype than its zero point, or is quantized per axis.
+        If an operand is missing, differs in dtype from its zero point, or is quantized per axis.
     """
     switches.note(QUANTIZED)
     count = (len(node.operands) - 2) // 3

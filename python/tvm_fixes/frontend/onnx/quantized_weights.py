@@ -17,8 +17,7 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    MatMulNBits and GatherBlockQuantized, which ONNX Runtime's quantizer and its generator of
-    language models write.
+    MatMulNBits and GatherBlockQuantized, which ONNX Runtime's quantizer and model builder write.
 Symptom
     ``OpNotImplemented``.
 Mechanism
@@ -26,7 +25,7 @@ Mechanism
 How to remove
     Together with the fix ``onnx-quantized``.
 
-The weights stay packed in the module: unpacking them is part of the model.
+The weights stay packed in the module, which unpacks them at run time.
 """
 
 from dataclasses import dataclass

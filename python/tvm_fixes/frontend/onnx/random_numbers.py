@@ -12,8 +12,8 @@
 # and limitations under the License.
 """RandomUniform, RandomNormal, their Like forms, Bernoulli and Multinomial.
 
-The numbers are those of Threefry with the attribute ``seed`` as its key, so a model computes the
-same ones in each call.  Without a seed, the name of the node is the key.
+The numbers are those of Threefry with the attribute ``seed`` as its key, so each call of a model
+computes the same numbers. Without a seed, the name of the node is the key.
 """
 
 import struct
@@ -47,7 +47,7 @@ def _key(node: Node) -> tuple[int, int]:
 
 
 def _words(node: Node, count: Extent) -> relax.Expr:
-    """`count` random words of 64 bits."""
+    """`count` random 64-bit words."""
     first, second = _key(node)
 
     def words(count: tirx.Expr) -> te.Tensor:
@@ -72,7 +72,7 @@ def _made_of_words(
     make: Callable[[list[tirx.Expr]], tirx.Expr],
     words_each: int = 1,
 ) -> relax.Expr:
-    """A tensor whose elements `make` computes from as many random words each."""
+    """A tensor whose elements `make` computes, each from `words_each` random words."""
     count = product(node.known, extents)
     words = _words(node, node.known.simplify(count * words_each))
     size = expression(count)
@@ -89,7 +89,7 @@ def _made_of_words(
 
 
 def _inner(dtype: str) -> str:
-    """The dtype to compute random numbers of `dtype` in."""
+    """The dtype in which to compute random numbers of `dtype`."""
     return "float64" if dtype == "float64" else "float32"
 
 
@@ -126,7 +126,7 @@ def convert_random(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_bernoulli(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Bernoulli: an element is 1 with the probability that the operand says."""
+    """Convert a Bernoulli: an element is 1 with the probability given by the operand."""
     switches.note(OPERATORS)
     data, extents = shaped(node, 0, "input")
     inner = _inner(dtype_of(data))
@@ -139,12 +139,12 @@ def convert_bernoulli(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_multinomial(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Multinomial: indices, each as often as the logarithm of its weight says.
+    """Convert a Multinomial: random indices; the operand holds the logarithms of their weights.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the operand has not two dims, or no classes.
+        If the operand does not have two dims, or has no classes.
     """
     switches.note(OPERATORS)
     data, extents = shaped(node, 0, "input")
@@ -169,7 +169,8 @@ def convert_multinomial(node: Node, convert: Converter) -> relax.Expr:
                 result[row, sample] = cast(0, "int64")
                 limit = drawn[row, sample] * sums[row, classes - 1]
                 with T.serial(0, classes - 1) as index:
-                    # Classes of weight 0 are skipped: the sum before them exceeds no number less.
+                    # Skips classes of weight 0, whose cumulative sum equals that of the class
+                    # before.
                     with when(sums[row, index] <= limit):
                         result[row, sample] = (index + 1).astype("int64")
 

@@ -77,7 +77,7 @@ QUANTIZATION = ("W_scale", "W_zero_point", "R_scale", "R_zero_point")
 """The operands of a quantized operator that follow those of an LSTM."""
 
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-"""For each direction of a node, whether it runs from the last step to the first."""
+"""For each value of the attribute ``direction``: for each direction, whether it runs backwards."""
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ def _is_running(a: Arithmetic, number: Extent, lengths: relax.Expr) -> relax.Exp
 def _weights(
     node: Node, a: Arithmetic, direction: _Direction, given: dict[str, relax.Expr | None]
 ) -> tuple[dict[str, relax.Expr], dict[str, relax.Expr]]:
-    """The weights for the inputs of all steps at once, and the weights that each step needs.
+    """The weights that multiply the inputs of all steps at once, and those that each step needs.
 
     Biases that add to the product of h can be added to the product of the inputs instead, except
     that of the hidden gate of a GRU with ``linear_before_reset``.

@@ -124,7 +124,7 @@ def _reduce_computed_axes(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _reduce_without_axes(operator: str, data: relax.Expr) -> relax.Expr:
-    """Reduce each element on its own, without axes."""
+    """Reduce without axes: apply the reduction to each element."""
     op = relax.op
     if operator in ("ReduceL1", "ReduceL2"):
         # An unsigned integer is its own absolute value.

@@ -124,7 +124,7 @@ class _Method:
                 raise node.invalid(f"attribute {attribute}", value, reason)
         rounds_up = coordinates == "tf_half_pixel_for_nn" and rounding.startswith("round")
         if mode == "nearest" and (coordinates == "half_pixel_symmetric" or rounds_up):
-            # Ties are common here, and how ONNX Runtime rounds them is unknown.
+            # Ties are common here, and ONNX Runtime does not document how it rounds them.
             reason = f"not supported with mode nearest and nearest_mode {rounding}"
             raise node.invalid("attribute coordinate_transformation_mode", coordinates, reason)
         return cls(
@@ -194,7 +194,7 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _factor(axis: _Axis, method: _Method) -> int | None:
-    """How often each element of an axis repeats; None if that differs between elements."""
+    """The number of times that each element of an axis repeats; None if it varies."""
     # "simple" rounds down if the axis grows.
     rounding = "floor" if method.rounding == "simple" else method.rounding
     if method.mode != "nearest" or not repeats(method.coordinates, rounding):
@@ -411,7 +411,7 @@ _ROUNDINGS: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
 
 
 def _cubic_weights(t: tirx.Expr, a: float) -> list[tirx.Expr]:
-    """The weights of four neighboring elements; the coordinate is `t` after the second one.
+    """The weights of four adjacent elements; the coordinate is `t` after the second one.
 
     Keys, "Cubic convolution interpolation for digital image processing" (1981), with the
     coefficient `a`.

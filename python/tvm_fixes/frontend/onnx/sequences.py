@@ -66,7 +66,7 @@ def _erase(node: Node) -> relax.Expr:
 
 def _insert(node: Node) -> relax.Expr:
     fields = _fields(node)
-    # A position may also be the one behind the last tensor.
+    # The position after the last tensor is valid too.
     count = len(fields)
     constant = None if node.operand(2) is None else node.constant(2)
     if constant is not None and constant.size == 1 and -count <= constant.item() < 0:

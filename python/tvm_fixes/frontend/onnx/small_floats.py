@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Casts from and to floats of 8 and 4 bits.
+"""Casts from and to 8-bit and 4-bit floats.
 
-Their kernels would misinterpret the bits, so casts compute with the bits themselves: those from 8
-bits look the value up, those to 8 or 4 bits round the bits of a float32.  A float32 carries a float
-of 4 bits; see :mod:`tvm_fixes.frontend.onnx.narrow`.
+TVM's kernels misinterpret the bits of these dtypes. So a cast from 8 bits looks up the value, and a
+cast to 8 or 4 bits rounds the bits of a float32. A float32 carries a 4-bit float; see
+:mod:`tvm_fixes.frontend.onnx.narrow`.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from .node import Converter, Node
 __all__ = ["FLOAT4", "convert_small_cast", "from_small", "is_small_float", "to_small"]
 
 FLOAT4 = "float4_e2m1fn"
-"""The dtype of 4 bits, without infinities and NaN."""
+"""The 4-bit dtype, which has no infinities and no NaN."""
 
 _SCALE = "float8_e8m0fnu"
 """The dtype whose numbers are the powers of two."""
@@ -50,7 +50,7 @@ class _Format:
     digits : int
         The number of bits of the fraction.
     least : int
-        The exponent of the least normal number.
+        The exponent of the smallest normal number.
     largest, infinity, nan : int
         The codes of the largest number, of an overflow and of NaN.
     has_negative_zero : bool
@@ -78,13 +78,13 @@ _FORMATS = {
 
 
 def is_small_float(dtype: str) -> bool:
-    """Whether `dtype` is one of the floats of 8 or 4 bits."""
+    """Whether `dtype` is an 8-bit or 4-bit float."""
     return dtype in _FORMATS or dtype == _SCALE
 
 
 def from_small(builder: relax.BlockBuilder, data: relax.Expr) -> relax.Expr:
     """The values of a tensor of small floats as a float32 tensor."""
-    if dtype_of(data) == "float32":  # the carrier of 4 bits
+    if dtype_of(data) == "float32":  # the carrier of a 4-bit float
         return data
     values = _values(dtype_of(data))
 
@@ -98,7 +98,7 @@ def from_small(builder: relax.BlockBuilder, data: relax.Expr) -> relax.Expr:
 
 
 def _values(dtype: str) -> np.ndarray:
-    """The float32 of each code."""
+    """The value of each code, in float32."""
     codes = np.arange(16 if dtype == FLOAT4 else 256, dtype="uint8")
     return codes.view(getattr(ml_dtypes, dtype)).astype("float32")
 
@@ -114,7 +114,7 @@ def _encoded(value: tirx.Expr, form: _Format, saturate: bool) -> tirx.Expr:
     exponent = (magnitude >> _bits(23)) - _bits(127)
     significand = (magnitude & _bits(0x7F_FFFF)) | _bits(0x80_0000)
     below = tirx.max(_bits(form.least) - exponent, _bits(0))
-    # By 25 bits or more, every significand rounds to 0.
+    # A shift by 25 bits or more rounds every significand to 0.
     shift = tirx.min(_bits(23 - form.digits) + below, _bits(25))
     half, odd = _bits(1) << (shift - _bits(1)), (significand >> shift) & _bits(1)
     rounded = (significand + half - _bits(1) + odd) >> shift
@@ -129,7 +129,7 @@ def _encoded(value: tirx.Expr, form: _Format, saturate: bool) -> tirx.Expr:
 
 
 def _encoded_scale(value: tirx.Expr, saturate: bool, rounding: str) -> tirx.Expr:
-    """The code of the power of two near the magnitude of a float32: its exponent, rounded."""
+    """The code of the power of two near the magnitude of a float32: its rounded exponent."""
     bits = tirx.reinterpret("int32", value) & _bits(0x7FFF_FFFF)
     exponent, fraction = bits >> _bits(23), bits & _bits(0x7F_FFFF)
     if rounding == "down":
@@ -137,7 +137,7 @@ def _encoded_scale(value: tirx.Expr, saturate: bool, rounding: str) -> tirx.Expr
     elif rounding == "up":
         goes_up = fraction > _bits(0)
     else:
-        # A tie rounds up, except below the least normal number.
+        # A tie rounds up, except below the smallest normal number.
         half = _bits(0x40_0000)
         goes_up = tirx.any(fraction > half, tirx.all(fraction == half, exponent > _bits(0)))
     last = _bits(254 if saturate else 255)
@@ -152,14 +152,14 @@ def to_small(
     saturate: bool,
     rounding: str = "up",
 ) -> relax.Expr:
-    """A tensor as floats of 8 bits, or of 4 in their carrier.
+    """Convert a tensor to 8-bit floats, or to 4-bit floats in float32.
 
     Parameters
     ----------
     saturate : bool
         Whether numbers that are too large become the largest number, instead of infinity or NaN.
     rounding : str
-        ``"up"``, ``"down"`` or ``"nearest"``; only for powers of two, others round to nearest.
+        ``"up"``, ``"down"`` or ``"nearest"``; only for ``float8_e8m0fnu``: others round to nearest.
     """
     if dtype_of(data) != "float32":
         data = builder.emit(relax.op.astype(data, "float32"))
@@ -179,7 +179,7 @@ def to_small(
 
 
 def convert_small_cast(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Cast or CastLike from or to floats of 8 bits.
+    """Convert a Cast or CastLike from or to 8-bit floats.
 
     Raises
     ------

@@ -10,9 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""DFT, STFT and MelWeightMatrix, which TVM has no converters for.
+"""DFT, STFT and MelWeightMatrix, for which TVM has no converters.
 
-A transform sums in float64, over a table of one turn; its time grows with the square of its length.
+A transform sums in float64, with a table of sines and cosines; its time grows with the square of
+its length.
 """
 
 import math
@@ -50,20 +51,21 @@ __all__ = ["convert_dft", "convert_mel_weight_matrix", "convert_stft"]
 _WIDE = "float64"
 
 _UNFUSED = {"op_pattern": OPAQUE}
-"""For kernels whose result has symbols that no operand has, which TVM's fusion does not relate."""
+"""The attribute of kernels whose result has symbols that no operand has: TVM cannot fuse them."""
 
 
 @dataclass(frozen=True)
 class _Transform:
-    """A transform of `length` numbers.
+    """A discrete Fourier transform of `length` numbers.
 
     Attributes
     ----------
     inverse : bool
-        Whether it is divided by the length, and turns the other way.
+        Whether the transform is inverse: divided by the length, with the opposite sign of the
+        exponent.
     onesided : bool
-        Whether the half with the nonnegative frequencies stands for all: in the result, or, of an
-        inverse, in the operand, and its result is real.
+        Whether only the nonnegative frequencies are stored: in the result, or, for an inverse, in
+        the operand; the result of such an inverse is real.
     """
 
     length: Extent
@@ -72,7 +74,7 @@ class _Transform:
 
     @property
     def half(self) -> Extent:
-        """The number of frequencies that are not negative."""
+        """The number of nonnegative frequencies."""
         return self.length // 2 + 1
 
     @property
@@ -86,7 +88,7 @@ class _Transform:
         return 1 if self.onesided and self.inverse else 2
 
     def turn(self) -> tuple[te.Tensor, te.Tensor]:
-        """The cosines and sines of a turn in `length` steps."""
+        """The cosines and sines of `length` equal steps around the circle."""
         length = expression(self.length)
 
         def angle(i: tirx.Var) -> tirx.Expr:
@@ -98,7 +100,7 @@ class _Transform:
         )
 
     def of(self, x: te.Tensor, terms: tirx.Expr, count: tirx.Expr) -> te.Tensor:
-        """The transform of axis 1 of a tensor with the axes: others, numbers, others, parts.
+        """The transform of axis 1 of a tensor whose axes are others, numbers, others, parts.
 
         It sums the first `terms` numbers, and has `count` results.
         """
@@ -118,7 +120,8 @@ class _Transform:
                 part == 0, real * cosine + imaginary * sine, imaginary * cosine - real * sine
             )
             if self.parts == 1:
-                # Each frequency but 0 and the last of an even length stands for a negative one too.
+                # Each frequency also stands for a negative one, except 0 and, for an even length,
+                # the last.
                 is_single = tirx.any(n.var == 0, 2 * n.var == length)
                 term = tirx.Select(is_single, term, term + term)
             return te.sum(term, axis=n)
@@ -165,7 +168,7 @@ def _single(node: Node, index: int, name: str) -> Extent:
 
 
 def _extent(node: Node, extent: Extent, name: str) -> Extent:
-    """An extent, as a symbol if it is an expression, whose symbols TVM's fusion would repeat."""
+    """An extent; an expression gets a symbol, because TVM's fusion would repeat its symbols."""
     return named(node, node.known.simplify(extent), name)
 
 
@@ -229,7 +232,7 @@ def _around(
     (axis,) = axes_of(node, [default if given is None else int(given.item())], rank)
     if axis == rank - 1:
         kind = "operand" if node.opset >= 20 else "attribute"
-        raise node.invalid(f"{kind} axis", axis, "expected another axis than the last")
+        raise node.invalid(f"{kind} axis", axis, "expected an axis other than the last")
     before, after = (product(node.known, e) for e in (extents[:axis], extents[axis + 1 : -1]))
     return before, extents[axis], after, axis
 
@@ -241,7 +244,7 @@ def convert_stft(node: Node, convert: Converter) -> relax.Expr:
     ------
     tvm.error.OpAttributeInvalid
         If the shape of the signal is not (batch, length, 1 or 2), the step is 0, or a frame is
-        longer than the signal or has another length than the window.
+        longer than the signal or its length differs from that of the window.
     """
     switches.note(OPERATORS)
     data, extents = shaped(node, 0, "signal")
@@ -291,7 +294,7 @@ def convert_mel_weight_matrix(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If an operand has not one element, or a number is known to be negative.
+        If an operand does not have one element, or a number is known to be negative.
     """
     switches.note(OPERATORS)
     count, length, rate = (
@@ -315,7 +318,7 @@ def convert_mel_weight_matrix(node: Node, convert: Converter) -> relax.Expr:
 def _mel_bins(
     low: te.Tensor, high: te.Tensor, corners: tirx.Expr, length: tirx.Expr, rate: tirx.Expr
 ) -> te.Tensor:
-    """The frequencies, in steps of the DFT, that divide the range into equal steps of mel."""
+    """The frequencies, in DFT bins, that divide the range into equal steps of mel."""
 
     def wide(number: float) -> tirx.Expr:
         return tirx.const(number, _WIDE)
@@ -333,13 +336,13 @@ def _mel_bins(
 
 
 def _triangles(bins: te.Tensor, rows: tirx.Expr, count: tirx.Expr) -> te.Tensor:
-    """One triangle per column, with its corners at three neighbors of `bins`."""
+    """One triangle per column, with its corners at three adjacent elements of `bins`."""
 
     def element(row: tirx.Var, i: tirx.Var) -> tirx.Expr:
         low, center, high = (bins(i + offset) for offset in range(3))
 
         def ratio(part: tirx.Expr, whole: tirx.Expr) -> tirx.Expr:
-            # Neighbors may be equal: then another case applies.
+            # Adjacent bins may be equal: then another case applies.
             return part.astype(_WIDE) / tirx.max(whole, tirx.const(1, "int64")).astype(_WIDE)
 
         zero, one = tirx.const(0, _WIDE), tirx.const(1, _WIDE)

@@ -21,7 +21,7 @@ Trigger
     whose depth is not an integer scalar, or whose values are not constants; a CumSum with
     ``reverse`` or a computed axis; a CumProd; a ReverseSequence.
 Symptom
-    Only the greatest element, all elements, or elements read out of bounds, silently;
+    Only the largest element, all elements, or elements read out of bounds, silently;
     ``TypeError`` and ``AssertionError``; ``Inconsistent buffers``; an unsupported operator.
 Mechanism
     The converter of TopK reads an attribute that opset 10 does not have. The converter of OneHot

@@ -94,7 +94,7 @@ def _tree(
     group_size: int,
     join: Callable[[Sequence[relax.Expr]], relax.Expr],
 ) -> relax.Expr:
-    """Reduce the operands to one: `join` groups of up to `group_size` neighbors, repeatedly."""
+    """Repeatedly `join` up to `group_size` adjacent operands until one is left."""
     level = list(operands)
     while len(level) > 1:
         groups = [level[begin : begin + group_size] for begin in range(0, len(level), group_size)]

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Col2Im and DeformConv, which TVM has no converters for."""
+"""Col2Im and DeformConv, for which TVM has no converters."""
 
 from collections.abc import Sequence
 from itertools import product as positions
@@ -42,7 +42,7 @@ def _ints(node: Node, name: str, count: int, default: int) -> list[int]:
 def _count(
     extent: Extent, pads: Sequence[int], kernel: Extent, stride: int, dilation: int
 ) -> Extent:
-    """The number of places of a window along an axis."""
+    """The number of positions of a window along an axis."""
     return (extent + sum(pads) - dilation * (kernel - 1) - 1) // stride + 1
 
 
@@ -110,7 +110,7 @@ def convert_col2im(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_deform_conv(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a DeformConv of any number of spatial axes; elements outside of X are 0.
+    """Convert a DeformConv of any number of spatial axes; elements outside X are 0.
 
     Raises
     ------
@@ -204,7 +204,7 @@ def _require_shape(
 def _interpolated(
     x: te.Tensor, leading: tuple[tirx.Expr, tirx.Expr], places: Sequence[tirx.Expr]
 ) -> tirx.Expr:
-    """The linear interpolation of the elements around `places`; those outside of `x` are 0."""
+    """The linear interpolation of the elements around `places`; those outside `x` are 0."""
     dtype = str(x.dtype)
     floors = [te.floor(place) for place in places]
     total = tirx.const(0, dtype)
@@ -215,7 +215,7 @@ def _interpolated(
             weight = weight * (rest if high else tirx.const(1, dtype) - rest)
             index = floors[axis] + tirx.const(high, dtype)
             extent = x.shape[2 + axis]
-            # Compared as floats: an index that is far outside does not fit an integer.
+            # Compared as floats: an index far outside may not fit an integer.
             inside.append(index >= tirx.const(0, dtype))
             inside.append(index < extent.astype(dtype))
             at.append(index.astype("int64"))

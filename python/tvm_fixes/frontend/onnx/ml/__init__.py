@@ -17,8 +17,7 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A model that skl2onnx, onnxmltools or another converter makes of a model of scikit-learn,
-    XGBoost or LightGBM.
+    A scikit-learn, XGBoost or LightGBM model, converted by skl2onnx, onnxmltools or another tool.
 Symptom
     ``OpNotImplemented``.
 Mechanism

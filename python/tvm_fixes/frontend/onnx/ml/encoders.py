@@ -59,7 +59,7 @@ def convert_one_hot_encoder(node: Node, convert: Converter) -> relax.Expr:
     x = node.emit(relax.op.expand_dims(cast(node, x, str(keys.dtype)), -1))
     is_equal = node.emit(relax.op.equal(x, constant(keys)))
     out = cast(node, is_equal, "float32")
-    # The last of equal categories has the position.
+    # If categories are equal, the last one wins.
     _, last = np.unique(categories[::-1], return_index=True)
     if len(last) < len(categories):
         is_last = np.zeros(len(categories), "float32")
@@ -77,8 +77,8 @@ def convert_label_encoder(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If keys or values are strings or differ in number, a key is given twice, or it is NaN, which
-        runtimes find or do not find.
+        If keys or values are strings or differ in number, a key is given twice, or a key is NaN,
+        which only some runtimes match.
     """
     keys, values = _table(node, "keys"), _table(node, "values")
     if len(keys) != len(values) or not len(keys):
@@ -130,7 +130,7 @@ def _default(node: Node, dtype: np.dtype) -> np.ndarray:
 
 
 def _place(x: te.Tensor, keys: te.Tensor) -> te.Tensor:
-    """The position of each element of `x` in `keys`, or the number of keys if it is not there."""
+    """The position of each element of `x` in `keys`, or the number of keys if it is missing."""
     count = keys.shape[0]
     k = te.reduce_axis((0, count), "k")
 

@@ -27,7 +27,7 @@ def convert_feature_vectorizer(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the number of widths is not that of operands, or a number of columns is unknown.
+        If the numbers of widths and operands differ, or a number of columns is unknown.
     """
     widths = array(node, "inputdimensions", "int64").tolist()
     check_count(node, "inputdimensions", len(widths), len(node.operands))
@@ -46,7 +46,7 @@ def convert_feature_vectorizer(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_array_feature_extractor(node: Node, convert: Converter) -> relax.Expr:
-    """Convert an ArrayFeatureExtractor: the elements at positions Y of the last axis.
+    """Convert an ArrayFeatureExtractor: gather the elements at positions Y of the last axis.
 
     A vector gives one row, as in ONNX Runtime.
 

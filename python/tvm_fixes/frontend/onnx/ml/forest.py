@@ -12,9 +12,9 @@
 # and limitations under the License.
 """A forest of decision trees whose nodes all compare with ``<=``.
 
-Every comparison of the standard becomes such nodes: ``x < t`` compares with the number below `t`,
-``x > t`` swaps its branches, and equality and membership become a search tree over the bounds of
-their values.  A node also records where a NaN goes.  So one loop evaluates all trees.
+Each comparison of the standard becomes such nodes: ``x < t`` compares with the next number below
+`t`, ``x > t`` swaps the branches, and equality and membership become a search tree over the values.
+A node also records the branch for a NaN. So one loop evaluates all trees.
 """
 
 from collections.abc import Mapping
@@ -43,10 +43,10 @@ class Splits:
     Attributes
     ----------
     features, modes, on_true, on_false : np.ndarray
-        The column that a node compares, its position in `MODES`, and its successors: a node, or
-        ``-1 - leaf``.
+        The column that a node compares, the position of its mode in `MODES`, and its successors: a
+        node, or ``-1 - leaf``.
     values : np.ndarray
-        What a node compares with, in the dtype of the comparison.
+        The values that nodes compare with, in the dtype of the comparison.
     tracks_true : np.ndarray
         Whether a NaN goes to `on_true`.
     members : mapping of int to np.ndarray
@@ -97,7 +97,7 @@ class Leaves:
     def of(
         cls, count: int, owners: np.ndarray, targets: np.ndarray, weights: np.ndarray
     ) -> "Leaves":
-        """The leaves with weights listed in any order, each with the leaf that owns it."""
+        """The leaves of weights in any order; `owners` has the leaf of each weight."""
         order = np.argsort(owners, kind="stable")
         starts = np.searchsorted(owners[order], np.arange(count + 1)).astype("int32")
         return cls(starts, targets[order].astype("int32"), weights[order])
@@ -135,13 +135,13 @@ class Forest:
 
 
 class _Builder:
-    """The nodes of a forest; a search tree starts in the place of its node."""
+    """The nodes of a forest; a search tree replaces its node."""
 
     def __init__(self, splits: Splits) -> None:
         self.splits = splits
         mode = splits.modes
         is_nan = np.isnan(splits.values)
-        # No number compares with NaN, as no number is <= NaN.
+        # Comparisons with NaN are false, and so is ``x <= NaN``.
         is_swapped = ((mode == 2) | (mode == 3)) & ~is_nan
         self.left = np.where(is_swapped, splits.on_false, splits.on_true)
         self.right = np.where(is_swapped, splits.on_true, splits.on_false)
@@ -205,7 +205,7 @@ class _Builder:
 
 
 def below(values: np.ndarray) -> np.ndarray:
-    """The greatest numbers less than `values`; NaN for negative infinity, as nothing is less."""
+    """The greatest numbers less than `values`; NaN for negative infinity."""
     negative = np.array(-np.inf, values.dtype)
     return np.where(
         values == negative, np.array(np.nan, values.dtype), np.nextafter(values, negative)

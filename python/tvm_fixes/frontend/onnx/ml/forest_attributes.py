@@ -55,7 +55,7 @@ def read_listed_forest(node: Node, kind: str, count: int, dtype: str) -> Forest:
         raise node.invalid("attribute nodes_nodeids", [], "expected one or more nodes")
     is_leaf = modes == len(MODES)
     places = _places(node, lists["treeids"], lists["nodeids"])
-    # The number of a node among the inner nodes, or that of a leaf as -1 - leaf.
+    # The index of a node among the inner nodes, or -1 - the index among the leaves.
     numbers = np.where(is_leaf, -np.cumsum(is_leaf), np.cumsum(~is_leaf) - 1)
 
     def successors(name: str) -> np.ndarray:

@@ -55,7 +55,7 @@ def evaluate(
     Returns
     -------
     Expr
-        A matrix with a row per row of `x` and a column per target.
+        A matrix of shape (rows of `x`, `count`).
     """
     extents = x.ty.shape.values
     sizes = [

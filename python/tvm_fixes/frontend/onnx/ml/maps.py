@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operators on maps and strings, which no tensor holds."""
+"""Operators on maps and strings, which tensors cannot hold."""
 
 import tvm
 from tvm import relax

@@ -41,7 +41,7 @@ NUMERIC = ("float32", "float64", "int64", "int32")
 
 
 def array(node: Node, name: str, dtype: str) -> np.ndarray:
-    """An attribute as a 1-D array, from the list or tensor that has it; empty if it is omitted.
+    """An attribute as a 1-D array, given as a list or a tensor; empty if omitted.
 
     Raises
     ------

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Scaler, Normalizer, Imputer and Binarizer, which map each column or row by itself."""
+"""Scaler, Normalizer, Imputer and Binarizer, which map each column or row independently."""
 
 import numpy as np
 from tvm import relax
@@ -43,7 +43,7 @@ def convert_scaler(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _check_per_column(node: Node, **attributes: np.ndarray) -> None:
-    """Check that X is a vector or matrix, and attributes have no, one or an element per column."""
+    """Check that X has one or two axes, and attributes no element, one, or one per column."""
     _, (_, columns) = rows(node)
     for name, values in attributes.items():
         if isinstance(columns, int):
@@ -55,7 +55,7 @@ def _check_per_column(node: Node, **attributes: np.ndarray) -> None:
 def convert_normalizer(node: Node, convert: Converter) -> relax.Expr:
     """Convert a Normalizer: each row divided by its norm, unless that is 0.
 
-    As in the ONNX specification, the norm MAX is the greatest element, not the greatest magnitude.
+    As in the ONNX specification, the norm MAX is the largest element, not the largest magnitude.
     """
     norm = choice(node, "norm", "MAX", ("MAX", "L1", "L2"))
     x, (_, columns) = rows(node)
@@ -78,12 +78,13 @@ def convert_normalizer(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_imputer(node: Node, convert: Converter) -> relax.Expr:
-    """Convert an Imputer: replaces elements equal to a value; a NaN replaces all NaN.
+    """Convert an Imputer, which replaces the elements equal to a value; the value may be NaN.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the values for the operand's dtype are missing, or are neither one nor one per column.
+        If the values for the operand's dtype are missing, or their number is neither 1 nor that of
+        columns.
     """
     x = node.operands[0]
     dtype = dtype_of(x)

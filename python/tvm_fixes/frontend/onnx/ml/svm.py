@@ -94,16 +94,16 @@ def _squared_distances(x: te.Tensor, vectors: te.Tensor) -> te.Tensor:
 
 
 def _power(a: Elementary, x: relax.Expr, degree: float) -> relax.Expr:
-    if degree in (2, 3):  # as ONNX Runtime does, also for negative numbers
+    if degree in (2, 3):  # as ONNX Runtime does, even for negative numbers
         square = a("multiply", x, x)
         return square if degree == 2 else a("multiply", square, x)
     return a("power", x, degree)
 
 
 def convert_svm_classifier(node: Node, convert: Converter) -> relax.Expr:
-    """Convert an SVMClassifier: a vote between each two classes, or a linear score per class.
+    """Convert an SVMClassifier: a vote for each pair of classes, or a linear score per class.
 
-    The scores are probabilities if prob_a and prob_b are given, and else those of the pairs.
+    The scores are probabilities if prob_a and prob_b are given, else those of the pairs.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def _linear(node: Node, labels: np.ndarray, transform: str) -> relax.Expr:
 
 
 def _pair_scores(node: Node, counts: np.ndarray) -> relax.Expr:
-    """The score of each two classes (0, 1), (0, 2), …, (1, 2), …; positive for the first."""
+    """The score of each pair of classes (0, 1), (0, 2), …, (1, 2), …; positive for the first."""
     classes, total = len(counts), int(counts.sum())
     coefficients, rho = array(node, "coefficients", "float32"), array(node, "rho", "float32")
     check_count(node, "coefficients", len(coefficients), (classes - 1) * total)
@@ -186,7 +186,7 @@ def _pair_scores(node: Node, counts: np.ndarray) -> relax.Expr:
 
 
 def _voted(node: Node, pairs: relax.Expr, classes: int) -> relax.Expr:
-    """The class that wins most pairs, the first of several."""
+    """The class that wins the most pairs; the first one if several tie."""
     grid = pair_grid(classes)
     is_first = np.triu(np.ones([classes, classes], bool), k=1)
     a = Elementary(node.emit)
@@ -194,6 +194,6 @@ def _voted(node: Node, pairs: relax.Expr, classes: int) -> relax.Expr:
     won = a("equal", a("greater", taken, 0.0), constant(is_first.ravel()))
     votes = cast(node, won, "float32")
     votes = node.emit(relax.op.reshape(votes, [pairs.ty.shape.values[0], classes, classes]))
-    # Every class wins the pair with itself once or never, as do all others.
+    # The pair of a class with itself counts the same for every class.
     totals = node.emit(relax.op.sum(votes, axis=[2]))
     return node.emit(relax.op.argmax(totals, axis=1))

@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The probabilities of the classes of an SVM, from the scores of each two of them.
+"""The probabilities of the classes of an SVM, from the scores of each pair of them.
 
 A sigmoid turns each score into the probability of one class against another.  The class
-probabilities minimize a quadratic form of these; as in LIBSVM, an iteration finds them that stops
-at a small error, so its number of steps is part of the result.
+probabilities minimize a quadratic form of these; as in LIBSVM, an iteration approximates them and
+stops at a small error. To give the same result, this kernel iterates in the same way.
 """
 
 # TVMScript annotates with calls.
@@ -33,7 +33,7 @@ __all__ = ["pair_grid", "probabilities"]
 _STEPS = 100
 _ERROR = 0.005
 _LEAST = 1e-7
-"""The least probability of a class against another."""
+"""The minimum probability of a class against another."""
 
 
 def pair_grid(classes: int) -> np.ndarray:
@@ -72,7 +72,7 @@ def probabilities(
 
 
 def _form(wins: te.Tensor) -> te.Tensor:
-    """The matrix Q per row: the squares of the wins against i at [i, i], else -win * defeat."""
+    """The matrix Q per row: the sum of squared wins against i at [i, i], else -win * defeat."""
     rows, classes, _ = wins.shape
     other = te.reduce_axis((0, classes), "other")
     zero = tirx.const(0, "float32")
@@ -103,7 +103,7 @@ def _kernel(rows: int | tirx.Var, classes: int) -> tirx.PrimFunc:
                 row = T.axis.spatial(rows, n)
                 T.reads(q[row, 0:classes, 0:classes])
                 T.writes(p[row, 0:classes])
-                # The product Q @ p, the form p @ Q @ p, and how much a probability grows.
+                # The product Q @ p, the form p @ Q @ p, and the increase of a probability.
                 product = T.alloc_buffer((classes,), "float32", scope="local")
                 form = T.alloc_buffer((1,), "float32", scope="local")
                 error = T.alloc_buffer((1,), "float32", scope="local")

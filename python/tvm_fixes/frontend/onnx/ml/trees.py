@@ -144,7 +144,7 @@ def convert_tree_classifier(node: Node, convert: Converter) -> relax.Expr:
 def _two_classes(
     node: Node, forest: Forest, labels: np.ndarray, base: np.ndarray, transform: str
 ) -> relax.Expr:
-    """Labels and scores of two classes if all weights are of one class.
+    """Labels and scores of two classes if all weights belong to one class.
 
     As in ONNX Runtime, that class is the second one, and its score is a share of 1 if no weight is
     negative.
