@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Elementary functions that Relax lacks, composed of Relax operators.
 
-Each is accurate everywhere, also near its zero, and propagates NaN, infinities and signed zeros.
+Each is accurate everywhere, even near its zero, and propagates NaN, infinities and signed zeros.
 """
 
 from collections.abc import Callable

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Kernels written as statements, for operators that no expression per element computes."""
+"""Kernels written as statements, for operators that cannot be computed element by element."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,7 +29,7 @@ Outputs = Sequence[tuple[Sequence[Any], str]]
 def computed(
     name: str, tensors: Sequence[te.Tensor], outputs: Outputs, body: Callable[..., None]
 ) -> Any:
-    """Return tensors computed by statements, one after the other.
+    """Return tensors that a sequence of statements computes.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def computed(
 
     def statements(sources: Sequence[tirx.Buffer], targets: Sequence[tirx.Buffer]) -> Any:
         with IRBuilder() as builder:
-            # The builder takes several statements only within one around them.
+            # The builder accepts several statements only inside an enclosing one.
             with T.serial(0, 1):
                 body(*(T.buffer_proxy(buffer) for buffer in [*sources, *targets]))
             return builder.get()
@@ -95,13 +95,13 @@ def loops(
 
 @contextmanager
 def when(*conditions: Any) -> Iterator[None]:
-    """Run the statements within if all conditions hold."""
+    """Run the statements of the ``with`` block if all conditions hold."""
     with T.If(tirx.all(*conditions)), T.Then():
         yield
 
 
 def local(dtype: str, value: Any) -> Any:
-    """Return a variable, whose value is element 0 of it."""
+    """Return a local variable: a buffer of one element."""
     variable = T.buffer_proxy(T.alloc_buffer((1,), dtype, scope="local"))
     variable[0] = cast(value, dtype)
     return variable
@@ -114,6 +114,6 @@ def cast(value: Any, dtype: str) -> Any:
 
 @contextmanager
 def nest(extents: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """Run the statements within for each place of axes with these extents; there may be none."""
+    """Run the statements of the ``with`` block for each position in these extents; may be empty."""
     with ExitStack() as stack:
         yield tuple(stack.enter_context(T.serial(0, extent)) for extent in extents)

@@ -24,7 +24,7 @@ class Operator:
     ----------
     name : str
     calls : int
-        How often the model calls it.
+        The number of its calls in the model.
     places : list of str
         The place of each call, if the operator is unsupported.
     problem : str

@@ -12,8 +12,8 @@
 # and limitations under the License.
 """The generator Threefry with 4 words and 20 rounds, as TVM 0.19 computes it.
 
-It differs from the published one: the second word of a pair enters its sum twice, and no key is
-added after the last round.
+It differs from the published one: the second word of a pair is added twice, and no key is added
+after the last round.
 """
 
 import math
@@ -40,7 +40,7 @@ def u64(value: int) -> Any:
 def plus(a: Any, b: Any) -> Any:
     """Add words modulo 2**64.
 
-    TVM tells LLVM that a sum of 64 bits does not overflow, so the halves are added.
+    TVM tells LLVM that 64-bit sums do not overflow, so the halves are added separately.
     """
     low_half, half = u64(2**32 - 1), u64(32)
     low = (a & low_half) + (b & low_half)
@@ -77,7 +77,7 @@ _FRACTION_BITS = {"float32": 23, "float64": 52}
 
 
 def uniform_number(word: Any, dtype: str) -> Any:
-    """Return a number in [0, 1) made of the lowest bits of a word."""
+    """Convert the lowest bits of a word to a number in [0, 1)."""
     bits = 32 if dtype == "float32" else 64
     fraction, integer = _FRACTION_BITS[dtype], f"uint{bits}"
     exponent = (1 << (bits - fraction - 2)) - 1
@@ -87,7 +87,7 @@ def uniform_number(word: Any, dtype: str) -> Any:
 
 
 def normal_number(words: Sequence[Any], dtype: str) -> Any:
-    """A number of the standard normal distribution, made of two words as by Box and Muller."""
+    """Convert two words to a normally distributed number, by the Box-Muller method."""
     first = tirx.const(1.0, dtype) - uniform_number(words[0], dtype)
     distance = tirx.sqrt(tirx.const(-2.0, dtype) * tirx.log(first))
     return distance * tirx.sin(tirx.const(2.0 * math.pi, dtype) * uniform_number(words[1], dtype))

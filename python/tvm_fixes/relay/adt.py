@@ -77,7 +77,7 @@ class PatternVar(Pattern):
 
 @tvm_ffi.register_object("tvm_fixes.relay.PatternConstructor")
 class PatternConstructor(Pattern):
-    """Matches what a constructor has made."""
+    """Matches the result of a constructor."""
 
     constructor: Constructor
     patterns: Sequence[Pattern]

@@ -148,7 +148,7 @@ class Call(Expr):
     Parameters
     ----------
     op : Expr or str
-        What is called; a string names an operator.
+        The callee; a string names an operator.
     args : sequence of Expr
         The arguments.
     attrs : mapping of str to value, optional
@@ -188,7 +188,7 @@ class Let(Expr):
 
 @tvm_ffi.register_object("tvm_fixes.relay.If")
 class If(Expr):
-    """One of two branches, by a scalar condition."""
+    """One of two branches, selected by a scalar condition."""
 
     cond: Expr
     true_branch: Expr

@@ -33,7 +33,7 @@ class OperatorInfo:
     input_names : tuple of str
         The names of the inputs; empty for an operator with any number of them.
     min_inputs, max_inputs : int
-        How many inputs a call has; a maximum of -1 is none.
+        The number of inputs of a call; a maximum of -1 means no limit.
     attrs_key : str
         The type key of the attributes in saved JSON; empty without attributes.
     attrs : tuple of dict

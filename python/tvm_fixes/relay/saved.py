@@ -39,7 +39,7 @@ def load_json(text: str) -> IRModule:
     Raises
     ------
     RelayError
-        If the text is malformed; the message has the index of the node, and what was expected.
+        If the text is malformed; the message has the index of the node, and the expected form.
     """
     try:
         mod: IRModule = _ffi.get("tvm_fixes.relay.ReadModule")(text)
@@ -53,7 +53,7 @@ def save_json(mod: IRModule) -> str:
 
     Attributes get the types that the operator declares. TVM 0.19 demands a value for each: those
     that a call leaves out are written with their defaults, and marked for :func:`load_json`. An
-    attribute None counts as left out. Inferred types and places in a source are not kept.
+    attribute None counts as omitted. Inferred types and source positions are not kept.
 
     Parameters
     ----------
@@ -86,12 +86,12 @@ def load_params(data: bytes | bytearray) -> dict[str, np.ndarray[Any, Any]]:
     Returns
     -------
     params : dict of str to numpy.ndarray
-        In the order of the file; each array has memory of its own.
+        In the order of the file; each array has its own memory.
 
     Raises
     ------
     RelayError
-        If the data are malformed; the message has the offset, and what was expected.
+        If the data are malformed; the message has the offset, and the expected form.
     """
     tensors = _ffi.get("tvm_fixes.relay.ReadParams")(bytes(data))
     params = {}
@@ -99,7 +99,7 @@ def load_params(data: bytes | bytearray) -> dict[str, np.ndarray[Any, Any]]:
         try:
             params[str(name)] = array_of(tensor)
         except ValueError as error:
-            # Such as an extent of 2**60 beside one of 0.
+            # Such as extents of 2**60 and 0.
             shape = tuple(map(int, tensor.shape))
             raise RelayError(f"parameter {str(name)!r}: NumPy has no shape {shape}") from error
     return params

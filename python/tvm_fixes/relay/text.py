@@ -35,7 +35,7 @@ def parse(text: str, *, constants_as_inputs: bool = False) -> IRModule:
     Raises
     ------
     RelayError
-        If the text is malformed; the message has line, column and what was expected.
+        If the text is malformed; the message has line, column and the expected form.
     """
     mod: IRModule = _ffi.get("tvm_fixes.relay.Parse")(text, constants_as_inputs)
     return mod

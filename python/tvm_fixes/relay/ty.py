@@ -149,7 +149,7 @@ class RefType(Type):
 
 @tvm_ffi.register_object("tvm_fixes.relay.IncompleteType")
 class IncompleteType(Type):
-    """Stands where the program gives no type."""
+    """A type that the program does not state."""
 
     def __init__(self) -> None:
         self.__ffi_init__()

@@ -25,8 +25,8 @@ def operands(call: OpCall, *exprs: relax.Expr) -> list[relax.Expr]:
     """Return tensors so that Relax can broadcast them, with checks at run time where needed.
 
     Relax broadcasts two extents only if it can prove that they are equal, or that one is 1.
-    Relay leaves that to the run time. There, an operand with one of several unclear extents is
-    expanded to the common one.
+    Relay decides that at run time. Then, an operand with one of several unclear extents is expanded
+    to the common extent.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def common_extent(call: OpCall, a: Extent, b: Extent) -> Extent:
             return extent
     larger = number(tirx.Select(tirx.EQ(wide(a), wide(1)), b, a))
     if tvm.ir.is_prim_var(larger):
-        # TVM's CanonicalizeBindings never ends if a symbol stands for another one.
+        # TVM's CanonicalizeBindings does not terminate if one symbol stands for another.
         return larger
     symbol = tirx.Var("extent", "int64")
     call.builder.match_cast(call.emit(relax.ShapeExpr([larger])), relax.ShapeType([symbol]))

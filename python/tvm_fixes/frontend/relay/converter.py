@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The converters: one function for each operator that computes.
+"""The converters: one function for each operator that computes a value.
 
 A module ``ops_<family>.py`` registers the converters of one family of operators::
 
@@ -88,7 +88,7 @@ class OpCall:
     type : relay.Type
         The Relay type of the result.
     builder : relax.BlockBuilder
-        Where bindings are emitted.
+        Receives the bindings.
     call : relay.Call
         The call itself.
     """

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What a Relay program needs and holds, without a translation."""
+"""A description of a Relay program, made without a translation."""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from .types import type_of
 
 @dataclass(frozen=True)
 class ProgramDescription:
-    """What a Relay program needs and holds.
+    """The inputs, contents and operators of a Relay program.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class ProgramDescription:
     operators : list of Operator
         The unsupported ones first, then by the number of calls.
     type_error : str
-        Why types cannot be inferred; empty if they can. With an error, types are as written.
+        Why types cannot be inferred; empty if they can. With an error, types are those in the text.
     """
 
     name: str
@@ -77,7 +77,7 @@ def unsupported(name: str) -> str | None:
 def describe_program(
     mod: relay.IRModule, params: Mapping[str, np.ndarray[Any, Any]] | None = None, name: str = ""
 ) -> ProgramDescription:
-    """Describe a program; unsupported operators and ill-typed programs are no errors.
+    """Describe a program; unsupported operators and ill-typed programs are not errors.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def describe_program(
     params : mapping of str to numpy.ndarray, optional
         Values of parameters of "main".
     name : str
-        How the description calls it.
+        The name of the program in the description.
 
     Raises
     ------

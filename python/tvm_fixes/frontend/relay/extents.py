@@ -88,7 +88,7 @@ def check(builder: relax.BlockBuilder, condition: tirx.Expr) -> None:
 def reshaped(call: OpCall, expr: relax.Expr, target: Sequence[Extent]) -> relax.Expr:
     """Give a tensor another shape."""
     if any(isinstance(extent, int) and extent == 0 for extent in target):
-        # relax.reshape takes 0 as the extent of the input.
+        # relax.reshape interprets 0 as the extent of the input.
         return call.emit(relax.op.zeros(relax.ShapeExpr(list(target)), expr.ty.dtype))
     return call.emit(relax.op.reshape(expr, relax.ShapeExpr(list(target))))
 
@@ -101,5 +101,5 @@ def static_shape(ty: relay.Type) -> list[int] | None:
 
 
 def positive_axis(axis: int, rank: int) -> int:
-    """Return an axis that may be negative as one that is not."""
+    """Normalize an axis that may be negative."""
     return axis + rank if axis < 0 else axis

@@ -27,7 +27,7 @@ def loop_kernel(
     outputs: Callable[..., Outputs],
     body: Callable[..., None],
 ) -> list[relax.Expr]:
-    """Compute tensors by statements, one after the other.
+    """Compute tensors by a sequence of statements.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def loop_kernel(
 
 
 def checked(call: OpCall, index: int, extents: Sequence[Extent]) -> relax.Expr:
-    """Return an input that must have these extents; a kernel would read outside of it otherwise.
+    """Return an input that must have these extents, so that a kernel stays within it.
 
     Extents that are not known are checked at run time.
     """

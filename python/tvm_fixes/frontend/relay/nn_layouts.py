@@ -61,7 +61,7 @@ def convert_layout(call: OpCall, expr: relax.Expr, source: str, target: str) -> 
 
 
 def _axes(layout: str) -> list[tuple[str, int]]:
-    """The letters of a layout, each with its factor, or with 0 for an axis itself."""
+    """The letters of a layout, each with its factor, which is 0 for a whole axis."""
     return [(letter, int(factor or 0)) for factor, letter in _AXIS.findall(layout)]
 
 
@@ -72,7 +72,7 @@ def _transpose(call: OpCall, expr: relax.Expr, order: list[int]) -> relax.Expr:
 
 
 def _join(call: OpCall, expr: relax.Expr, layout: str, order: str) -> relax.Expr:
-    """Bring the axes into an order without packed axes."""
+    """Merge packed axes, and permute the axes to an order."""
     axes = _axes(layout)
     groups = []
     for letter in order:
@@ -87,7 +87,7 @@ def _join(call: OpCall, expr: relax.Expr, layout: str, order: str) -> relax.Expr
 
 
 def _split(call: OpCall, expr: relax.Expr, layout: str, order: str) -> relax.Expr:
-    """Bring a tensor whose axes have an order into a layout."""
+    """Convert a tensor whose axes have this order to a layout."""
     axes = _axes(layout)
     shape: list[Any] = []
     parts: list[tuple[str, int]] = []

@@ -172,7 +172,7 @@ def copy(call: OpCall) -> relax.Expr:
 
 @converter(*PREDICATES)
 def predicate(call: OpCall) -> relax.Expr:
-    """Whether each element is finite, infinite or no number."""
+    """Whether each element is finite, infinite or NaN."""
     require(call, "float", "int")
     return call.emit(PREDICATES[call.name](first_input(call)))
 
@@ -209,7 +209,7 @@ def trunc_divide(call: OpCall) -> relax.Expr:
 
 @converter("trunc_mod")
 def trunc_mod(call: OpCall) -> relax.Expr:
-    """What remains after trunc_divide."""
+    """The remainder of trunc_divide."""
     lhs, rhs = operands(call, *call.inputs)
     if not is_float(require(call, "float", "int")):
         return call.emit(relax.op.mod(lhs, rhs))
@@ -272,7 +272,7 @@ def compare(call: OpCall) -> relax.Expr:
 
 @converter("clip")
 def clip(call: OpCall) -> relax.Expr:
-    """Limit values; the limits of integers are truncated, and those out of range do nothing."""
+    """Clip values; the limits of integers are truncated, and limits out of range have no effect."""
     dtype = require(call, "float", "int")
     low, high = float(call.attrs["a_min"]), float(call.attrs["a_max"])
     if is_float(dtype):
@@ -283,7 +283,7 @@ def clip(call: OpCall) -> relax.Expr:
 
 
 def clip_floats(call: OpCall, dtype: str, low: float, high: float) -> relax.Expr:
-    """Limit floating-point numbers; limits that the dtype cannot hold do nothing."""
+    """Clip floating-point numbers; limits that the dtype cannot represent have no effect."""
     largest = float("inf") if dtype == "bfloat16" else float(np.finfo(dtype).max)
     if max(abs(low), abs(high)) <= largest:
         return call.emit(relax.op.clip(first_input(call), low, high))

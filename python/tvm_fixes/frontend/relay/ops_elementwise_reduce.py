@@ -34,7 +34,7 @@ REDUCTIONS_OF_BOOLS: dict[str, Callable[..., te.Tensor]] = {
 
 
 def reduced_axes(call: OpCall) -> list[int]:
-    """Return the axes that a reduction removes, in order; none means that nothing is reduced."""
+    """Return the axes that a reduction removes, in order; may be empty."""
     ndim = len(call.input_types[0].shape)
     axes = {axis % ndim for axis in call.ints("axis")} if call.attrs["axis"] is not None else set()
     exclude = bool(call.attrs["exclude"]) and bool(axes)
@@ -88,7 +88,7 @@ def mean(call: OpCall) -> relax.Expr:
 
 
 def check_count(call: OpCall, axes: list[int], dtype: str) -> None:
-    """Fail if the number of elements does not fit the dtype of integers to average."""
+    """Raise an error if the number of elements does not fit the integer dtype to average in."""
     shape = call.input_types[0].shape
     count = math.prod(shape[axis] for axis in axes if isinstance(shape[axis], int))
     if count > integer_range(dtype)[1]:
@@ -96,7 +96,7 @@ def check_count(call: OpCall, axes: list[int], dtype: str) -> None:
 
 
 def divide_by_count(call: OpCall, total: relax.Expr, axes: list[int], less: int = 0) -> relax.Expr:
-    """Divide sums by the number of elements in each, less a number."""
+    """Divide each sum by the number of its elements minus `less`."""
     extents = [call.input_types[0].shape[axis] for axis in axes]
     if all(isinstance(extent, int) for extent in extents):
         count = relax.const(math.prod(extents) - less, total.ty.dtype)
@@ -132,7 +132,7 @@ def variance(call: OpCall) -> relax.Expr:
 
 @converter("cumprod", "cumsum")
 def scan(call: OpCall) -> relax.Expr:
-    """Sums or products of all elements up to each, or before it if exclusive."""
+    """Cumulative sums or products, which may be exclusive."""
     dtype = str(call.type.dtype)
     if dtype == "bool":
         raise call.fail("expected a result of numbers, found dtype bool")

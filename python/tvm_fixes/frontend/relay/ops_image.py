@@ -12,9 +12,9 @@
 # and limitations under the License.
 """Resizing, sampling and dilation of images.
 
-TVM 0.19 ignores the rounding method of ``image.resize2d`` where nearest neighbours are taken with
-``asymmetric`` coordinates and the size grows by a whole factor: it always rounds down. The
-translation rounds as the program says.
+TVM 0.19 ignores the rounding method of a nearest-neighbor ``image.resize2d`` with ``asymmetric``
+coordinates and an integer factor: it always rounds down. The translation uses the rounding method
+of the program.
 """
 
 from collections.abc import Callable
@@ -66,7 +66,7 @@ def resize(call: OpCall) -> relax.Expr:
 
 
 def _round_away(x: tirx.Expr) -> tirx.Expr:
-    """Round to the nearest integer; halves go away from zero."""
+    """Round to the nearest integer, halves away from zero."""
     whole = tirx.trunc(x)
     rest = x - whole
     up = tirx.Select(rest >= 0.5, whole + 1.0, whole)
@@ -77,7 +77,7 @@ _ROUND: dict[str, Callable[[tirx.Expr], tirx.Expr]] = {
     "round": _round_away,
     "round_prefer_floor": lambda x: tirx.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: tirx.floor(x + 0.5),
-    # A little room for what should be whole.
+    # A tolerance, so that integers stay integers.
     "floor": lambda x: tirx.floor(x + 1e-5),
     "ceil": lambda x: tirx.ceil(x - 1e-5),
 }
@@ -238,7 +238,7 @@ def affine_grid(call: OpCall) -> relax.Expr:
 def _affine_grid(data: te.Tensor, shape: list[int]) -> te.Tensor:
     """The points as (x, y) on axis 1."""
     dtype = data.dtype
-    # The last point stays just inside of 1.
+    # The last point stays just below 1.
     steps = [tirx.const((2.0 - 1e-7) / (extent - 1), dtype) for extent in shape]
     start = tirx.const(-1.0, dtype)
 

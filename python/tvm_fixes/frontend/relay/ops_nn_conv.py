@@ -41,7 +41,7 @@ def _same_dtype(call: OpCall, *operands: relax.Expr) -> list[relax.Expr]:
 
 
 def _plain(call: OpCall, expr: relax.Expr, layout: str, order: str) -> tuple[relax.Expr, str]:
-    """Bring a tensor with packed axes into an order; keep any other layout."""
+    """Convert a tensor with packed axes to an order of axes; keep any other layout."""
     if not is_packed(layout):
         return expr, layout
     return convert_layout(call, expr, layout, order), order
@@ -50,7 +50,7 @@ def _plain(call: OpCall, expr: relax.Expr, layout: str, order: str) -> tuple[rel
 def _weight(
     call: OpCall, weight: relax.Expr, layout: str, inputs: Any, spatial: str
 ) -> tuple[relax.Expr, str]:
-    """Bring weights into a layout without packed axes and without an axis of groups."""
+    """Convert weights to a layout without packed axes and without an axis of groups."""
     groups = int(call.attrs["groups"])
     if groups > 1 and "G" in layout:
         weight = convert_layout(call, weight, layout, "GOI" + spatial)

@@ -35,7 +35,7 @@ def _matmul(call: OpCall, a: Any, b: Any, transpose_a: bool, transpose_b: bool) 
 
 
 def _same_batch(call: OpCall, a: relax.Expr, b: relax.Expr) -> list[relax.Expr]:
-    """Bring two operands to the batch that they broadcast to, if only the run time knows it."""
+    """Broadcast two operands to their common batch, if that is known only at run time."""
     shapes = [extents(call, operand) for operand in (a, b)]
     batch = common_extent(call, shapes[0][0], shapes[1][0])
     return [

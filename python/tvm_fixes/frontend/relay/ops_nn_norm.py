@@ -33,7 +33,7 @@ def _others(call: OpCall, *axes: int) -> list[int]:
 
 @converter("nn.batch_norm")
 def batch_norm(call: OpCall) -> Converted:
-    """Normalize by given means and variances, which it returns as they are."""
+    """Normalize by given means and variances, which it returns unchanged."""
     result = relax.op.nn.batch_norm(
         *call.inputs, axis=axis_of(call), training=False, **_options(call)
     )

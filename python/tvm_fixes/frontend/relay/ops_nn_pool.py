@@ -112,7 +112,7 @@ def global_pool(call: OpCall) -> relax.Expr:
 
 @converter(*(f"nn.adaptive_{kind}_pool{count}d" for kind in ("max", "avg") for count in (1, 2, 3)))
 def adaptive_pool(call: OpCall) -> relax.Expr:
-    """Reduce as many windows as the result has elements."""
+    """Reduce one window per element of the result."""
     kind, num_axes = _kind(call)
     layout = str(call.attrs["layout"])
     (data,) = call.inputs

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Padding, upsampling, moves between space, depth and batch, losses and layout_transform."""
+"""Padding, upsampling, space to depth and batch and back, losses and layout_transform."""
 
 import math
 from typing import Any
@@ -63,7 +63,7 @@ def mirror_pad(call: OpCall) -> relax.Expr:
 
 
 def _scaled(call: OpCall, extent: Any, known: Any, attr: str) -> Any:
-    """The extent of the result: that of its type, or the input's times a whole number."""
+    """The extent of the result: that of its type, or the input's times an integer."""
     scale = float(call.attrs[attr])
     if isinstance(known, int):
         return known
@@ -191,7 +191,7 @@ def dilate(call: OpCall) -> relax.Expr:
 
 @converter("nn.fifo_buffer")
 def fifo_buffer(call: OpCall) -> relax.Expr:
-    """Append new data to a buffer, and drop as much of its oldest data."""
+    """Append new data to a buffer, and drop the same amount of its oldest data."""
     axis = int(call.attrs["axis"]) % len(call.type.shape)
     data, buffer = call.inputs
     begin = extents(call, data)[axis]

@@ -13,7 +13,7 @@
 """The elementwise operators of the QNN dialect, concatenation and softmax.
 
 By default Relay requantizes in int64 and rounds halves up, but in float32 for x86 targets with
-SSE4.1. The translation does not depend on the target: it always takes int64.
+SSE4.1. The translation does not depend on the target: it always uses int64.
 """
 
 import math
@@ -85,7 +85,7 @@ _INT8, _UINT8, _INT32 = 1, 2, 3
 
 @converter("qnn.simulated_quantize")
 def simulated_quantize(call: OpCall) -> relax.Expr:
-    """Quantize to a dtype that is known at run time only, and leave the result in float32."""
+    """Quantize to a dtype that is known only at run time, with a float32 result."""
     data, code, scale, zero = call.inputs
     axis = call.attrs["axis"]
     ndim = data.ty.ndim
@@ -103,7 +103,7 @@ def simulated_quantize(call: OpCall) -> relax.Expr:
 
 @converter("qnn.simulated_dequantize")
 def simulated_dequantize(call: OpCall) -> relax.Expr:
-    """Dequantize float32 that holds integers of a dtype that is known at run time only."""
+    """Dequantize float32 that holds integers of a dtype that is known only at run time."""
     data, code, scale, zero = call.inputs
     axis = call.attrs["axis"]
     ndim = data.ty.ndim
@@ -185,7 +185,7 @@ def concatenate(call: OpCall) -> relax.Expr:
 
 @converter("qnn.leaky_relu")
 def leaky_relu(call: OpCall) -> relax.Expr:
-    """Requantize, and scale by alpha in fixed point what is below the input's zero point."""
+    """Requantize; scale elements below the input's zero point by alpha, in fixed point."""
     data, scale, zero, output_scale, output_zero = call.inputs
     data = cast(call, data, "int32")
     source, target = Quantization(scale, zero), Quantization(output_scale, output_zero)
@@ -219,7 +219,7 @@ def softmax(call: OpCall) -> relax.Expr:
     # x / ln 2 is about x + x / 2 - x / 16.
     power = emit(relax.op.add, x, emit(relax.op.right_shift, x, 1))
     power = emit(relax.op.subtract, power, emit(relax.op.right_shift, x, 4))
-    # Both are at most 0, so that the quotient is the same however it is rounded to an integer.
+    # Both are at most 0, so all kinds of integer division give the same quotient.
     quotient = emit(relax.op.floor_divide, power, -unit)
     quotient = call.emit(relax.op.clip(quotient, 0, 20))
     rest = emit(relax.op.subtract, power, emit(relax.op.multiply, quotient, -unit))
@@ -252,7 +252,7 @@ _FUNCTIONS: dict[str, Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]] = 
 
 @converter(*_FUNCTIONS)
 def unary(call: OpCall) -> relax.Expr:
-    """Look each value up in a table of the function's results, which is made here."""
+    """Look up each value in a table of the function's results, which is built here."""
     data = call.inputs[0]
     names = ("scale", "zero_point", "output_scale", "output_zero_point")
     parameters = [constant_value(value) for value in call.inputs[1:]]
@@ -269,7 +269,7 @@ def unary(call: OpCall) -> relax.Expr:
         rounded = np.trunc(scaled)
         rounded = rounded + np.sign(scaled) * (np.abs(scaled - rounded) >= 0.5)
         rounded = np.where(np.isinf(scaled), scaled, rounded) + np.float32(output_zero)
-    # Relay's clip makes the largest number of what is not a number.
+    # Relay's clip turns NaN into the largest number.
     table = np.clip(np.nan_to_num(rounded, nan=limits.max), limits.min, limits.max)
     return _look_up(call, data, table.astype(dtype), int(limits.min))
 

@@ -51,7 +51,7 @@ def _sum_dtype(call: OpCall) -> str:
 
 
 def _reject_rewritten(call: OpCall) -> None:
-    """Fail if a tuner has changed the layout of the weight."""
+    """Raise an error if a tuner has changed the layout of the weight."""
     for attr in ("auto_scheduler_rewritten_layout", "meta_schedule_original_shape"):
         if call.attrs[attr]:
             raise call.fail(f"{attr} is not supported: the weight was rewritten for a schedule")
@@ -89,7 +89,7 @@ def conv2d(call: OpCall) -> relax.Expr:
 
 @converter("qnn.conv2d_transpose")
 def conv2d_transpose(call: OpCall) -> relax.Expr:
-    """Transposed convolution; the zero points are subtracted in int16, as Relay does it."""
+    """Transposed convolution; the zero points are subtracted in int16, as in Relay."""
     data, weight, data_zero, weight_zero = call.inputs[:4]
     layout, weight_layout = call.attrs["data_layout"], call.attrs["kernel_layout"]
     dtype = _sum_dtype(call)
@@ -182,7 +182,7 @@ def _integer_means(
     sums = te.compute(shape, element, name="window_sum")
 
     def count(i: int, place: tirx.Var) -> tirx.Expr:
-        """How many taps of the window count along an axis."""
+        """The number of taps of the window that count along an axis."""
         start = place * strides[i] - pads[i]
         end = start + (size[i] - 1) * dilation[i]
         if count_pads:

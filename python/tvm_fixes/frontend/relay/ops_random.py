@@ -12,9 +12,9 @@
 # and limitations under the License.
 """Operators of random numbers: a key gives the same numbers as in TVM 0.19.
 
-A key has 10 words: 4 of the key proper, 2 of the path of splits, 2 of the counter, and 2 with one
-bit that marks the next place of the path. As in TVM 0.19, the path counts as full when the first
-word of its place is 0.
+A key has 10 words: 4 for the key itself, 2 for the path of splits, 2 for the counter, and 2 with
+one bit that marks the next position in the path. As in TVM 0.19, the path counts as full when the
+first word of that position is 0.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ _KEY = ((10,), "uint64")
 
 
 def _next_place(key: Any) -> list[Any]:
-    """Return the mark of the place after that of a key."""
+    """Return the mark of the position after that of a key."""
     high, low = key[8], key[9]
     crosses = high == u64(1)
     return [
@@ -58,7 +58,7 @@ def _with_room(key: Any, count: int) -> Any:
             _fill(state, [key[i] for i in range(10)])
         with T.Else(), T.If(key[8] == u64(0)):
             with T.Then():
-                # TVM 0.19 hashes two words of ones, and two that it reads outside of an array.
+                # TVM 0.19 hashes two words of ones, and two words that it reads out of bounds.
                 words = hashed([key[i] for i in range(4)], [u64(_ALL_ONES)] * 4)
                 _fill(state, [*words, *zeros, *zeros, u64(_FIRST_PLACE), u64(0)])
             with T.Else():
@@ -68,7 +68,7 @@ def _with_room(key: Any, count: int) -> Any:
 
 
 def _random_words(call: OpCall, count: int) -> list[relax.Expr]:
-    """Return the next key and `count` words of 64 bits."""
+    """Return the next key and `count` 64-bit words."""
     if count >= 2**31:
         raise call.fail(f"{count} numbers at once; fewer than 2**31 are supported")
     whole, rest = count // WORDS, count % WORDS
@@ -79,7 +79,7 @@ def _random_words(call: OpCall, count: int) -> list[relax.Expr]:
         counter = [state[i] for i in range(4, 8)]
         if whole:
             with T.serial(0, whole) as i:
-                # The number of the block enters all words, not only the counter.
+                # The block number is added to all words, not only to the counter.
                 words = hashed(start, [plus(word, i.astype("uint64")) for word in counter])
                 for j, word in enumerate(words):
                     numbers[i * WORDS + j] = word
@@ -140,7 +140,7 @@ def uniform(call: OpCall) -> tuple[relax.Expr, ...]:
 
 @converter("random.normal")
 def normal(call: OpCall) -> tuple[relax.Expr, ...]:
-    """Return the next key and numbers of a normal distribution, by the method of Box and Muller."""
+    """Return the next key and normally distributed numbers, by the Box-Muller method."""
     shape, dtype = call.ints("out_shape"), str(call.attrs["out_dtype"])
     count = product(shape)
     key, words = _random_words(call, 2 * count)
@@ -156,10 +156,10 @@ def normal(call: OpCall) -> tuple[relax.Expr, ...]:
 
 @converter("random.multinomial")
 def multinomial(call: OpCall) -> tuple[relax.Expr, ...]:
-    """Return the next key and indices, each as often as its probability says.
+    """Return the next key and indices, drawn with the given probabilities.
 
-    An index is that of the least sum of probabilities above a random number; as in TVM 0.19, a
-    sum of 1 above the number 0 does not count.
+    An index is that of the smallest cumulative probability above a random number; as in TVM 0.19, a
+    cumulative probability of 1 does not count for the number 0.
     """
     probs, extents = shaped(call, 1)
     if not is_static(extents) or 0 in extents:

@@ -122,7 +122,7 @@ def reverse(call: OpCall) -> relax.Expr:
 
 @converter("reverse_sequence")
 def reverse_sequence(call: OpCall) -> relax.Expr:
-    """Reverse the beginning of an axis, whose length depends on the batch."""
+    """Reverse the beginning of an axis; its length depends on the position in the batch."""
     data, extents = shaped(call)
     lengths, _ = shaped(call, 1)
     seq_axis, batch_axis = (

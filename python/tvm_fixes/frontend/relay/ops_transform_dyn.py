@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Converters of the operators dyn.*: as the static ones where the shape is a constant."""
+"""Converters of the operators dyn.*, which become static ones if the shape is a constant."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -131,7 +131,7 @@ def broadcast_to(call: OpCall) -> relax.Expr:
 
 @converter("dyn.tile")
 def tile(call: OpCall) -> relax.Expr:
-    """Repeat the whole tensor as often as an input says."""
+    """Repeat the whole tensor; an input holds the repeats."""
     reps = constant_values(call, 1)
     if reps is not None:
         return call.emit(relax.op.tile(shaped(call)[0], [int(count) for count in reps]))
@@ -238,7 +238,7 @@ def sparse_to_dense(call: OpCall) -> relax.Expr:
 
 @converter("dyn.topk")
 def topk(call: OpCall) -> Any:
-    """The largest elements; how many is an input."""
+    """The largest elements; their number is an input."""
     attrs = {**given(call, "axis", "ret_type", "is_ascend", "dtype")}
     attrs["k"] = scalar(known(call, 1, "k"))
     return static(call, "topk", call.inputs[:1], attrs)

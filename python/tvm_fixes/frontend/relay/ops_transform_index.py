@@ -26,7 +26,7 @@ def take(call: OpCall) -> relax.Expr:
     """Take slices along an axis, or elements if there is no axis."""
     data, extents = shaped(call)
     indices, _ = shaped(call, 1)
-    # "fast" promises indices inside the axis; for these all modes agree.
+    # "fast" promises indices within the axis, for which all modes agree.
     mode = "wrap" if call.attrs["mode"] == "wrap" else "clip"
     axis = call.attrs["axis"]
     if axis is None:
@@ -69,7 +69,7 @@ def gather(call: OpCall) -> relax.Expr:
 
 @converter("gather_nd")
 def gather_nd(call: OpCall) -> relax.Expr:
-    """Take slices at positions that columns of the indices give."""
+    """Take slices at the positions in the columns of the indices."""
     data, indices = shaped(call)[0], shaped(call, 1)[0]
     return call.emit_te(te_gather_nd, data, indices, int(call.attrs["batch_dims"]))
 
@@ -101,7 +101,7 @@ def scatter_elements(call: OpCall) -> relax.Expr:
 
 @converter("scatter_nd")
 def scatter_nd(call: OpCall) -> relax.Expr:
-    """Write slices at positions that columns of the indices give."""
+    """Write slices at the positions in the columns of the indices."""
     data, indices, updates = (shaped(call, i)[0] for i in range(3))
     rank = len(shaped(call, 1)[1])
     if rank > 1:
@@ -111,7 +111,7 @@ def scatter_nd(call: OpCall) -> relax.Expr:
 
 @converter("sequence_mask")
 def sequence_mask(call: OpCall) -> relax.Expr:
-    """Replace what lies behind the length of each sequence."""
+    """Replace the elements beyond the length of each sequence."""
     data, lengths = shaped(call)[0], shaped(call, 1)[0]
     value, axis = float(call.attrs["mask_value"]), int(call.attrs["axis"])
     return call.emit_te(te_sequence_mask, data, lengths, value, axis)
@@ -131,7 +131,7 @@ def te_sequence_mask(data: te.Tensor, lengths: te.Tensor, value: float, axis: in
 
 @converter("one_hot")
 def one_hot(call: OpCall) -> relax.Expr:
-    """Write one value at the positions that the indices give, another everywhere else."""
+    """Write one value at the positions of the indices, and another everywhere else."""
     indices, on_value, off_value = (shaped(call, i)[0] for i in range(3))
     axis = int(call.attrs["axis"])
     axis = len(shaped(call)[1]) if axis == -1 else axis
@@ -155,7 +155,7 @@ def te_one_hot(
 
 @converter("sparse_to_dense")
 def sparse_to_dense(call: OpCall) -> relax.Expr:
-    """Write values to a tensor of a default value; the last one counts."""
+    """Write values to a tensor of a default value; the last write to a position wins."""
     return dense_from_sparse(call, call.ints("output_shape"))
 
 
@@ -179,7 +179,7 @@ def dense_from_sparse(call: OpCall, shape: list[int]) -> relax.Expr:
 def te_sparse_to_dense(
     indices: te.Tensor, values: te.Tensor, default: te.Tensor, shape: list[int]
 ) -> te.Tensor:
-    """Find for each position the last of the indices that is equal."""
+    """For each position, find the last index that is equal to it."""
     count = int(indices.shape[0])
     last = te.reduce_axis((0, max(count, 1)), "last")
     none = tirx.const(-1, "int64")
@@ -232,7 +232,7 @@ def unravel_index(call: OpCall) -> relax.Expr:
 
 
 def te_unravel_index(indices: te.Tensor, shape: te.Tensor, rank: int) -> te.Tensor:
-    """Divide by the extents behind an axis, and take the remainder by its own."""
+    """Divide by the extents after an axis, and take the remainder by its own extent."""
 
     def element(axis: tirx.Var, *position: tirx.Var) -> Any:
         rest = tirx.Cast("int64", indices(*position))
@@ -280,7 +280,7 @@ def te_trilu(data: te.Tensor, diagonal: te.Tensor, upper: bool) -> te.Tensor:
 
 @converter("invert_permutation")
 def invert_permutation(call: OpCall) -> relax.Expr:
-    """Return where each number stands in a permutation."""
+    """Return the position of each number in a permutation."""
     data, extents = shaped(call)
     dtype = str(data.ty.dtype)
     if isinstance(extents[0], int):

@@ -63,7 +63,7 @@ def strided_slice(call: OpCall) -> relax.Expr:
 def te_slice(
     data: te.Tensor, shape: list[Extent], starts: list[Extent], steps: list[int]
 ) -> te.Tensor:
-    """Take elements at even distances; each axis begins within the data."""
+    """Take elements at equal distances; each slice begins within the data."""
 
     def element(*index: tirx.Var) -> Any:
         places = zip(index, starts, steps, strict=True)
@@ -86,7 +86,7 @@ def start_and_length(extent: Extent, begin: int, end: int, stride: int) -> tuple
 def clamped(index: Extent, low: Extent, high: Extent) -> Any:
     """Limit an index."""
     if isinstance(index, int) and index >= MAX_EXTENT:
-        # With a minimum, TVM would multiply out sizes to constants that overflow int64.
+        # With a minimum, TVM would expand sizes to constants that overflow int64.
         return wide(high)
     return tirx.max(tirx.min(wide(index), wide(high)), wide(low))
 
@@ -152,7 +152,7 @@ def te_strided_set(
 
 @converter("slice_like")
 def slice_like(call: OpCall) -> relax.Expr:
-    """Keep the beginning of axes, as much as another tensor has."""
+    """Keep the beginning of axes, up to the extents of another tensor."""
     data, extents = shaped(call)
     _, like = shaped(call, 1)
     if call.attrs["axes"] is None:

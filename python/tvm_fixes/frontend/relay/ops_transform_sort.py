@@ -62,7 +62,7 @@ def largest(call: OpCall, k: int) -> Any:
 
 @converter("searchsorted")
 def searchsorted(call: OpCall) -> relax.Expr:
-    """Return where values belong in sorted sequences."""
+    """Return the positions at which to insert values into sorted sequences."""
     sequence, values = shaped(call)[0], shaped(call, 1)[0]
     dtype = str(call.type.dtype)
     return call.emit_te(topi.searchsorted, sequence, values, bool(call.attrs["right"]), dtype)
@@ -70,9 +70,10 @@ def searchsorted(call: OpCall) -> relax.Expr:
 
 @converter("unique")
 def unique(call: OpCall) -> tuple[relax.Expr, ...]:
-    """Return the different elements, padded to the length of the input, and where they stand.
+    """Return the distinct elements, padded to the length of the input, and their positions.
 
-    The results: elements, first positions, for each input its element, their number, counts.
+    The results are the elements, their first positions, the index of the element for each input,
+    the number of elements, and their counts.
     """
     data, [length] = shaped(call)
     if length == 0:
@@ -212,7 +213,7 @@ def stft(call: OpCall) -> relax.Expr:
         raise call.fail("expected floats and a number of samples that is known")
     n_fft, hop, length = (int(call.attrs[n]) for n in ("n_fft", "hop_length", "win_length"))
     frequencies = n_fft // 2 + 1 if call.attrs["onesided"] else n_fft
-    # As in TVM, the window's length, not n_fft, is the period of the slowest wave.
+    # As in TVM, the period of the slowest wave is the window's length, not n_fft.
     cosine, sine = transform_matrices(length, frequencies, dtype, -1)
     scale = math.sqrt(n_fft) if call.attrs["normalized"] else 1
     waves = relax.const(np.stack([cosine, sine], -1).astype("float64") / scale, dtype)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operators of object detection: anchors, regions of interest, reorganization."""
+"""Object detection: anchors, regions of interest, reorganization."""
 
 import math
 from collections.abc import Sequence
@@ -113,7 +113,7 @@ def _roi_pool(data: te.Tensor, rois: te.Tensor, size: list[int], scale: float) -
     extents = data.shape[2:]
 
     def rounded(value: tirx.Expr) -> tirx.Expr:
-        """Halves go away from zero."""
+        """Round halves away from zero."""
         value = value * tirx.const(scale, dtype)
         whole = tirx.trunc(value)
         up = tirx.Select(value - whole >= 0.5, whole + 1.0, whole)
@@ -171,7 +171,7 @@ def yolo_reorg(call: OpCall) -> relax.Expr:
 
 
 def _reorganize(data: te.Tensor, channels: int, height: int, width: int, stride: int) -> te.Tensor:
-    """Gather pixels `stride` apart; the places are those of a flat array."""
+    """Gather pixels `stride` apart; positions are those in a flat array."""
     blocks = channels // stride**2
 
     def element(k: tirx.Var, j: tirx.Var, i: tirx.Var) -> tirx.Expr:

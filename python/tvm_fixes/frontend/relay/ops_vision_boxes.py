@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operators of object detection: boxes that pass a threshold, decoded boxes, proposals."""
+"""Object detection: boxes above a threshold, decoded boxes, proposals."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from .loop_kernels import checked, loop_kernel
 
 
 def require_dtypes(call: OpCall, expected: dict[int, Sequence[str]]) -> None:
-    """Fail unless each of these inputs has one of its dtypes, as TVM 0.19 requires of it."""
+    """Raise an error unless each of these inputs has one of its dtypes, as in TVM 0.19."""
     for index, dtypes in expected.items():
         dtype = str(call.input_types[index].dtype)
         if dtype not in dtypes:
@@ -58,7 +58,7 @@ def descending_order(
 ) -> relax.Expr:
     """Return the positions of scores along the last axis, the largest first.
 
-    NaN counts as the smallest score: it has no place among numbers.
+    NaN counts as the smallest score.
     """
 
     def sortable(*tensors: te.Tensor) -> te.Tensor:
@@ -76,7 +76,7 @@ def descending_order(
 
 @converter("vision.get_valid_counts")
 def get_valid_counts(call: OpCall) -> tuple[relax.Expr, ...]:
-    """Move the boxes above a score to the top: their number, the boxes, where they stood."""
+    """Move boxes above a score to the top; return their number, the boxes and their positions."""
     data, extents = shaped(call)
     score, kind = column(call, "score_index", extents), class_column(call, extents)
     limit = call.attrs["score_threshold"]
@@ -183,8 +183,8 @@ def _decoded(call: OpCall, anchor: Sequence[Any], delta: Sequence[Any]) -> list[
 def proposal(call: OpCall) -> relax.Expr:
     """Decode boxes around anchors, and return the best ones that do not overlap.
 
-    Their number is fixed: if there are fewer, they are repeated. For a batch of several images,
-    TVM 0.19 reads outside of a tensor before it sorts; here each image is sorted.
+    Their number is fixed: if there are fewer, they are repeated. For a batch of several images, TVM
+    0.19 reads out of bounds before it sorts; here each image is sorted.
     """
     require_dtypes(call, {i: ["float32"] for i in range(3)})
     for attr in ("scales", "ratios"):

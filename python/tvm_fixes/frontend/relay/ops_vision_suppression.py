@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operators of object detection that drop boxes which overlap a better one."""
+"""Object detection: operators that drop boxes which overlap a better one."""
 
 import math
 from collections.abc import Sequence
@@ -44,8 +44,8 @@ def _overlap(a: Sequence[Any], b: Sequence[Any]) -> Any:
 def non_max_suppression(call: OpCall) -> Any:
     """Drop boxes that overlap a better one of their class.
 
-    TVM 0.19 reads outside of its inputs if valid_count exceeds the number of boxes; here it is
-    limited. NaN counts as the smallest score.
+    TVM 0.19 reads out of bounds if valid_count exceeds the number of boxes; here it is clamped. NaN
+    counts as the smallest score.
     """
     require_dtypes(call, {0: ["float32"], 1: ["int32"]})
     data, extents = shaped(call)
@@ -97,7 +97,7 @@ def _number_of_valid(valid: Any, b: Any, count: Any) -> Any:
 
 
 def _sort_boxes(call: OpCall, b: Any, operands: Sequence[Any], results: Sequence[Any]) -> None:
-    """Emit the valid boxes of an image by score and where they stood; -1 in the rows below.
+    """Emit the valid boxes of an image by score, and their positions; -1 in the rows below.
 
     Without suppression, they keep their order.
     """
@@ -120,9 +120,9 @@ def _sort_boxes(call: OpCall, b: Any, operands: Sequence[Any], results: Sequence
 def _suppress(
     call: OpCall, b: Any, columns: dict[str, int], operands: Sequence[Any], results: Sequence[Any]
 ) -> None:
-    """Emit -1 over each sorted box that overlaps a better one, or comes after the last wanted.
+    """Overwrite with -1 each sorted box that overlaps a better one, or exceeds the maximum number.
 
-    A box whose score is not above 0 stays where it is, and does not count.
+    A box whose score is not above 0 stays in its place, and does not count.
     """
     valid, limit, threshold = operands
     rows, places = results
@@ -160,7 +160,7 @@ def _suppress(
 
 
 def _collect_indices(b: Any, indices: Any, places: Any, result: Any, number: Any) -> None:
-    """Emit the indices of the boxes that are left, and how many they are.
+    """Emit the indices of the remaining boxes, and their number.
 
     As in TVM 0.19, an index beyond the number of boxes is followed by a 0.
     """
@@ -186,7 +186,7 @@ def _collect_indices(b: Any, indices: Any, places: Any, result: Any, number: Any
 
 
 def _collect_rows(b: Any, rows: Any, result: Any, to_bottom: bool) -> None:
-    """Emit the rows; if asked for, first those that are not negative in column 0."""
+    """Emit the rows; with `to_bottom`, drop those with a negative column 0, and pad with -1."""
     _, count, length = rows.shape
     found = local("int64", 0)
     with T.serial(0, count) as j:
@@ -204,7 +204,7 @@ def _collect_rows(b: Any, rows: Any, result: Any, to_bottom: bool) -> None:
 
 @converter("vision.all_class_non_max_suppression")
 def all_class_non_max_suppression(call: OpCall) -> tuple[relax.Expr, ...]:
-    """Drop boxes that overlap a better one, for each class by itself.
+    """Drop boxes that overlap a better one of the same class.
 
     TVM 0.19 leaves the rows of the format "onnx" after the last box undefined; here they are 0.
     NaN counts as the smallest score.
@@ -275,7 +275,7 @@ def _all_classes_tensorflow(boxes: Any, scores: Any, *buffers: Any) -> None:
 
 
 def _one_class(b: Any, c: Any, operands: Sequence[Any], left: Any, select: Any) -> None:
-    """Emit the choice of the boxes of one class.
+    """Emit the selection of the boxes of one class.
 
     As in TVM 0.19, only a positive score is suppressed, and only one above -1 is selected.
     """
@@ -302,7 +302,7 @@ def _one_class(b: Any, c: Any, operands: Sequence[Any], left: Any, select: Any) 
 
 @converter("vision.regular_non_max_suppression")
 def regular_non_max_suppression(call: OpCall) -> tuple[relax.Expr, ...]:
-    """Return the best boxes of all classes, suppressed for each class by itself, as TFLite does."""
+    """Return the best boxes of all classes, suppressed per class, as in TFLite."""
     require_dtypes(call, {0: ["float32"], 1: ["float32"]})
     scores, (batch, count, scored) = shaped(call, 1)
     boxes = checked(call, 0, [batch, count, 4])
@@ -337,7 +337,7 @@ def regular_non_max_suppression(call: OpCall) -> tuple[relax.Expr, ...]:
 def _merge_class(
     call: OpCall, b: Any, c: Any, operands: Sequence[Any], results: Sequence[Any], found: Any
 ) -> None:
-    """Emit the choice of the boxes of one class; the results stay sorted by score."""
+    """Emit the selection of the boxes of one class; the results stay sorted by score."""
     boxes, scores, order = operands
     _, kinds, best, _, places, candidate = results
     _, count, scored = scores.shape
@@ -377,7 +377,7 @@ def _merge_class(
 
 
 def _overlap_of_proper(a: Sequence[Any], b: Sequence[Any]) -> Any:
-    """Return the intersection over the union; 0 for a box whose corners are exchanged."""
+    """Return the intersection over the union; 0 for a box whose corners are swapped."""
     zero = cast(0.0, "float32")
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
     sides = [

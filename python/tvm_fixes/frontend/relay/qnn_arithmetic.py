@@ -43,7 +43,7 @@ def fixed_point(multiplier: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Quantization:
-    """A scale and a zero point, and the axis along which they lie if they are vectors."""
+    """A scale and a zero point, and the axis along which they vary if they are vectors."""
 
     scale: relax.Expr
     zero: relax.Expr
@@ -81,7 +81,7 @@ def along(call: OpCall, value: relax.Expr, ndim: int, axis: int) -> relax.Expr:
 
 
 def spread(values: np.ndarray[Any, Any], ndim: int, axis: int) -> relax.Expr:
-    """Return constants so that they broadcast along an axis; one element becomes a scalar."""
+    """Reshape constants so that they broadcast along an axis; one element becomes a scalar."""
     if values.size == 1:
         return relax.const(values.reshape(()), str(values.dtype))
     shape = [1] * ndim
@@ -104,10 +104,10 @@ def multiply_fixed_point(
     multipliers : numpy.ndarray
         One float64 factor, or one for each element along `axis`.
     upward : bool
-        Whether halves go to positive infinity; otherwise they go away from zero.
+        Whether to round halves toward positive infinity; otherwise, away from zero.
     """
     parts = [fixed_point(float(multiplier)) for multiplier in multipliers.reshape(-1)]
-    # A factor that shifts all bits out rounds everything to 0.
+    # A factor that shifts out all bits rounds everything to 0.
     parts = [part if 31 - part[1] < INT64_SHIFTS else (0, 0) for part in parts]
     ndim = value.ty.ndim
 
@@ -122,7 +122,7 @@ def multiply_fixed_point(
     right = [31 + max(-exponent, 0) for _, exponent in parts]
     half = constants([1 << (shift - 1) for shift in right])
     if not upward:
-        # Below zero, one less than a half sends a half down.
+        # Below zero, adding one less than a half rounds halves down.
         negative = call.emit(relax.op.less(product, relax.const(0, "int64")))
         half = call.emit(relax.op.subtract(half, cast(call, negative, "int64")))
     product = call.emit(relax.op.add(product, half))
@@ -131,7 +131,7 @@ def multiply_fixed_point(
 
 
 def round_away(call: OpCall, value: relax.Expr) -> relax.Expr:
-    """Round floats; halves go away from zero."""
+    """Round floats, halves away from zero."""
     dtype = str(value.ty.dtype)
     whole = call.emit(relax.op.trunc(value))
     rest = call.emit(relax.op.abs(relax.op.subtract(value, whole)))
@@ -141,7 +141,7 @@ def round_away(call: OpCall, value: relax.Expr) -> relax.Expr:
 
 
 def round_up(call: OpCall, value: relax.Expr) -> relax.Expr:
-    """Round floats; halves go to positive infinity."""
+    """Round floats, halves toward positive infinity."""
     moved = relax.op.add(value, relax.const(0.5, str(value.ty.dtype)))
     return call.emit(relax.op.floor(call.emit(moved)))
 
@@ -151,7 +151,7 @@ def saturate(call: OpCall, value: relax.Expr, dtype: str) -> relax.Expr:
     limits = np.iinfo(dtype)
     source = str(value.ty.dtype)
     if source == "float32" and limits.bits == 32:
-        # The largest int32 is no float32: compare with the next number above.
+        # float32 does not represent the largest int32: compare with the next number above.
         high = call.emit(relax.op.greater_equal(value, relax.const(2.0**31, source)))
         low = call.emit(relax.op.clip(value, limits.min, 2.0**31 - 128))
         largest = relax.const(limits.max, dtype)
@@ -172,7 +172,7 @@ def constant_scale(call: OpCall, scale: relax.Expr, name: str) -> np.ndarray[Any
 def subtract_zero(
     call: OpCall, value: relax.Expr, zero: relax.Expr, axis: int, dtype: str = "int32"
 ) -> relax.Expr:
-    """Return value - zero in a dtype; a vector of zero points lies along the axis."""
+    """Return value - zero in a dtype; a vector of zero points applies along the axis."""
     value = cast(call, value, dtype)
     if same_constant(zero, 0):
         return value
@@ -194,7 +194,7 @@ def requantize(
     Parameters
     ----------
     rounding : str
-        "UPWARD" (also for "None"): halves go to positive infinity; "TONEAREST": away from zero.
+        "UPWARD" or "None" rounds halves toward positive infinity, "TONEAREST" away from zero.
     compute_dtype : str
         "int64" (also for "None"): in fixed point; or "float32" or "float64".
     """

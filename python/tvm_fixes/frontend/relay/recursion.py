@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""A limit on how deep calls of recursive functions nest.
+"""A limit on the depth of recursive calls.
 
-The virtual machine uses the stack of the process for them, and a few thousand exhaust it.
+The virtual machine runs them on the stack of the process, and a few thousand calls exhaust it.
 """
 
 from tvm import relax, tirx
@@ -21,13 +21,14 @@ from ... import _ffi, relay
 from .extents import check
 
 MAX_CALLS = 1000
-"""How many calls of recursive functions may be open at once."""
+"""The maximum depth of recursive calls."""
 
 
 def recursive_functions(mod: relay.IRModule) -> set[str]:
-    """Return the names of functions that reach themselves, other than loops.
+    """Return the names of functions that call themselves, directly or not, except loops.
 
-    What ``FlattenRecursion`` makes of a loop calls itself, too, but only a few times.
+    The functions that ``FlattenRecursion`` makes of a loop call themselves too, but only a few
+    times.
     """
     return set(map(str, _ffi.get("tvm_fixes.relay.RecursiveFunctions")(mod)))
 

@@ -37,7 +37,7 @@ from .values import (
 )
 
 MAX_DEPTH = 100
-"""How deep calls that are inlined, branches and matches may nest."""
+"""The maximum nesting depth of inlined calls, branches and matches."""
 
 
 class Translator:
@@ -83,7 +83,7 @@ class Translator:
                 params.append(depth_param())
             result = relax_type(type_of(function.body), symbolic=False)
             empty = relax.Function.create_empty(params, result, is_pure=True)
-            # The builder merges equal functions, and all that have no body yet are.
+            # The builder merges equal functions, and all functions without a body are equal.
             attr = "global_symbol" if name == "main" else "relay_name"
             empty = empty.with_attr(attr, name)
             self._names[name] = self.builder.add_func(empty, name)
@@ -147,7 +147,8 @@ class Translator:
                     continue
                 scope.values[current] = scope.find(current.body)
             else:
-                # In graph normal form, a closure's body may hold what depends on nothing in it.
+                # In graph normal form, a closure's body may contain values that do not depend on
+                # it.
                 pure = isinstance(current, _VISIBLE_OUTSIDE)
                 target = scope.outermost(operands) if pure else scope
                 target.values[current] = self._finish(current, scope)
@@ -236,7 +237,7 @@ class Translator:
         return self._nested(closure.function.body, scope, call)
 
     def _nested(self, body: relay.Expr, scope: Scope, origin: relay.Expr) -> Value:
-        """Evaluate a body in a scope of its own."""
+        """Evaluate a body in its own scope."""
         if self._depth >= MAX_DEPTH:
             raise RelayError(
                 f"calls, branches and matches nest deeper than {MAX_DEPTH} at {origin.span}"

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What a Relay expression becomes: a relax.Expr, or a value that exists only during translation."""
+"""The values of Relay expressions: relax.Expr, or values that exist only during translation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -80,7 +80,7 @@ class Closure:
 
 @dataclass(frozen=True)
 class Adt:
-    """What a constructor has made."""
+    """The result of a constructor."""
 
     constructor: relay.Constructor
     fields: tuple[Value, ...]
@@ -109,7 +109,7 @@ def to_relax(value: Value) -> relax.Expr | None:
 
 
 def from_relax(builder: relax.BlockBuilder, expr: relax.Expr, ty: relay.Type) -> Value:
-    """Take a Relax tuple apart, so that its fields are Values whose extents are known."""
+    """Split a Relax tuple into its fields, as Values whose extents are known."""
     if not isinstance(ty, relay.TupleType):
         return refine(builder, expr, ty)
     return tuple(
@@ -119,7 +119,7 @@ def from_relax(builder: relax.BlockBuilder, expr: relax.Expr, ty: relay.Type) ->
 
 
 def refine(builder: relax.BlockBuilder, value: Value, ty: relay.Type) -> Value:
-    """Give a value the extents that Relay has inferred and Relax has not.
+    """Give a value the extents that only Relay has inferred.
 
     A tensor of unknown shape gets a new symbol for each ``?``: Relax has no kernels for it.
     """

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The bits of floating-point numbers: signs, neighbors, exponents and views of another dtype."""
+"""The bits of floating-point numbers: signs, adjacent numbers, exponents and reinterpretation."""
 
 from typing import Any
 

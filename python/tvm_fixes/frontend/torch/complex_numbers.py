@@ -40,7 +40,7 @@ Convert = Callable[[fx.Node], Any]
 
 _PARTS = {torch.complex32: "float16", torch.complex64: "float32", torch.complex128: "float64"}
 
-# Operators that apply to the real and the imaginary parts alike.
+# Operators that apply separately to the real and the imaginary part.
 _LINEAR = frozenset(
     (
         *("alias.default", "as_strided.default", "cat.default", "clone.default"),
@@ -146,7 +146,7 @@ class ComplexNumbers(Promotion):
         return super()._convert_pytorch_tensor_to_tvm(tensor_value)
 
     def create_input_vars(self, exported_program: torch.export.ExportedProgram) -> Any:
-        """Create the inputs; a complex weight has an axis of its two parts at the end.
+        """Create the inputs; the last axis of a complex weight holds its two parts.
 
         Raises
         ------

@@ -33,7 +33,7 @@ _MAX_MATRIX = 64
 """The largest extent that is not split."""
 
 _MAX_PRIME = 4096
-"""The largest extent without factors; its matrix has this many rows and columns."""
+"""The largest supported prime extent; its matrix has this many rows and columns."""
 
 
 class Fourier(ComplexNumbers):

@@ -15,8 +15,8 @@
 TVM's ``resize2d`` and ``resize3d`` use the ratio of the extents as the scale, compute in float32,
 and round coordinates with a tolerance.  The importer emits them if PyTorch computes the same.
 Otherwise (1-D data, float64, a scale factor other than the ratio, antialiasing, ...), it gathers
-one axis at a time with the positions and weights of PyTorch's own kernel.  It reads them off the
-kernel's result for unit vectors.
+one axis at a time with the positions and weights of PyTorch's own kernel. It derives them from the
+kernel's results for unit vectors.
 """
 
 import functools

@@ -212,7 +212,7 @@ class LinearAlgebra(Corrections):
 
 
 def _factor_lu(b: tuple[Any, ...], a: Any, lu: Any, pivots: Any, info: Any, pivot: bool) -> None:
-    """Factor the matrix at place `b` of the batch in place of `lu`."""
+    """Factor matrix `b` of the batch in place, in `lu`."""
     rows, columns = a.shape[-2:]
     at = b or (0,)
     with nest((rows, columns)) as (i, j):

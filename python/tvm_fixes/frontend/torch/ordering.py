@@ -44,7 +44,7 @@ class Ordering(Corrections):
         }
 
     def _running_call(self, node: fx.Node) -> relax.Expr:
-        """Convert ``cummax`` and ``cummin``; of equal elements, the last one counts."""
+        """Convert ``cummax`` and ``cummin``; of equal elements, the last one wins."""
         x, axis = self._arguments(node, input=None, dim=None)
         switches.note(FIX_ID)
         emit, dtype = self.block_builder.emit, dtype_of(x)

@@ -24,8 +24,8 @@ from .exported_program import ExportedProgramImporter, decomposed
 def operators_of(program: ExportedProgram) -> list[Operator]:
     """The operators that :func:`from_exported_program` converts, and those that it cannot.
 
-    They are those of the decomposed program.  A call may still have a form that is not supported:
-    only an import tells.
+    They are those of the decomposed program. A call may still have an unsupported form, which only
+    an import detects.
     """
     converters = ExportedProgramImporter().convert_map
     return counted(

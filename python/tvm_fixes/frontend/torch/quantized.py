@@ -104,7 +104,7 @@ class Quantized(QuantizedOperands):
         *,
         rounds_last: bool = False,
     ) -> relax.Expr:
-        """Quantize `x` by a chain of operators that passes match.
+        """Quantize `x` with a chain of operators that passes recognize.
 
         The chain is ``multiply(x, inverse)``, ``round`` (half to even), ``add(., zero_point)``,
         ``clip(., *limits)`` and ``astype`` to the integers of `node`.  `inverse` is 1 / scale.  If
@@ -126,12 +126,12 @@ class Quantized(QuantizedOperands):
         return self._astype(out, self._convert_data_type(node.meta["val"].dtype))
 
     def _quantized_dtype(self, node: fx.Node, given: dict[str, Any]) -> torch.dtype:
-        """Return the dtype of quantized numbers, perhaps one of less than 8 bits.
+        """Return the dtype of quantized numbers, which may have fewer than 8 bits.
 
         Raises
         ------
         tvm.error.OpNotImplemented
-            If the result is a tensor with a quantizer, or has another dtype than integers.
+            If the result is a tensor with a quantizer, or its dtype is not an integer dtype.
         """
         switches.note(FIX_ID)
         dtype = given.get("output_dtype") or given["dtype"]
@@ -203,7 +203,7 @@ class Quantized(QuantizedOperands):
         zero_point: Value | None,
         difference: torch.dtype,
     ) -> relax.Expr:
-        """Dequantize integers by ``relax.dequantize``, if that computes what PyTorch computes.
+        """Dequantize integers with ``relax.dequantize`` if its results equal PyTorch's.
 
         PyTorch computes ``(data - zero_point) * scale`` with a difference of that dtype.  The
         operands broadcast.
@@ -226,7 +226,7 @@ class Quantized(QuantizedOperands):
         return self._cast(emit(relax.op.multiply(self._cast(result, product), factor)), out)
 
     def _narrowed(self, data: relax.Expr, scale: Value, out: torch.dtype) -> Value:
-        """Return float64 scales whose values are of float32 in float32.
+        """Return scales in float32 if they are float64 and exact in float32.
 
         A float64 product with 8 or 16 bits is exact, so its rounding to float32 is that of the
         float32 product.
@@ -344,7 +344,7 @@ class Quantized(QuantizedOperands):
         return self._with_shape(out, self.env[given["input"]].ty.shape)
 
     def _fake_quantize(self, node: fx.Node) -> relax.Expr:
-        """Convert a quantization and its dequantization in one, with a mask of the range."""
+        """Convert a quantization with its dequantization, and return a mask of the range."""
         switches.note(FIX_ID)
         given = arguments_of(node)
         if "axis" in given:

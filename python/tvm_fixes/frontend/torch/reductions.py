@@ -18,7 +18,8 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``x.max(dim)`` with NaN; ``x.min(dim)``, ``amax``, ``amin``, ``aminmax``; a reduction, a scan, a
-    softmax or a sort of a tensor of rank 0 along axis 0 or -1; a norm of order 0, or of 16 bits.
+    softmax or a sort of a tensor of rank 0 along axis 0 or -1; a norm of order 0, or of 16-bit
+    floats.
 Symptom
     NaN is lost, and the norm of large float16 numbers is infinite, silently; the others are
     rejected.

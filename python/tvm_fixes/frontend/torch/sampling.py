@@ -23,7 +23,7 @@ Symptom
     wrong axes.  Other grids, and 5-D grids, are rejected.
 Mechanism
     The converter of poolings does not read ``divisor_override``; TVM's operator expects the axis of
-    the coordinates before the spatial axes, PyTorch has it last.
+    the coordinates before the spatial axes, but PyTorch has it last.
 How to remove
     See ``corrections``.
 """
@@ -54,11 +54,11 @@ class Sampling(Corrections):
     """The converters of poolings and of grid sampling."""
 
     def pooling_calls(self) -> Converters:
-        """Return converters of calls of average poolings, by the name of the function."""
+        """Return the converters of average pooling functions, by name."""
         return {f"avg_pool{rank}d": self._avg_pool_call(rank) for rank in (2, 3)}
 
     def pooling_modules(self) -> Converters:
-        """Return converters of calls of average pooling modules."""
+        """Return the converters of average pooling modules."""
         return {nn.AvgPool2d: self._avg_pool_module(2), nn.AvgPool3d: self._avg_pool_module(3)}
 
     def _max_pool1d_impl(

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Removing what no result depends on."""
+"""Removal of code that no result depends on."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def DeadCodeElimination() -> Pass:
     """Return the pass that removes the bindings of variables that nothing uses.
 
     Before, ``let %a = nn.relu(%x); %x`` computes a value that is not used. After, it is ``%x``; a
-    binding whose value may write a reference stays.
+    binding whose value may write a reference is kept.
     """
     return native_pass("DeadCodeElimination")
 
@@ -30,7 +30,7 @@ def RemoveUnusedFunctions(entry_functions: Sequence[str] = ("main",)) -> Pass:
     """Return the pass that removes the functions that no entry function reaches.
 
     Before, the module may hold functions that nothing calls. After, it holds the entry functions
-    and what they call.
+    and their callees.
 
     Parameters
     ----------

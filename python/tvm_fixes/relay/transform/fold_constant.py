@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Computing what is known at compile time."""
+"""Computation of values that are known at compile time."""
 
 from .base import Pass, native_pass
 
@@ -18,8 +18,8 @@ from .base import Pass, native_pass
 def FoldConstant() -> Pass:
     """Return the pass that computes calls of operators on small constants.
 
-    Before, ``add(1, 2)`` is a call and ``shape_of(%x)`` of a static tensor too. After, both are
-    constants; tensors of more than 4096 elements are left alone.
+    Before, ``add(1, 2)`` and ``shape_of(%x)`` of a static tensor are calls. After, both are
+    constants. The pass skips tensors of more than 4096 elements.
     """
     return native_pass("FoldConstant")
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Putting the bodies of functions where they are called."""
+"""Inlining of functions into their callers."""
 
 from .base import Pass, native_pass
 
@@ -18,7 +18,7 @@ from .base import Pass, native_pass
 def Inline() -> Pass:
     """Return the pass that inlines functions that are marked ``Inline=1`` or called once.
 
-    Before, ``@main`` calls ``@f(%y)``. After, ``let %x = %y;`` and the body of ``@f`` stand there,
-    and ``@f`` is removed; recursive functions stay.
+    Before, ``@main`` calls ``@f(%y)``. After, ``let %x = %y;`` and the body of ``@f`` replace the
+    call, and ``@f`` is removed; recursive functions are kept.
     """
     return native_pass("Inline")

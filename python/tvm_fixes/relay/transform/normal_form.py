@@ -28,7 +28,7 @@ def ToGraphNormalForm() -> Pass:
     """Return the pass that replaces variables by the values that lets bind to them.
 
     Before, ``let %a = nn.relu(%x); add(%a, %a)`` names a value. After, ``add(%0, %0)`` shares it.
-    What reads or writes references stays bound, as do recursive functions and values that a
-    function takes from outside.
+    Reads and writes of references stay bound, as do recursive functions and values that a function
+    captures.
     """
     return native_pass("ToGraphNormalForm")

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Running the known parts of a program at compile time."""
+"""Evaluation of the known parts of a program at compile time."""
 
 from .base import Pass, native_pass
 
@@ -18,7 +18,7 @@ from .base import Pass, native_pass
 def PartialEvaluate() -> Pass:
     """Return the pass that runs functions, matches and lists that are known at compile time.
 
-    Before, ``@map(%f, Cons(%a, Cons(%b, Nil)))`` is a recursive call. After, the calls of ``%f`` on
-    ``%a`` and ``%b`` stand in a row. The pass infers types, so that shapes are known.
+    Before, ``@map(%f, Cons(%a, Cons(%b, Nil)))`` is a recursive call. After, there are only the
+    calls of ``%f`` on ``%a`` and ``%b``. The pass infers types, so that shapes are known.
     """
     return native_pass("PartialEvaluate")

@@ -19,15 +19,15 @@ def LiftRecursion() -> Pass:
     """Return the pass that makes local functions that call themselves functions of the module.
 
     Before, ``let %f = fn (%i) { … %f(%i + %n) … }; %f(0)`` binds one. After, the module has
-    ``@f(%i, %n)``, which takes ``%n`` as a parameter, and ``@f(0, %n)`` is what calls it. Types
-    must be inferred; a function stays if its parameters, its result or the values that it takes
-    from outside are not tensors or tuples of them.
+    ``@f(%i, %n)``, which takes ``%n`` as a parameter, and the call is ``@f(0, %n)``. Types must be
+    inferred; a function is unchanged if its parameters, its result or the values that it captures
+    are not tensors or tuples of them.
     """
     return native_pass("LiftRecursion")
 
 
 def FlattenRecursion() -> Pass:
-    """Return the pass that nests the calls of a loop no deeper than log n.
+    """Return the pass that limits the nesting of a loop's calls to log n.
 
     Before, ``@f`` ends by calling itself for the next iteration, so that n iterations nest n calls.
     After, ``@f_step`` is one iteration, ``@f_steps`` runs 2^k of them as two halves, and

@@ -52,7 +52,7 @@ def _mode(
     axis = dim % x.ndim
     values, places = torch.sort(x, axis)
     equal = values.unsqueeze(axis) == values.unsqueeze(axis + 1)
-    # The first of the largest counts is that of the smallest value.
+    # Of equal counts, the first one belongs to the smallest value.
     best = equal.to(torch.int64).sum(axis + 1).argmax(axis, keepdim=True)
     values, places = values.gather(axis, best), places.gather(axis, best)
     return (values, places) if keepdim else (values.squeeze(axis), places.squeeze(axis))

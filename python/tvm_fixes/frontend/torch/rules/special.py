@@ -96,7 +96,7 @@ _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 def _inverse_erf(x: torch.Tensor) -> torch.Tensor:
     dtype = _dtype(x)
     x = x.double()
-    # A first approximation, and then Newton's steps.
+    # A first approximation, followed by Newton's method.
     logarithm = torch.log1p(-x * x)
     half = 2 / (math.pi * 0.147) + logarithm / 2
     y = torch.sqrt(torch.sqrt(half * half - logarithm / 0.147) - half)

@@ -88,7 +88,7 @@ def _strided_windows(
         count -= 1
     starts = (torch.arange(count, device=device) * stride - padding).reshape(-1, 1)
     positions = starts + torch.arange(window, device=device) * dilation
-    # Places in the padding repeat an element of the window.
+    # Positions in the padding repeat an element of the window.
     lowest = starts + (-starts).clamp(min=0).add(dilation - 1) // dilation * dilation
     highest = starts + (extent - 1 - starts) // dilation * dilation
     return torch.minimum(torch.maximum(positions, lowest), highest)
