@@ -193,7 +193,7 @@ def _describe_output(arguments: argparse.Namespace) -> str:
 
 
 _Result = tuple[int, Callable[[], None]]
-"""The exit status, and what writes the result to standard output."""
+"""The exit status, and a function that writes the result to standard output."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -277,7 +277,7 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--layout",
         choices=_LAYOUTS,
         help="convert convolutions of any rank to channels-first, channels-last or blocked "
-        "channels (default: keep each layout)",
+        "channels (default: keep each layout, or use blocked channels where they are faster)",
     )
     _add_shape(parser)
     _add_trust(parser)
@@ -324,8 +324,7 @@ def _add_compile(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--max-size-ratio",
         type=float,
         metavar="TIMES",
-        help="refuse if constants exceed TIMES x parameters (+256 KiB); "
-        "by default, warn above 1.2 x",
+        help="fail if constants exceed TIMES x parameters (+256 KiB); by default, warn above 1.2 x",
     )
     parser.add_argument(
         "--weights",
@@ -609,7 +608,7 @@ def _doctor(arguments: argparse.Namespace) -> _Result:
 
 
 def _import_package(with_torch: bool) -> None:
-    # TVM imports PyTorch if it can, which takes longer than all else.
+    # TVM imports PyTorch if it can, which takes longer than everything else.
     is_hidden = not with_torch and "torch" not in sys.modules
     if is_hidden:
         sys.modules["torch"] = None  # type: ignore[assignment]

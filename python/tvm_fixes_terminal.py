@@ -53,7 +53,7 @@ class Failure(Exception):
 def printable(text: str) -> str:
     """Escape the control characters of `text`, so that it cannot send commands to a terminal.
 
-    For example, an escape becomes ``\\x1b``. Newlines and tabs stay.
+    For example, an escape becomes ``\\x1b``. Newlines and tabs are kept.
     """
     return "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in text)
 

@@ -28,10 +28,10 @@ from .runtime.report import OutputComparison, Report
 from .source.preflight import Preflight
 from .verifier import Diagnostics
 
-# Rows of a table of an inspection without --all.
+# The maximum number of rows in a table of an inspection without --all.
 _MAX_ROWS = 20
 
-# Places of an unsupported operator.
+# The maximum number of places shown for an unsupported operator.
 _MAX_PLACES = 3
 
 
@@ -63,7 +63,7 @@ class StepPrinter:
         self._stop()
         if step.seconds is not None:
             self._console.print(f"{step.name:<13}{step.seconds:8.2f} s", highlight=False)
-        elif self._console.file.isatty():  # not what FORCE_COLOR takes for a terminal
+        elif self._console.file.isatty():  # unlike `is_terminal`, not affected by FORCE_COLOR
             self._status = self._console.status(f"{step.name} …")
             self._status.start()
 

@@ -65,7 +65,7 @@ class State(StrEnum):
     BROKEN = "broken"
     """The probe fails with the fix on."""
     UNCLEAR = "unclear"
-    """Stock TVM fails with another symptom than recorded."""
+    """Stock TVM fails with a symptom that differs from the recorded one."""
     UNAVAILABLE = "unavailable"
     """The probe needs a module that is not installed, or the native library does not load."""
     MET = "met"
@@ -372,7 +372,7 @@ def _judge(fix: Fix, probe: "Probe", stock: Outcome, fixed: Outcome) -> Row:
         return Row(fix, State.EXPIRED, note, *answers)
     if not probe.symptom.search(str(stock)):
         note = (
-            f"stock TVM fails with another symptom than recorded: expected "
+            f"stock TVM fails, but not with the recorded symptom: expected "
             f"/{probe.symptom.pattern}/, got {answers[0].failure}"
         )
         return Row(fix, State.UNCLEAR, note, *answers)
@@ -449,7 +449,7 @@ def _find_commit(package: Path) -> str | None:
         )[:2]
     except (OSError, subprocess.CalledProcessError):
         root = commit = ""
-    # An installed TVM may lie inside another repository.
+    # An installed TVM may be inside another repository.
     if root and Path(root) == package.parents[1]:
         return commit
     try:

@@ -63,7 +63,7 @@ class VerifyError(CompileError, ValueError):
 
 @tvm_ffi.register_error("tvm_fixes.RelayError")
 class RelayError(CompileError, ValueError):
-    """A Relay program is malformed or ill-typed; the message names the place and what is wrong."""
+    """A Relay program is malformed or ill-typed; the message names the place and the problem."""
 
 
 class UntrustedError(CompileError):

@@ -230,7 +230,7 @@ def stages(
             partial(_legalize_passes, name, FoldConstant(max_growth), max_growth),
             unsafe_indices,
         ),
-        # After fusion, which may move a read of the old value behind the write.
+        # After fusion, which may move a read of the old value after the write.
         update=UpdateInPlace(),
         # After fusion: fusion recognizes reductions by their initial values.
         inline=InlineElementwise(),
@@ -250,7 +250,7 @@ def stages(
 
 
 def _cpu_stage(fusing: tvm.transform.Pass) -> tvm.transform.Pass:
-    """A stage that only runs for CPUs."""
+    """A stage that runs only for CPUs."""
     return _target_stage(fusing.info.name, lambda target: [fusing] if is_cpu(target) else [])
 
 
@@ -279,10 +279,10 @@ def _legalize_passes(
     first += [ReadTransposedRows(), MergeReshapes()] if is_cpu(target) else []
     on_gpu = [
         *(DecomposeGroupNorm(), FuseSafeSoftmax(), DispatchToCublas(), DispatchToCudnn()),
-        # What cuDNN does not compute.
+        # Handles the convolutions that cuDNN does not compute.
         DecomposeConvTranspose(),
     ]
-    # Before TVM's dispatch, whose kernels write to rows without elements.
+    # Before TVM's dispatch, whose kernels write out of bounds for empty rows.
     own = [SortByKeys(), LowerScan(), *([] if is_cpu(target) else on_gpu)]
     dispatch = [*own, *stock.library_dispatch_passes(target)]
     return [*dispatch, *first, *passes]

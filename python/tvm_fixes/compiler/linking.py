@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Linking of an executable into a library in a temporary directory."""
+"""Linking an executable into a library in a temporary directory."""
 
 import shutil
 import tempfile

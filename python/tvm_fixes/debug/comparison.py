@@ -59,7 +59,7 @@ def compare(
     ours, theirs : numpy.ndarray
         The output to judge, and the reference's.
     rtol, atol : float, optional
-        Tolerances, used as they are; by default, those of :data:`TOLERANCES`.
+        Tolerances, used unchanged; by default, those of :data:`TOLERANCES`.
 
     Returns
     -------
@@ -177,9 +177,9 @@ def latencies_ms(
 ) -> list[float]:
     """Measure the latency of several calls, in milliseconds.
 
-    The calls take turns in blocks, so that the load of the machine affects all alike.  A block is
-    one call of warm-up, then `runs` timed calls in a row: idle threads of another runtime spin for
-    a while and occupy the cores.  The latency is the median of the fastest block.
+    The calls take turns in blocks, so that the load of the machine affects all of them equally. A
+    block is one call of warm-up, then `runs` timed calls in a row: idle threads of another runtime
+    spin for a while and occupy the cores. The latency is the median of the fastest block.
 
     Parameters
     ----------

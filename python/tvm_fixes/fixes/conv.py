@@ -38,8 +38,8 @@ CONV_TRANSPOSE_INFER_LAYOUT = declare(
     summary="lets ConvertLayout pack transposed convolutions where the channels allow it",
     symptoms={
         Symptom.ERROR: (
-            "ConvertLayout raises where a transposed convolution is to be packed, "
-            "or reads a packed value"
+            "ConvertLayout raises at a transposed convolution that it should pack, "
+            "or that reads a packed value"
         ),
     },
     upstream=(17968, 18629),

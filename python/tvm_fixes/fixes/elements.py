@@ -223,7 +223,7 @@ SORT_BY_KEYS = declare(
             "tensor do not build for a GPU"
         ),
         Symptom.WRONG: (
-            "sort and topk of bfloat16 give no order, nor do those of other floats around a NaN"
+            "sort and topk of bfloat16, and of other floats around a NaN, return a wrong order"
         ),
     },
 )
@@ -232,7 +232,7 @@ SPLIT_DATAFLOW = declare(
     "split-dataflow",
     family="elements",
     kind=Kind.PASS,
-    summary="keeps an operator of computed extents from being fused with what computes them",
+    summary="keeps an operator from being fused with the computation of its extents",
     symptoms={
         Symptom.ERROR: (
             "an operator with an extent that is known at run time (Range, "

@@ -34,7 +34,7 @@ TILES_ON_STACK = declare(
     summary="keeps register tiles of 1 KiB or more on the stack",
     symptoms={
         Symptom.COST: (
-            "a kernel with a register tile of 1 KiB or more allocates it anew for each tile, and "
+            "a kernel with a register tile of 1 KiB or more allocates it again for each tile, and "
             "loads and stores each sum"
         ),
     },

@@ -168,7 +168,7 @@ UNNAMED_DIMS = declare(
     summary="gives each unnamed dim of an input its own symbol",
     symptoms={
         Symptom.ERROR: (
-            "all unnamed dims share one symbol: (?, 3, ?, ?) only accepts inputs with N = H = W"
+            "all unnamed dims share one symbol: (?, 3, ?, ?) accepts only inputs with N = H = W"
         ),
     },
 )

@@ -53,7 +53,7 @@ BATCH_NORM = declare(
     ),
     symptoms={
         Symptom.ERROR: "`from_fx` rejects BatchNorm1d and BatchNorm3d",
-        Symptom.WRONG: "`from_fx` normalizes by the statistics of the batch in eval mode",
+        Symptom.WRONG: "`from_fx` normalizes with the statistics of the batch in eval mode",
     },
     upstream=(17752,),
 )
@@ -62,7 +62,7 @@ INSTANCE_NORM = declare(
     "torch-instance-norm",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="imports an instance norm as one operator, also with a symbolic batch",
+    summary="imports an instance norm as one operator, even with a symbolic batch",
     symptoms={
         Symptom.ERROR: "an instance norm with a symbolic batch is rejected",
         Symptom.WRONG: (
@@ -82,7 +82,7 @@ INTERPOLATE = declare(
     summary="interpolates as PyTorch does, in all modes; imports Upsample",
     symptoms={
         Symptom.ERROR: "`from_fx` rejects nn.Upsample",
-        Symptom.WRONG: "nearest interpolation reads other pixels than PyTorch",
+        Symptom.WRONG: "nearest interpolation reads the wrong pixels",
     },
     upstream=(17932, 18500),
 )
@@ -91,7 +91,7 @@ PAD = declare(
     "torch-fx-pad",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="imports the padding modules by from_fx",
+    summary="imports the padding modules with from_fx",
     symptoms={
         Symptom.ERROR: "`from_fx` rejects ReflectionPad2d and the other padding modules",
     },
@@ -101,11 +101,9 @@ MUTATIONS = declare(
     "torch-mutations",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="returns what a program writes to its inputs; `compile` writes it to them",
+    summary="returns the new values of mutated inputs; `compile` copies them to the inputs",
     symptoms={
-        Symptom.WRONG: (
-            "what a program writes to an input, such as a cache of keys and values, is lost"
-        ),
+        Symptom.WRONG: ("writes of a program to an input, such as a key-value cache, are lost"),
     },
 )
 
@@ -140,7 +138,7 @@ LINEAR = declare(
     symptoms={
         Symptom.ERROR: "nn.Bilinear is rejected",
         Symptom.COST: (
-            "a Linear or matmul on a transposed input, also in attention and "
+            "a Linear or matmul on a transposed input, as in attention and "
             "recurrent layers, repeats its weight for each element of the batch"
         ),
     },
@@ -158,7 +156,7 @@ PROMOTION = declare(
             "mixed dtypes are rejected"
         ),
         Symptom.WRONG: (
-            "an integer tensor times 0.5 is 0, divided by 2 it stays integer, and "
+            "an integer tensor times 0.5 is 0, divided by 2 it is still an integer, and "
             "`add` ignores `alpha`"
         ),
     },
@@ -249,7 +247,7 @@ REDUCTIONS = declare(
     family="torch-importer",
     kind=Kind.IMPORTER,
     summary=(
-        "imports max and min along an axis, also of NaN; amax, amin, aminmax; axes of scalars"
+        "imports max and min along an axis, even of NaN; amax, amin, aminmax; axes of scalars"
     ),
     symptoms={
         Symptom.ERROR: (
@@ -263,7 +261,7 @@ CREATION = declare(
     "torch-creation",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="imports arange with negative steps, of floats and empty; empty with symbolic sizes",
+    summary="imports arange of floats, with negative steps, or empty; empty with symbolic sizes",
     symptoms={
         Symptom.ERROR: (
             "`arange` of floats with symbolic sizes, and `empty` with them, are rejected"

@@ -57,7 +57,7 @@ register(
 
 
 def _lower_blocks(relax_pipeline: tvm.transform.Pass) -> None:
-    """Multiply by 4-bit weights with a scale for each 32 of a row."""
+    """Multiply by 4-bit weights with a scale for each 32 elements of a row."""
     rng = np.random.default_rng(0)
     integers = relax.const(rng.integers(-8, 8, (96, 4, 32), "int8"))
     scale = relax.const(rng.uniform(0.5, 1, (96, 4, 1)).astype("float32"))

@@ -346,7 +346,7 @@ def scattered_index_is_out_of_range() -> tvm.IRModule:
 
 
 def inner_extents_differ() -> tvm.IRModule:
-    """A matrix product of n columns with n + 1 rows."""
+    """A matrix product of n columns and n + 1 rows."""
     n = tvm.tirx.Var("n", "int64")
     x, w, y = _var("x", 3, n), _var("w", n + 1, 4), _var("y", 3, 4)
     return _main([x, w], [(y, _with_type(relax.op.matmul(x, w), y.ty))], y)

@@ -13,8 +13,8 @@
 """Calls of a library in a process that was forked after the library ran.
 
 The workers of TVM's thread pool belong to the thread that first ran a parallel kernel.  A fork
-keeps that thread but not its workers, so its next parallel kernel would wait forever.  Therefore,
-calls of that thread run on a new thread, which makes its own pool.
+keeps that thread but not its workers, so its next parallel kernel would wait forever. Therefore,
+calls from that thread run on a new thread, which creates its own pool.
 """
 
 import os

@@ -213,7 +213,7 @@ def updated(result: Any, new: Mapping[int, Any], number: int, *, as_torch: bool)
     result : object
         The result of a model's function.
     new : mapping of int to array
-        For some indices of results, the input that gets the value.
+        For the index of a result, the input that gets the value.
     number : int
     as_torch : bool
         Whether outputs are PyTorch tensors.

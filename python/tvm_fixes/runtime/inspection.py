@@ -51,7 +51,7 @@ class Section:
     name : str
         Such as ``".text"``.
     offset, nbytes : int
-        Its place and size in the file.
+        Its position and size in the file.
     """
 
     name: str
@@ -68,7 +68,7 @@ class PackedModule:
     kind : str
         Such as ``"relax.VMExecutable"``; ``"_lib"`` is the library's own code, with size 0.
     offset, nbytes : int
-        Its place and size in the file.
+        Its position and size in the file.
     """
 
     kind: str
@@ -95,7 +95,7 @@ class Constant:
     offset, nbytes : int
         Its offset in the file, and the size of its elements.
     parameters : tuple of str
-        The parameters of the model that it is, or is computed from, if the manifest tells.
+        The parameters of the model that it equals or is computed from, if the manifest names them.
     made_by : str
         The operator, variable and function that computed it; empty for an unchanged parameter.
     duplicate_of : int or None
@@ -134,7 +134,7 @@ class Inspection:
     constants : tuple of Constant
         The constants of the model.
     parameter_bytes : int or None
-        The size of the model's parameters; None if no manifest tells.
+        The size of the model's parameters; None if no manifest records it.
     """
 
     path: str

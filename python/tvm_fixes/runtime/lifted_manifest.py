@@ -82,7 +82,7 @@ class LiftedManifest:
     transform : str
         The name of the function that prepares weights.
     lazy : bool
-        Whether that function gets each weight by a callback.
+        Whether that function gets each weight through a callback.
     weights : tuple of WeightSpec
         The weights, in the order of the function's parameters.
     prepared : tuple of PreparedSpec

@@ -96,7 +96,7 @@ class TensorRecord:
     shape : tuple of int
         Its extents.
     parameters : tuple of str
-        The parameters of the model that it is, or is computed from.
+        The parameters of the model that it equals or is computed from.
     made_by : str
         The operator, variable and function that computed it; empty for an unchanged parameter.
     """
@@ -205,7 +205,7 @@ class Manifest:
         return self.size + (0 if self.weights is None else self.weights.size)
 
     def hidden_updates(self) -> list[int]:
-        """The places of updated inputs whose new values are not outputs, by their results."""
+        """The positions of the inputs whose new values follow the outputs in the results."""
         places = {spec.name: place for place, spec in enumerate(self.inputs)}
         number = len(self.outputs)
         found = ((index, places[name]) for name, index in self.updates.items() if index >= number)

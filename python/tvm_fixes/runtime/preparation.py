@@ -122,7 +122,7 @@ class Preparation:
 
 
 def _prepare_lazily(transform: Callable[..., Any], weights: FingerprintOfCopies) -> list[Any]:
-    """Run a transform that gets weights and sets results by callbacks; copy the results."""
+    """Run a transform that gets weights and sets results through callbacks; copy the results."""
     prepared: dict[int, Any] = {}
     failed: list[BaseException] = []
 

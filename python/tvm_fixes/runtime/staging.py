@@ -258,7 +258,7 @@ class _Staging:
             # It may be gone: another writer may have removed it as a leftover.
             if _is_replaceable(self.path):
                 return self.path
-            # The destination has got a foreign file since the last check.
+            # A foreign file has appeared in the destination since the last check.
             _exchange(self.path, self._destination)
             return None
         old = self._new_path(_OLD)

@@ -153,7 +153,7 @@ class Source(ABC):
         outcome = run_forked(run, timeout=_MAX_FLOAT64_SECONDS)
         if outcome.kind is OutcomeKind.VALUE:
             return cast(list[np.ndarray] | None, outcome.value)
-        # An operator without float64, a crash or a timeout: the verdict stays as it is.
+        # An operator without float64, a crash or a timeout: the verdict does not change.
         reason = " ".join(str(outcome).split())
         logs.debug("compare", f"{self.name} does not run in float64: {reason}")
         return None

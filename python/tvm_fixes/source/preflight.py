@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What keeps a model from being imported, before anything is compiled."""
+"""A check of whether a model can be imported, before anything is compiled."""
 
 import json
 import os
@@ -71,8 +71,7 @@ def check(
 ) -> Preflight:
     """Find the operators of a model that cannot be imported, without compiling it.
 
-    If all are supported, the model is imported, which also finds attributes and types that are
-    not.
+    If all are supported, the model is imported, which also finds unsupported attributes and types.
 
     Parameters
     ----------

@@ -319,7 +319,7 @@ def _check_expression(text: str, place: str) -> None:
 
 
 def _bits(node: ast.expr, depth: int) -> int:
-    """An upper bound of the size, in bits, of a number that SymPy computes."""
+    """An upper bound on the size, in bits, of a number that SymPy computes."""
     if depth > _MAX_DEPTH * 4:
         raise CodeError("it is nested too deep")
     deeper = depth + 1
@@ -414,7 +414,7 @@ def _check_guard(text: str, place: str) -> None:
 
 
 def _guard_bits(node: ast.expr, depth: int) -> int:
-    """An upper bound of the size, in bits, of a number that a guard computes."""
+    """An upper bound on the size, in bits, of a number that a guard computes."""
     if depth > _MAX_DEPTH * 4:
         raise CodeError("it is nested too deep")
     deeper = depth + 1

@@ -30,9 +30,9 @@ from ..support.tensors import raw_bytes
 from .base import Reference, Shapes, Source, existing
 
 SUFFIXES = (".relay", ".txt")
-"""The names of files that hold Relay's text; JSON is told by its contents."""
+"""The suffixes of files with Relay's text; JSON is recognized by its contents."""
 
-# A node of save_json, or of the graph executor, whose reader says what it is.
+# A node of save_json, or of the graph executor, for which the reader raises its own error.
 _OLD_NODE = re.compile(rb'"type_key"|"op":\s*"(null|tvm_op)"')
 
 Params = Mapping[str, np.ndarray[Any, Any]] | str | os.PathLike[str]
@@ -46,7 +46,7 @@ class RelaySource(Source):
     module : relay.IRModule
         The program.
     name : str
-        How messages call it.
+        Its name in messages.
     shapes : mapping of str to sequence of int and str, optional
         Shapes of inputs by name.
     params : mapping of str to numpy.ndarray, or path, optional
@@ -138,7 +138,7 @@ def read_params(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]
 
 
 def is_program(path: Path) -> bool:
-    """Whether a file ``.json`` holds a Relay program, or what else TVM up to 0.19 saved."""
+    """Whether a ``.json`` file holds a Relay program, or another object saved by TVM up to 0.19."""
     with path.open("rb") as file:
         head = file.read(1 << 16)
     # TVM since 0.20 writes "root_index", and "type" in nodes.

@@ -333,7 +333,7 @@ def _export(
 
 
 def _user_frame(error: BaseException) -> str:
-    """The place in the model's own code where ``torch.export`` failed, if the message tells."""
+    """The place in the model's own code where ``torch.export`` failed, if the message names one."""
     places = re.findall(r'File "([^"]+)", line (\d+), in (\w+)', str(error))
     own = [place for place in places if "/torch/" not in place[0]]
     return f" ({own[-1][0]}:{own[-1][1]}, in {own[-1][2]})" if own else ""

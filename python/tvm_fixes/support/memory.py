@@ -52,7 +52,7 @@ class Scratch:
         begin = self._end
         self._end += -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         try:
-            # Otherwise, a full disk would be a SIGBUS when the memory is written.
+            # Otherwise, writing to the memory would raise SIGBUS if the disk is full.
             os.posix_fallocate(self._file.fileno(), begin, self._end - begin)
             mapped = mmap.mmap(self._file.fileno(), size, offset=begin)
         except OSError as error:
@@ -63,7 +63,7 @@ class Scratch:
         return view_of(np.frombuffer(mapped, "uint8"), shape, dtype)
 
     def keep(self, tensor: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
-        """Copy a large tensor to the file; return a small one as it is.
+        """Copy a large tensor to the file; return a small one unchanged.
 
         Raises
         ------

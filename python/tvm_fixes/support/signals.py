@@ -33,7 +33,7 @@ _abandoned: list[threading.Thread] = []
 def interrupts_deferred() -> Iterator[None]:
     """Defer a Ctrl-C within the ``with`` block until its end.
 
-    The block must be short.  In other threads than the main one, it does nothing: Python raises
+    The block must be short.  Outside the main thread, it does nothing: Python raises
     ``KeyboardInterrupt`` only in the main thread.
     """
     handler = signal.getsignal(signal.SIGINT)

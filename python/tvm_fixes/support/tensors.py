@@ -166,10 +166,10 @@ def array_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
 
 
 def to_torch(array: np.ndarray) -> "torch.Tensor":
-    """Copy a NumPy array, also of bfloat16, to a PyTorch tensor."""
+    """Copy a NumPy array, which may be of bfloat16, to a PyTorch tensor."""
     return from_tvm(to_tvm(array), as_torch=True)
 
 
 def to_numpy(tensor: "torch.Tensor") -> np.ndarray:
-    """Copy a PyTorch tensor, also of bfloat16, to a NumPy array."""
+    """Copy a PyTorch tensor, which may be of bfloat16, to a NumPy array."""
     return to_tvm(tensor).numpy()

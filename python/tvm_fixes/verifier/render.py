@@ -150,7 +150,7 @@ def _function_at(module: tvm.IRModule, steps: Sequence[AccessStep]) -> tvm.ir.Ba
 
 
 def _binding_depth(steps: Sequence[AccessStep]) -> int | None:
-    """Return the number of steps to the innermost binding, or None outside of bindings."""
+    """Return the number of steps to the innermost binding, or None outside bindings."""
     depths = [i + 2 for i, step in enumerate(steps[:-1]) if step.key == "bindings"]
     return depths[-1] if depths else None
 
