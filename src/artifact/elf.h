@@ -58,7 +58,7 @@ class ElfFile {
 
   /*!
    * \brief The bytes of a dynamic data symbol, or std::nullopt if no symbol has this name.
-   * \throws FormatError if the symbol's address or size lies outside of the file.
+   * \throws FormatError if the symbol's address or size is outside the file.
    */
   std::optional<Range> FindData(std::string_view name) const;
 

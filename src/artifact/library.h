@@ -44,7 +44,7 @@ struct Constant {
   DLDataType dtype;
   /*! \brief The extents of a tensor, or of a shape. */
   std::vector<int64_t> shape;
-  /*! \brief Where its value lies in the file. */
+  /*! \brief The offset of its value in the file. */
   uint64_t offset;
   uint64_t size;
 };

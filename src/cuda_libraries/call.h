@@ -17,8 +17,8 @@
  * \brief Calls of NVIDIA's libraries from a compiled model.
  *
  * The functions of this folder are linked into a model's library, which must run without
- * tvm-fixes.  So they use only the C API of tvm-ffi, and open NVIDIA's libraries by name on the
- * first call: a model can be linked where they are missing.
+ * tvm-fixes. So they use only the C API of tvm-ffi, and open NVIDIA's libraries by name on the
+ * first call; linking a model does not need them.
  */
 #ifndef TVM_FIXES_CUDA_LIBRARIES_CALL_H_
 #define TVM_FIXES_CUDA_LIBRARIES_CALL_H_
@@ -36,7 +36,7 @@
 
 namespace tvm_fixes::cuda_libraries {
 
-/*! \brief A handle of a library, or a description that it made. */
+/*! \brief A library's handle, or a descriptor that it created. */
 using Handle = void*;
 using Create = int(Handle*);
 

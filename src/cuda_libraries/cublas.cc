@@ -128,7 +128,7 @@ struct Call {
   bool transposes_lhs() const { return options[0] != 0; }
   bool transposes_rhs() const { return options[1] != 0; }
 
-  /*! \brief All that the choice of an algorithm depends on. */
+  /*! \brief All values that determine the algorithm. */
   std::vector<int64_t> Key() const {
     std::vector<int64_t> key = options;
     key.push_back(bias != nullptr ? Alignment(*bias) : 0);
@@ -154,7 +154,7 @@ struct Operands {
 };
 
 /*!
- * \brief Check the extents, and join the rows of a batch that is multiplied by one matrix.
+ * \brief Check the extents; if a batch is multiplied by one matrix, merge the batch into the rows.
  * \throws std::runtime_error if the extents do not fit.
  */
 Operands OperandsOf(const Call& call) {

@@ -36,7 +36,7 @@ constexpr int kFma = 3;
 constexpr int kCrossCorrelation = 1;
 constexpr int kMaxAlgorithms = 8;
 
-/*! \brief cudnnConvolutionFwdAlgoPerf_t, and the one of the gradient, which is alike. */
+/*! \brief cudnnConvolutionFwdAlgoPerf_t, and that of the gradient, which has the same layout. */
 struct Performance {
   int algorithm;
   int status;
@@ -131,7 +131,7 @@ struct Call {
   int rank;
 };
 
-/*! \brief Extents in cuDNN's order, with the channels in the second place. */
+/*! \brief Extents in cuDNN's order, with the channels second. */
 std::vector<int> ChannelsFirst(const Call& call, const DLTensor& tensor) {
   std::vector<int> extents(tensor.shape, tensor.shape + tensor.ndim);
   if (call.has_channels_last()) {

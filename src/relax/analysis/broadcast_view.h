@@ -57,7 +57,7 @@ struct BroadcastStep {
   std::optional<AxisPermutation> permutation;
 };
 
-/*! \brief A tensor of this shape as the view of itself. */
+/*! \brief A tensor of this shape as a view of itself. */
 BroadcastView ViewOfShape(const Array<ObjectRef>& shape);
 
 /*! \brief Merge adjacent parts of one kind. If one part is left, its extent is `whole`. */

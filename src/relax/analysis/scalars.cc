@@ -148,7 +148,7 @@ void Scalars::MarkNonNegative(const ObjectRef& expr) {
   static const GlobalFunction update("sym.AnalyzerConstIntBoundUpdate");
   static const GlobalFunction const_int_bound("sym.ConstIntBound");
   if (!VarView::Is(expr.get()) || !IsInt64(expr)) return;
-  // TVM represents infinity by the greatest integer.
+  // TVM represents infinity by the largest integer.
   constexpr int64_t kInfinity = std::numeric_limits<int64_t>::max();
   update(analyzer_, expr, const_int_bound(0, kInfinity).cast<ObjectRef>(), true);
 }

@@ -80,7 +80,7 @@ class UseCounter : public Visitor {
 };
 
 /*!
- * \brief Whether a binding may be removed. A scalar stays, since any expression may refer to it.
+ * \brief Whether a binding may be removed. A scalar is kept, since any expression may refer to it.
  */
 bool IsRemovable(const ObjectRef& var, const ObjectRef& value) {
   static const GlobalFunction contains_impure_call("relax.analysis.contains_impure_call");

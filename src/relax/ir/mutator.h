@@ -88,8 +88,8 @@ class Mutator {
   ObjectRef BoundValue(const ObjectRef& var) const;
 
   /*!
-   * \brief As BoundValue, but null if the value uses variables that are out of scope where `var` is
-   *        read.
+   * \brief Like BoundValue, but null if the value uses variables that are out of scope where `var`
+   * is read.
    *
    * A dataflow block's outputs may be read after the block, where its other variables are out of
    * scope.

@@ -83,7 +83,7 @@ ObjectRef FollowAxis(const CallView& call, const std::string& layout) {
   return FollowData(call, layout, *out_layout, WithAxis(call, *position));
 }
 
-/*! \brief Quantize and dequantize: with one scale for all elements, no axis matters. */
+/*! \brief Quantize and dequantize: with one scale for all elements, the axis does not matter. */
 ObjectRef FollowQuantized(const CallView& call, const std::string& layout) {
   const Array<ObjectRef>& args = call.args();
   if (!std::all_of(args.begin() + 1, args.end(), IsSingleElement)) {

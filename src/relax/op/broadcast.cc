@@ -78,7 +78,7 @@ ObjectRef FollowOperands(const CallView& call, const VarLayouts& var_layouts) {
   const auto initial = InitialLayoutOf(call.ref());
   if (!initial) return ObjectRef(nullptr);
   std::vector<ObjectRef> args(call.args().begin(), call.args().end());
-  // Prefer packed layouts: they were requested for a convolution, others perhaps not.
+  // Prefer packed layouts: they were requested for a convolution, others may not have been.
   std::stable_partition(args.begin(), args.end(), [&](const ObjectRef& arg) {
     auto layout = LayoutOf(arg, var_layouts);
     return layout && IsPacked(*layout);

@@ -27,7 +27,7 @@ namespace tvm_fixes {
 struct ConvAttrsNode : NodeLayout {
   ConvAttrsNode(const char* type_key) : NodeLayout(Kind::kOther, {type_key}) {}
   Field<Array<int64_t>> strides{this, {"strides"}};
-  /*! \brief Before each spatial axis, then after each. */
+  /*! \brief The padding before each spatial axis, then after each. */
   Field<Array<int64_t>> padding{this, {"padding"}};
   Field<Array<int64_t>> dilation{this, {"dilation"}};
   Field<int32_t> groups{this, {"groups"}};
@@ -41,7 +41,7 @@ struct ConvTransposeAttrsNode : ConvAttrsNode {
   Field<Array<int64_t>> output_padding{this, {"output_padding"}};
 };
 
-/*! \brief By the number of spatial axes, minus one. */
+/*! \brief Indexed by the number of spatial axes minus one. */
 inline ConvAttrsNode conv_attrs[3] = {"relax.attrs.Conv1DAttrs", "relax.attrs.Conv2DAttrs",
                                       "relax.attrs.Conv3DAttrs"};
 inline ConvTransposeAttrsNode conv_transpose_attrs[3] = {"relax.attrs.Conv1DTransposeAttrs",

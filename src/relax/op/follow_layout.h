@@ -43,7 +43,8 @@ namespace tvm_fixes {
  */
 using LayoutRule = ObjectRef (*)(const CallView& call, const VarLayouts& var_layouts);
 
-/*! \brief As LayoutRule, for an operator that depends only on the layout of its first argument. */
+/*! \brief Like LayoutRule, for an operator that depends only on the layout of its first argument.
+ */
 using DataLayoutRule = ObjectRef (*)(const CallView& call, const std::string& layout);
 
 constexpr const char* kOperatorsInferLayout = "operators-infer-layout";

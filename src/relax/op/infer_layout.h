@@ -51,7 +51,7 @@ std::optional<std::string> InitialLayoutOf(const ObjectRef& expr);
  */
 std::optional<std::string> LayoutOf(const ObjectRef& arg, const VarLayouts& var_layouts);
 
-/*! \brief As LayoutOf, for a field of a tuple of tensors. */
+/*! \brief Like LayoutOf, for a field of a tuple of tensors. */
 std::optional<std::string> LayoutOfField(const ObjectRef& tuple, size_t index,
                                          const VarLayouts& var_layouts);
 
@@ -70,7 +70,7 @@ struct LayoutAxis {
   char letter;
   /*! \brief The extent of a block; 0 for a capital letter. */
   int64_t factor;
-  /*! \brief The original axis that this one is, or is a part of. */
+  /*! \brief The original axis that contains this one. */
   size_t primal() const;
 };
 
@@ -134,7 +134,7 @@ std::optional<std::string> LayoutOfLastAxes(const std::string& layout, size_t co
  */
 bool IsConvertible(const ObjectRef& arg, const std::string& layout, const VarLayouts& var_layouts);
 
-/*! \brief As above, for a value of tensor type `type` whose current layout is `present`. */
+/*! \brief Like above, for a value of tensor type `type` whose current layout is `present`. */
 bool IsConvertible(const ObjectRef& type, const std::string& present, const std::string& layout);
 
 /*!

@@ -40,7 +40,7 @@ namespace tvm_fixes {
 /*! \brief Infers the layouts of a call; null to use TVM's rule. */
 using GuardRule = ObjectRef (*)(const CallView& call, const VarLayouts& var_layouts);
 
-/*! \brief As GuardRule, called only if the first argument is not in its original layout. */
+/*! \brief Like GuardRule, called only if the first argument is not in its original layout. */
 using DataGuardRule = ObjectRef (*)(const CallView& call, const std::string& layout);
 
 /*! \brief A rule that takes precedence over TVM's for one operator. Instances are file statics. */

@@ -25,7 +25,7 @@ namespace tvm_fixes {
 
 struct PadAttrsNode : NodeLayout {
   PadAttrsNode() : NodeLayout(Kind::kOther, {"relax.attrs.PadAttrs"}) {}
-  /*! \brief Before and after the first axis, before and after the second, … */
+  /*! \brief The padding before and after the first axis, before and after the second, … */
   Field<Array<int64_t>> pad_width{this, {"pad_width"}};
   /*! \brief "constant", "reflect", "replicate" or "circular". */
   Field<String> pad_mode{this, {"pad_mode"}};

@@ -37,13 +37,13 @@ struct PoolWindowAttrsNode : PoolAttrsNode {
   using PoolAttrsNode::PoolAttrsNode;
   Field<Array<int64_t>> pool_size{this, {"pool_size"}};
   Field<Array<int64_t>> strides{this, {"strides"}};
-  /*! \brief Before each spatial axis, then after each. */
+  /*! \brief The padding before each spatial axis, then after each. */
   Field<Array<int64_t>> padding{this, {"padding"}};
   Field<Array<int64_t>> dilation{this, {"dilation"}};
   Field<bool> ceil_mode{this, {"ceil_mode"}};
 };
 
-/*! \brief By the number of spatial axes, minus one. */
+/*! \brief Indexed by the number of spatial axes minus one. */
 PoolWindowAttrsNode pool_window_attrs[3] = {"relax.attrs.Pool1DAttrs", "relax.attrs.Pool2DAttrs",
                                             "relax.attrs.Pool3DAttrs"};
 

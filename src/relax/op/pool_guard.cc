@@ -19,8 +19,8 @@
  * See layout_guards.h.
  *
  * - Poolings of two axes accept layouts that split a pooled axis, or an axis that moves in the
- *   result. Those of one and three axes raise for every packed layout. All raise if the model
- *   itself uses a packed layout.
+ *   result. ConvertLayout raises for poolings of one or three axes in any packed layout, and for
+ *   all poolings if the model itself uses a packed layout.
  * - resize2d and resize3d have lowerings only for channels-first and channels-last, and drop every
  *   packed layout.
  */

@@ -71,7 +71,7 @@ bool IsEmpty(const Array<ObjectRef>& shape) {
                      [](const ObjectRef& dim) { return AsInt(dim) == 0; });
 }
 
-/*! \brief An operand of a matmul, as it is or as a view of something smaller. */
+/*! \brief An operand of a matmul, itself or as a view of a smaller tensor. */
 struct Operand {
   BroadcastView view;
   Array<ObjectRef> shape;
@@ -105,8 +105,8 @@ class Planner {
   }
 
   /*!
-   * \return std::nullopt if the matmul does not become smaller, or that is unknown. `why` is the
-   *        reason.
+   * \return std::nullopt if the matmul does not become smaller, or that is unknown; then `why`
+   * holds the reason.
    */
   std::optional<SmallMatmul> Run(std::string* why) {
     const size_t lhs_rank = lhs_.shape.size(), rhs_rank = rhs_.shape.size();

@@ -165,7 +165,7 @@ class AxisNames {
       if (used.find(names.back().back()) != std::string::npos) return std::nullopt;
       used.push_back(names.back().back());
     }
-    // Axes of extent 1 can stand anywhere.
+    // Axes of extent 1 can be anywhere.
     auto one = names.begin();
     for (const auto& [letter, all] : atoms_of_) {
       if (!all.empty()) continue;
@@ -197,13 +197,13 @@ class AxisNames {
         return "";
       }
       if (first == all.begin()) return std::string(1, letter);
-      // Blocks of a spatial axis would need divisions to address neighbors.
+      // Blocks of a spatial axis would need divisions to address adjacent elements.
       return letter == 'C' ? ChannelBlock(atoms) : "";
     }
     return "";
   }
 
-  /*! \brief As "4c"; empty if the extent is symbolic, or 1. */
+  /*! \brief The name of a block, such as "4c"; empty if the extent is symbolic, or 1. */
   std::string ChannelBlock(const std::vector<size_t>& atoms) const {
     int64_t extent = 1;
     for (size_t atom : atoms) {

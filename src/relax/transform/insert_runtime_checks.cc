@@ -263,7 +263,7 @@ class CheckInserter : public Mutator {
                {expected, actual});
   }
 
-  /*! \brief Emit a comparison of the least and the greatest index with the extent of the axis. */
+  /*! \brief Emit a comparison of the smallest and the largest index with the extent of the axis. */
   void EmitIndexCheck(const RuntimeCheck& check) {
     static const GlobalFunction min("relax.op.min");
     static const GlobalFunction max("relax.op.max");

@@ -16,7 +16,7 @@
  * \file src/relay/ir/expr.h
  * \brief The expressions of Relay.
  *
- * A node does not change after it is made, except for its checked type and its span.
+ * A node is immutable, except for its checked type and its span.
  */
 #ifndef TVM_FIXES_RELAY_IR_EXPR_H_
 #define TVM_FIXES_RELAY_IR_EXPR_H_

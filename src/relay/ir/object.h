@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/ir/object.h
- * \brief What all classes of the Relay IR share.
+ * \brief Common parts of the classes of the Relay IR.
  */
 #ifndef TVM_FIXES_RELAY_IR_OBJECT_H_
 #define TVM_FIXES_RELAY_IR_OBJECT_H_
@@ -68,11 +68,11 @@ void ReleaseFields(Fields&... fields) {
   (ReleaseLater(std::move(fields)), ...);
 }
 
-/*! \brief An empty container, which all share; it is copied when it is changed. */
+/*! \brief A shared empty container, which is copied when it is changed. */
 const Array<ObjectRef>& EmptyArray();
 const Map<String, Any>& EmptyMap();
 
-/*! \brief Text from a file for a message of one line: control characters as escapes. */
+/*! \brief Text from a file for a one-line message, with control characters escaped. */
 std::string Printable(std::string_view text);
 
 /*! \brief Throw RelayError, Python's tvm_fixes.errors.RelayError. */

@@ -32,10 +32,10 @@ Dim AnyDim();
 
 bool IsAnyDim(const Dim& dim);
 
-/*! \brief The extent, or nothing for `?` and a ShapeVar. */
+/*! \brief The extent, or std::nullopt for `?` and a ShapeVar. */
 std::optional<int64_t> StaticDim(const Dim& dim);
 
-/*! \brief All extents, or nothing if one is not static. */
+/*! \brief All extents, or std::nullopt if one is not static. */
 std::optional<std::vector<int64_t>> StaticShape(const Shape& shape);
 
 Shape MakeShape(const std::vector<int64_t>& dims);
@@ -46,11 +46,11 @@ bool SameDim(const Dim& a, const Dim& b);
 /*! \brief Whether both may be equal at run time: only two different extents may not. */
 bool MayBeEqual(const Dim& a, const Dim& b);
 
-/*! \brief Of two dimensions that must be equal the one that says more. */
+/*! \brief The more specific of two dimensions that must be equal. */
 Dim MoreStatic(const Dim& a, const Dim& b);
 
 /*!
- * \brief The result of broadcasting, or nothing if the dimensions do not fit.
+ * \brief The result of broadcasting, or std::nullopt if the dimensions do not fit.
  *
  * `?` with an extent above 1 gives the extent; `?` with 1 or `?` gives `?`.
  */

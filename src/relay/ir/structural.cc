@@ -70,7 +70,7 @@ std::vector<Child> ChildrenOf(const ObjectRef& node) {
   } else if (const auto* item = node.as<TupleGetItemObj>()) {
     children.push_back({item->tuple});
   } else if (const auto* let = node.as<LetObj>()) {
-    // A function may call itself by the variable.
+    // A function may call itself through the variable.
     if (let->value.as<FunctionObj>()) children.push_back({let->var, kTVMFFIDefRegionKindSimple});
     children.push_back({let->value});
     children.push_back({let->var, kTVMFFIDefRegionKindSimple});

@@ -28,7 +28,7 @@ namespace tvm_fixes::relay {
 /*! \brief An uninitialized tensor on the CPU. */
 Tensor EmptyTensor(const std::vector<int64_t>& shape, DLDataType dtype);
 
-/*! \brief A tensor without dimensions, or with one, of integers. */
+/*! \brief An integer tensor of rank 0 or 1. */
 Tensor IntScalar(int64_t value, DLDataType dtype);
 Tensor IntVector(const std::vector<int64_t>& values, DLDataType dtype);
 

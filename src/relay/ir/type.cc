@@ -54,7 +54,7 @@ namespace refl = tvm::ffi::reflection;
 
 TVM_FIXES_INIT_BLOCK() {
   const auto defines = refl::AttachFieldFlag::SEqHashDefPattern();
-  // A name is a hint: what a variable is bound to decides.
+  // A name is only a hint: equality depends on the binding of a variable.
   const auto ignore = refl::AttachFieldFlag::SEqHashIgnore();
   refl::ObjectDef<TypeObj>(refl::init(false));
   refl::ObjectDef<AnyDimObj>().def(refl::init<>());

@@ -36,7 +36,7 @@ class Type : public ObjectRef {
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(Type, ObjectRef, TypeObj);
 };
 
-/*! \brief An empty array, which all share. */
+/*! \brief A shared empty array. */
 inline const Array<Type>& NoTypes() {
   static const auto* types = new Array<Type>();
   return *types;
@@ -184,7 +184,7 @@ class RefType : public Type {
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(RefType, Type, RefTypeObj);
 };
 
-/*! \brief Stands where the program gives no type. */
+/*! \brief A type that the program does not state. */
 class IncompleteTypeObj : public TypeObj {
  public:
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_fixes.relay.IncompleteType", IncompleteTypeObj, TypeObj);

@@ -25,10 +25,10 @@
 
 namespace tvm_fixes::relay {
 
-/*! \brief A type such as "Tensor[(1, ?), float32]"; "..." stands for what exceeds the limit. */
+/*! \brief A type such as "Tensor[(1, ?), float32]"; "..." replaces the text beyond the limit. */
 std::string TypeText(const Type& type, size_t limit = 1000);
 
-/*! \brief "[A, n: Shape]", or nothing. */
+/*! \brief "[A, n: Shape]", or an empty string. */
 std::string TypeParamsText(const Array<ObjectRef>& params);
 
 }  // namespace tvm_fixes::relay

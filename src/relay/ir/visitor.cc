@@ -71,7 +71,7 @@ void ForEachPatternVar(const Pattern& pattern, const std::function<void(const Va
 std::vector<Var> FreeVars(const Expr& expr) {
   std::unordered_set<const Object*> bound;
   std::vector<Var> used;
-  // A variable is bound at one place only, so that scopes need no stack.
+  // A variable is bound in only one place, so scopes need no stack.
   PostOrder(expr, [&](const Expr& node) {
     if (auto var = node.as<Var>()) used.push_back(*var);
     if (const auto* let = node.as<LetObj>()) bound.insert(let->var.get());

@@ -29,10 +29,10 @@
 namespace tvm_fixes::relay {
 
 /*!
- * \brief Call a function on each expression right below one, in the order of evaluation.
+ * \brief Call a function on each direct child of an expression, in the order of evaluation.
  *
- * These are also the body of a function, both branches and the clauses. Variables are visited where
- * they are used, not where they are bound.
+ * Children include the body of a function, both branches and the clauses. Variables are visited
+ * where they are used, not where they are bound.
  */
 template <typename F>
 void ForEachChild(const Expr& node, F visit) {
@@ -65,7 +65,9 @@ void ForEachChild(const Expr& node, F visit) {
   }
 }
 
-/*! \brief Call a function on each expression below and at the root once, operands first. */
+/*!
+ * \brief Call a function once on each expression below the root and on the root, operands first.
+ */
 void PostOrder(const Expr& root, const std::function<void(const Expr&)>& visit);
 
 /*! \brief The variables that a pattern binds. */
@@ -95,7 +97,7 @@ class ExprMutator {
   virtual Expr Rewrite(const Expr& original, const Expr& rebuilt);
   /*! \brief The replacement of a variable; called once for each. */
   virtual Var MutateVar(const Var& var);
-  /*! \brief Whether to leave an expression and all below it as they are. */
+  /*! \brief Whether to leave an expression and all expressions below it unchanged. */
   virtual bool Skip(const Expr& expr);
 
  private:

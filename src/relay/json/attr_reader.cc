@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/json/attr_reader.cc
- * \brief Decides what a stored attribute is, by the operator's declaration and the version.
+ * \brief Determines the kind of a stored attribute from the operator's declaration and the version.
  */
 #include "attr_reader.h"
 
@@ -85,7 +85,7 @@ std::optional<size_t> AttrReader::AsReference(const Schema& schema, const std::s
   if (!kind) return std::nullopt;
   if (IsArrayKind(*kind)) return is_container || IsNumber(target) ? index : std::nullopt;
   if (*kind == AttrKind::kString) {
-    // Between the versions that are known, a field changes from text to a node.
+    // Between the known versions, a field changes from text to a node.
     bool may_be_node = table_.version() >= 7 &&
                        (table_.version() < kWrittenVersion || IsStringNode(schema.key, name));
     bool is_string = target == NodeKind::kString || target == NodeKind::kStringImm;

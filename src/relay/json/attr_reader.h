@@ -31,14 +31,13 @@
 namespace tvm_fixes::relay {
 
 /*!
- * \brief Tells numbers and texts from references to nodes, which look alike: both are stored as
- *        "12".
+ * \brief Distinguishes numbers and strings from references to nodes: all are stored as "12".
  */
 class AttrReader {
  public:
   explicit AttrReader(const NodeTable& table) : table_(table) {}
 
-  /*! \brief Say which operator the attributes of a node belong to. */
+  /*! \brief Set the operator that the attributes of a node belong to. */
   void SetOperator(size_t attrs, const OpDecl* decl) { decls_.emplace(attrs, decl); }
 
   /*! \brief The nodes that the attributes refer to. */
@@ -49,7 +48,7 @@ class AttrReader {
  private:
   using Value = JsonText::Value;
 
-  /*! \brief What is known of the attributes of one node. */
+  /*! \brief The known properties of the attributes of one node. */
   struct Schema {
     size_t node;
     std::string key;

@@ -17,7 +17,8 @@
  * \brief How versions of TVM store the fields of an operator's attributes.
  *
  * The declaration of an operator gives the kind of each field. It does not say whether TVM's class
- * holds a number or a string by value, which JSON has as text, or as a node, which JSON refers to.
+ * holds a number or a string by value, which JSON stores as text, or as a node, to which JSON
+ * refers.
  */
 #ifndef TVM_FIXES_RELAY_JSON_ATTR_SCHEMA_H_
 #define TVM_FIXES_RELAY_JSON_ATTR_SCHEMA_H_
@@ -32,8 +33,8 @@ inline constexpr int kWrittenVersion = 19;
 /*!
  * \brief The field that lists the fields which the program leaves out.
  *
- * TVM 0.19 demands a value for each field, and ignores this one. Without it, a program would not be
- * read back as it was written.
+ * TVM 0.19 requires a value for each field, and ignores this one. Without it, a program would
+ * differ after it is read back.
  */
 inline constexpr char kDefaultsField[] = "tvm_fixes.defaults";
 

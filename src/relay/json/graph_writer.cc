@@ -34,7 +34,7 @@ using tvm::ffi::ArrayObj;
 using tvm::ffi::MapObj;
 using tvm::ffi::TypeIndex;
 
-/*! \brief Append elements, each on a line of its own. */
+/*! \brief Append elements, each on its own line. */
 template <typename Append>
 void AppendLines(const char* name, size_t size, std::string* out, Append append) {
   *out += std::string(" \"") + name + "\": [";

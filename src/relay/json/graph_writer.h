@@ -34,8 +34,8 @@ namespace tvm_fixes::relay {
 /*!
  * \brief Gives each object of a program one node.
  *
- * An object gets its index when another one refers to it, and its text later, from a queue. So no
- * chain of objects needs a deep stack.
+ * An object gets its index when another one refers to it, and its text later, from a queue. So long
+ * chains of objects need no deep stack.
  */
 class GraphWriter {
  public:
@@ -46,7 +46,7 @@ class GraphWriter {
   std::string Write(const IRModule& module);
 
  private:
-  /*! \brief What an attribute belongs to: a call, a function or a module. */
+  /*! \brief The owner of an attribute: a call, a function or a module. */
   struct Owner {
     ObjectRef node;
     std::string attribute;
@@ -88,10 +88,10 @@ class GraphWriter {
   std::string WriteConstructor(const ConstructorObj* constructor);
   std::string WriteOp(const OpObj* op);
 
-  /*! \brief A map by the names of functions or types, which are nodes. */
+  /*! \brief Add a map whose keys are the GlobalVars or GlobalTypeVars of the names. */
   template <typename Name, typename Value>
   size_t NameMap(const Map<String, Value>& map);
-  /*! \brief A map from names to these nodes of functions or types. */
+  /*! \brief Add a map from names to their GlobalVars or GlobalTypeVars. */
   template <typename Name, typename Value>
   size_t NodesOfNames(const Map<String, Value>& map);
   /*! \brief Add a DictAttrs node. */
@@ -115,7 +115,7 @@ class GraphWriter {
   std::map<std::pair<const OpDecl*, const Object*>, size_t> attrs_index_;
   std::unordered_map<std::string, ObjectRef> representatives_;
   std::unordered_map<const Object*, int32_t> tags_;
-  /*! \brief The first one stands for what is not part of an attribute. */
+  /*! \brief The first one stands for everything that is not part of an attribute. */
   std::vector<Owner> owners_{Owner{}};
   uint32_t owner_ = 0;
 };

@@ -58,7 +58,7 @@ size_t GraphWriter::IndexOfTypeParams(const Array<ObjectRef>& params) {
     }
     NodeText node("TypeVar");
     node.Field("name_hint", IndexOfName(var->name)).Field("kind", kShapeKind);
-    // TVM 0.19 ignores "var", which says what dimension the parameter is.
+    // TVM 0.19 ignores "var", which holds the dimension of the parameter.
     elements.push_back(AddLeaf(&node.Field("span", kNull).Field("var", IndexOf(param))));
   }
   NodeText array("Array");

@@ -60,7 +60,7 @@ class JsonReader {
     ThrowRelayError("JSON, " + document_->Place(position_) + ": " + message + ", found " + found);
   }
 
-  /*! \brief Read one value, and close the containers that end behind it. */
+  /*! \brief Read one value, and close the containers that end after it. */
   void ReadValue() {
     SkipSpace();
     char c = Current();
@@ -83,7 +83,7 @@ class JsonReader {
     Finish();
   }
 
-  /*! \brief Go on behind a value: to the next one, or out of its container. */
+  /*! \brief Continue after a value: with the next one, or with the end of its container. */
   void Finish() {
     if (open_.empty()) return;
     ++document_->items_[open_.back().index].size;
@@ -99,7 +99,7 @@ class JsonReader {
     }
   }
 
-  /*! \brief Close containers, in a loop where many end at once. */
+  /*! \brief Close containers, in a loop because many may end at once. */
   void Close() {
     while (true) {
       ++position_;
@@ -242,7 +242,7 @@ void AppendUtf8(uint32_t code, std::string* out) {
 /*! \brief The code point, or U+FFFD for half of a surrogate pair. */
 uint32_t ValidCode(uint32_t code) { return code >= 0xD800 && code < 0xE000 ? 0xFFFD : code; }
 
-/*! \brief The four hexadecimal digits at an offset, or nothing. */
+/*! \brief The four hexadecimal digits at an offset, or std::nullopt. */
 std::optional<uint32_t> ReadHex(std::string_view text, size_t offset) {
   if (offset + 4 > text.size()) return std::nullopt;
   uint32_t code = 0;

@@ -29,7 +29,7 @@ namespace tvm_fixes::relay {
 
 enum class JsonKind : uint8_t { kNull, kBool, kNumber, kString, kArray, kObject };
 
-/*! \brief Whether bytes are text in UTF-8: Python reads no other. */
+/*! \brief Whether bytes are UTF-8 text, the only encoding that Python reads. */
 bool IsUtf8(std::string_view bytes);
 
 /*! \brief The values of a text; the text must outlive it. */
@@ -37,7 +37,7 @@ class JsonText {
  private:
   struct Item {
     std::string_view text;
-    /*! \brief The index of the value behind this one. */
+    /*! \brief The index of the value after this one. */
     uint32_t next = 0;
     uint32_t size = 0;
     JsonKind kind = JsonKind::kNull;
@@ -59,7 +59,7 @@ class JsonText {
     std::optional<int64_t> Int() const;
     /*! \brief The number of elements of an array, or of members of an object. */
     size_t size() const { return item().size; }
-    /*! \brief The member of an object with this name, or nothing. */
+    /*! \brief The member of an object with this name, or std::nullopt. */
     std::optional<Value> Find(std::string_view name) const;
     /*! \brief Call a function on each element of an array. */
     template <typename F>

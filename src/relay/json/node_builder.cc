@@ -102,7 +102,7 @@ bool HasName(NodeKind kind) {
   }
 }
 
-/*! \brief Whether nodes of this kind nest in each other outside of expressions. */
+/*! \brief Whether nodes of this kind nest in each other outside expressions. */
 bool Nests(NodeKind kind) {
   switch (kind) {
     case NodeKind::kArray:
@@ -132,7 +132,7 @@ Any NodeBuilder::BuildRoot() {
     }
     states_[node] = State::kOpen;
     for (size_t dependency : Dependencies(node)) {
-      // Open nodes are those that contain this one.
+      // Open nodes are ancestors of this one.
       if (states_[dependency] == State::kOpen) {
         table_.Fail(node, "it contains itself, by way of " + table_.Name(dependency));
       }

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/json/node_builder.h
- * \brief Makes objects of the nodes of a saved text.
+ * \brief Builds objects from the nodes of a saved text.
  */
 #ifndef TVM_FIXES_RELAY_JSON_NODE_BUILDER_H_
 #define TVM_FIXES_RELAY_JSON_NODE_BUILDER_H_
@@ -32,7 +32,10 @@
 
 namespace tvm_fixes::relay {
 
-/*! \brief Builds each node that the root needs once, operands first, without recursion. */
+/*!
+ * \brief Builds the nodes that the root needs, each exactly once, operands first, without
+ *        recursion.
+ */
 class NodeBuilder {
  public:
   explicit NodeBuilder(std::string_view json) : table_(json), attrs_(table_) {
@@ -50,7 +53,7 @@ class NodeBuilder {
 
   /*! \brief The nodes that a node needs. */
   std::vector<size_t> Dependencies(size_t node);
-  /*! \brief Limit how deep data, types and patterns nest: code that walks them recurses. */
+  /*! \brief Limit the nesting of data, types and patterns: code that walks them recurses. */
   void CheckDepth(size_t node);
 
   Any Build(size_t node);
@@ -68,12 +71,15 @@ class NodeBuilder {
   Any BuildCall(size_t node);
   Any BuildFunction(size_t node);
   Any BuildModule(size_t node);
-  /*! \brief Reject the functions of lowered modules, which maps drop. */
+  /*!
+   * \brief Reject functions that are not Relay's, as in lowered modules: a Map<String, Any> would
+   *        drop them.
+   */
   void CheckFunctions(size_t map) const;
-  /*! \brief The key of a map's entry: a string, or the name of what the key is. */
+  /*! \brief The key of a map's entry: a string, or the name of the object that is the key. */
   String KeyOf(size_t map, size_t key) const;
   Shape BuildShape(size_t type, size_t array);
-  /*! \brief The name that an old type holds in a variable of its own. */
+  /*! \brief The name of an old type, which is stored in a variable. */
   String TypeName(size_t node) const;
   /*! \brief The name in a field; names that are nodes are shared. */
   String NameOf(size_t node, std::string_view field) const;
@@ -91,7 +97,7 @@ class NodeBuilder {
     if (values_[index] == nullptr || !value) FailField(node, field, expected, index);
     return *value;
   }
-  /*! \brief The array that a field refers to; nothing stands for an empty one. */
+  /*! \brief The array that a field refers to; a null reference means an empty one. */
   template <typename T>
   Array<T> GetArray(size_t node, std::string_view field, const char* expected);
   /*! \brief The type that a field refers to, or IncompleteType. */
@@ -103,8 +109,8 @@ class NodeBuilder {
   std::vector<State> states_;
   std::vector<uint8_t> depths_;
   std::vector<Any> values_;
-  // What many nodes may share is read once, so that the time stays linear.
-  /*! \brief What arrays are known to hold. */
+  // Parts that many nodes may share are read once, so that the time stays linear.
+  /*! \brief The arrays whose element types have been checked. */
   std::set<std::pair<size_t, std::string_view>> checked_;
   std::unordered_map<size_t, Shape> shapes_;
   std::unordered_map<size_t, const OpDecl*> decls_;

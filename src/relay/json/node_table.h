@@ -29,7 +29,7 @@
 
 namespace tvm_fixes::relay {
 
-/*! \brief What a node stands for; versions that rename a type key share one kind. */
+/*! \brief The meaning of a node; versions that rename a type key share one kind. */
 enum class NodeKind : uint8_t {
   kNull,
   kArray,
@@ -103,7 +103,7 @@ class NodeTable {
   NodeKind kind(size_t node) const { return kinds_[node]; }
   std::string TypeKey(size_t node) const;
 
-  /*! \brief A field of a node, or nothing. */
+  /*! \brief A field of a node, or std::nullopt. */
   std::optional<Value> Field(size_t node, std::string_view name) const;
   Value RequiredField(size_t node, std::string_view name) const;
   /*! \brief Call a function on the name and value of each field. */
@@ -121,7 +121,8 @@ class NodeTable {
   /*! \brief The number that the value of a field is. */
   int64_t IntOf(size_t node, std::string_view name, const Value& value) const;
   double FloatOf(size_t node, std::string_view name, const Value& value) const;
-  /*! \brief The string that a name refers to since TVM 0.7; nothing if the field has the text. */
+  /*! \brief The string that a name refers to since TVM 0.7; std::nullopt if the field has the text.
+   */
   std::optional<size_t> NameReference(size_t node, std::string_view field) const;
 
   /*! \brief The node that a field refers to; the null node if the field is absent. */

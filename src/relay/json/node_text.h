@@ -28,7 +28,7 @@ namespace tvm_fixes::relay {
 /*! \brief Append a string with quotes; it has only the escapes that TVM reads. */
 void AppendJsonString(std::string_view value, std::string* out);
 
-/*! \brief Puts together the text of a node: fields, or what a container or a string holds. */
+/*! \brief Assembles the text of a node: fields, or the contents of a container or a string. */
 class NodeText {
  public:
   explicit NodeText(std::string_view type_key);
@@ -43,7 +43,7 @@ class NodeText {
   /*! \brief The nodes that an Array or a Map holds. */
   NodeText& Elements(const std::vector<size_t>& nodes);
 
-  /*! \brief The whole node; it ends here. */
+  /*! \brief End the node, and return its text. */
   std::string Finish();
 
  private:

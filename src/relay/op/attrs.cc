@@ -89,7 +89,7 @@ std::optional<Any> ToNested(const Any& value) {
   return ToArray(value, ToNested);
 }
 
-/*! \brief The value brought to a kind, or nothing if it is of another. */
+/*! \brief The value converted to a kind, or std::nullopt if it does not have that kind. */
 std::optional<Any> Convert(const Any& value, AttrKind kind) {
   switch (kind) {
     case AttrKind::kInt:

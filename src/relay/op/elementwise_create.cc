@@ -62,7 +62,7 @@ Type WhereRelation(InferContext& context) {
   return TensorType(context.Broadcast(context.Tensor(0)->shape, branches), lhs->dtype);
 }
 
-/*! \brief The value of an input that is a constant number, else nothing. */
+/*! \brief The value of an input that is a constant number, else std::nullopt. */
 std::optional<double> ConstantScalar(const InferContext& context, int index) {
   const ConstantObj* constant = context.ConstantInput(index);
   if (constant == nullptr || constant->data.ndim() != 0) return std::nullopt;

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/op/infer_context.cc
- * \brief Access to inputs and attributes, with errors that name what does not fit.
+ * \brief Access to inputs and attributes, with errors that name the input or attribute at fault.
  */
 #include "infer_context.h"
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/op/infer_context.h
- * \brief What the type relation of an operator sees of a call.
+ * \brief The view of a call that the type relation of an operator gets.
  */
 #ifndef TVM_FIXES_RELAY_OP_INFER_CONTEXT_H_
 #define TVM_FIXES_RELAY_OP_INFER_CONTEXT_H_
@@ -36,8 +36,8 @@ std::string CallText(const CallObj* call);
 /*!
  * \brief The inputs' types and the attributes of one call of an operator.
  *
- * Every accessor throws RelayError, which names operator, place, attribute or input, what was
- * expected and what was found.
+ * Every accessor throws RelayError, which names operator, place, attribute or input, and the
+ * expected and actual value.
  */
 class InferContext {
  public:
@@ -61,7 +61,7 @@ class InferContext {
   const Array<Type>& input_types() const { return input_types_; }
   /*! \brief The value of an input that is a constant, else null. */
   const ConstantObj* ConstantInput(int index) const;
-  /*! \brief The elements of an input that is an integer constant, else nothing. */
+  /*! \brief The elements of an input that is an integer constant, else std::nullopt. */
   std::optional<std::vector<int64_t>> ConstantInts(int index) const;
 
   /*! \brief Whether the attribute has a value, given or default. */
@@ -74,7 +74,7 @@ class InferContext {
   /*! \brief A dtype, or the fallback if the attribute has no value. */
   DLDataType DType(const char* attr, std::optional<DLDataType> fallback = std::nullopt) const;
   std::vector<int64_t> Ints(const char* attr) const;
-  /*! \brief Ints whose number must be `count`; a single one counts for all. */
+  /*! \brief Ints whose number must be `count`; a single one applies to all. */
   std::vector<int64_t> Ints(const char* attr, size_t count) const;
   /*! \brief Dimensions: ints or `?`. */
   Shape Dims(const char* attr) const;

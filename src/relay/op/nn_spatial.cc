@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/op/nn_spatial.cc
- * \brief Padding, upsampling, moves between space, depth and batch, and layout_transform.
+ * \brief Padding, upsampling, space to depth and batch and back, and layout_transform.
  */
 #include <cmath>
 

@@ -93,7 +93,7 @@ inline AttrField RequiredAttr(std::string name, AttrKind kind) {
 
 enum class OpEffect : int {
   kComputes,
-  /*! \brief The identity of its first input, as far as results go: it is dropped. */
+  /*! \brief Returns its first input, as far as results are concerned: it is dropped. */
   kAnnotation,
   /*! \brief Belongs to a dialect after lowering (memory, vm); rejected with a reason. */
   kRejected,
@@ -108,7 +108,7 @@ class OpDecl {
   OpDecl& Inputs(std::vector<std::string> names);
   /*! \brief At least `minimum` inputs; no maximum. */
   OpDecl& Variadic(int minimum = 0);
-  /*! \brief The last inputs may be left out: at least `minimum` of those named are needed. */
+  /*! \brief The last inputs are optional: at least `minimum` of those named are required. */
   OpDecl& MinInputs(int minimum);
   /*!
    * \brief The attributes.
@@ -116,7 +116,7 @@ class OpDecl {
    */
   OpDecl& Attrs(std::string key, std::vector<AttrField> fields);
   OpDecl& Relation(TypeRelation relation);
-  /*! \brief The relation is called though inputs lack a type, and may give them one. */
+  /*! \brief The relation is called even if inputs lack a type, and may give them one. */
   OpDecl& InfersInputs();
   OpDecl& Annotation();
   OpDecl& Rejected(std::string reason);
@@ -149,8 +149,9 @@ const OpDecl* FindOp(const std::string& name);
 const std::map<std::string, OpDecl*>& AllOps();
 
 /*!
- * \brief The attributes of a call: those given, brought to the declared kinds, and the defaults.
- * \throws RelayError that names the operator, the attribute, what it must be and what it is.
+ * \brief The attributes of a call: the given ones, converted to the declared kinds, and the
+ * defaults.
+ * \throws RelayError that names the operator, the attribute, and its expected and actual value.
  */
 Attrs CompleteAttrs(const CallObj* call);
 

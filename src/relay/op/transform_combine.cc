@@ -31,7 +31,7 @@ std::vector<TensorType> TensorsOfOneDType(const InferContext& context) {
   return tensors;
 }
 
-/*! \brief The common shape of tensors, but for one axis, which is left as in the first. */
+/*! \brief The common shape of tensors, except for one axis, which is that of the first. */
 std::vector<Dim> CommonShape(const InferContext& context, const std::vector<TensorType>& tensors,
                              int64_t except) {
   std::vector<Dim> dims(tensors[0]->shape.begin(), tensors[0]->shape.end());

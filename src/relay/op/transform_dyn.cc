@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/op/transform_dyn.cc
- * \brief The operators dyn.*, whose inputs decide about the shape of the result.
+ * \brief The operators dyn.*, whose inputs determine the shape of the result.
  */
 #include "registry.h"
 

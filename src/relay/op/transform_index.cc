@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/op/transform_index.cc
- * \brief Operators that read or write elements at positions that a tensor gives.
+ * \brief Operators that read or write elements at positions in a tensor of indices.
  */
 #include <algorithm>
 

@@ -101,7 +101,7 @@ class ReshapeInference {
   }
 
   void Infer() {
-    // Relay counts the position in newshape, also where -2 or -4 come first.
+    // Relay counts the position in newshape, even if a -2 or -4 precedes it.
     if (*inferred_ >= output_.size()) {
       context_.FailAttr("newshape", "-1 that is not shifted by a -4 before it");
     }

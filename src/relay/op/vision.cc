@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/op/vision.cc
- * \brief Operators of object detection: anchors, regions of interest, suppression of boxes.
+ * \brief Object detection: anchors, regions of interest, suppression of boxes.
  */
 #include <algorithm>
 #include <string>

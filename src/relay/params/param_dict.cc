@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/params/param_dict.cc
- * \brief Magic number, reserved number, names, tensors; numbers have the low byte first.
+ * \brief Reads and writes the format: magic number, reserved number, names, tensors; little-endian.
  */
 #include "param_dict.h"
 
@@ -34,7 +34,7 @@ namespace {
 constexpr uint64_t kMagic = 0xF7E58D4F05049CB7;
 constexpr size_t kWord = sizeof(uint64_t);
 
-/*! \brief Reads a file of parameters from the front. */
+/*! \brief Reads a file of parameters from the beginning. */
 class ParamReader {
  public:
   explicit ParamReader(std::string_view data) : data_(data) {}

@@ -30,7 +30,7 @@ namespace {
 constexpr uint64_t kMagic = 0xDD5E40F096B4A13F;
 constexpr int kMaxDims = 64;
 
-/*! \brief Reads numbers, which are stored with the low byte first. */
+/*! \brief Reads numbers, which are stored little-endian. */
 class ByteReader {
  public:
   explicit ByteReader(std::string_view data) : data_(data) {}

@@ -28,7 +28,7 @@ namespace tvm_fixes::relay {
 
 /*!
  * \brief Read one tensor: magic number, device, dtype, shape, size, elements.
- * \param data What follows the tensor's first byte.
+ * \param data The bytes from the tensor's first byte on.
  * \param used The number of bytes that the tensor has.
  * \throws RelayError if the declared sizes do not fit each other or the bytes present; nothing is
  *         allocated then.

@@ -30,7 +30,9 @@ bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') 
 
 bool IsNameChar(char c) { return IsLetter(c) || IsDigit(c); }
 
-/*! \brief Whether the text at an offset has the form of a number that a word would hide. */
+/*!
+ * \brief The size of a special float, such as inff, at an offset, which would otherwise be a word.
+ */
 size_t SpecialFloatSize(std::string_view text) {
   if (text.substr(0, 4) != "inff" && text.substr(0, 4) != "nanf") return 0;
   size_t size = 4;

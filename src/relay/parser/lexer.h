@@ -50,34 +50,34 @@ struct Token {
   std::string_view text;
   Span span;
   uint64_t value = 0;
-  /*! \brief The offset behind the token. */
+  /*! \brief The offset after the token. */
   size_t end = 0;
 
   bool Is(std::string_view punct) const { return kind == TokenKind::kPunct && text == punct; }
   bool IsWord(std::string_view word) const { return kind == TokenKind::kWord && text == word; }
 };
 
-/*! \brief Whether a name needs no quotes behind `%` or `@`. */
+/*! \brief Whether a name needs no quotes after `%` or `@`. */
 bool IsPlainName(std::string_view name, bool is_local);
 
 /*! \brief The token for an error message. */
 std::string TokenText(const Token& token);
 
-/*! \brief A lexer can be copied, to look ahead. */
+/*! \brief A lexer can be copied to look ahead. */
 class Lexer {
  public:
   /*! \brief Begin at an offset; places count from the beginning of the text. */
   explicit Lexer(std::string_view text, size_t begin = 0);
 
   const Token& token() const { return token_; }
-  /*! \brief The token behind the current one. */
+  /*! \brief The token after the current one. */
   Token Peek() const;
-  /*! \brief Whether the token behind the current one is `=`. */
+  /*! \brief Whether the token after the current one is `=`. */
   bool AssignFollows() const;
   void Next();
   /*! \brief Read digits that follow the current token at once, as the index of a tuple. */
   void NextIndex();
-  /*! \brief Shorten the current token to its first characters, and go on behind them. */
+  /*! \brief Shorten the current token to its first characters, and continue after them. */
   void Shorten(size_t size);
   /*! \brief The last comment before the current token, without its delimiters. */
   std::string_view comment() const { return comment_; }

@@ -47,7 +47,7 @@ std::optional<Literal> ReadReal(std::string_view text, bool negative, int width,
   double value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc::result_out_of_range) {
-    // What is too small is zero, as in C.
+    // A number that is too small becomes zero, as in C.
     value = std::strtod(std::string(text).c_str(), nullptr);
   } else if (error != std::errc() || end != text.data() + text.size()) {
     *problem = "it is not a number";
@@ -106,7 +106,7 @@ T ValueOf(const Tensor& scalar) {
 
 std::string WithSuffix(double value, const char* suffix) { return RealText(value) + suffix; }
 
-/*! \brief Whether a value is a NaN other than that which the parser makes of "nan". */
+/*! \brief Whether a value is a NaN other than the one that the parser reads from "nan". */
 template <typename Real, typename Bits>
 bool IsUnusualNan(Real value) {
   Real usual = std::numeric_limits<Real>::quiet_NaN();
@@ -141,7 +141,7 @@ Tensor ScalarTensor(const Literal& literal) {
   Tensor tensor = EmptyTensor({}, literal.dtype);
   size_t size = literal.dtype.bits / 8;
   if (literal.dtype.code != kDLFloat) {
-    // The low bytes come first.
+    // Little-endian: the low bytes come first.
     std::memcpy(tensor.data_ptr(), &literal.integer, size);
   } else if (size == 8) {
     std::memcpy(tensor.data_ptr(), &literal.real, size);

@@ -27,7 +27,7 @@
 
 namespace tvm_fixes::relay {
 
-/*! \brief A number, as it is written. */
+/*! \brief A number as written. */
 struct Literal {
   DLDataType dtype;
   int64_t integer = 0;
@@ -45,7 +45,7 @@ std::optional<Literal> ReadLiteral(std::string_view text, bool negative, std::st
 /*! \brief A tensor without dimensions. */
 Tensor ScalarTensor(const Literal& literal);
 
-/*! \brief A scalar in the form that the parser reads, or nothing if it has none. */
+/*! \brief A scalar in the form that the parser reads, or std::nullopt if it has none. */
 std::optional<std::string> LiteralText(const Tensor& scalar);
 
 /*! \brief The shortest text that yields the same double, such as 1e-05; no suffix. */

@@ -46,7 +46,7 @@ class Metadata {
 
   /*! \brief Whether the text has a section. */
   bool present() const { return present_; }
-  /*! \brief A value, None if Relay has no use for it, or nothing if the section lacks it. */
+  /*! \brief A value, None if Relay has no use for it, or std::nullopt if the section lacks it. */
   std::optional<Any> Find(std::string_view key, uint64_t index) const;
 
  private:

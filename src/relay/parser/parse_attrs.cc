@@ -23,7 +23,7 @@
 namespace tvm_fixes::relay {
 namespace {
 
-/*! \brief The content of a string, in which a backslash protects quotes and backslashes only. */
+/*! \brief The content of a string, in which a backslash escapes only quotes and backslashes. */
 std::string Unescape(std::string_view text) {
   std::string result;
   result.reserve(text.size());

@@ -56,7 +56,7 @@ Expr Parser::BindAll(std::vector<Binding>* bindings, Expr body) {
 }
 
 /*!
- * \brief A chain of bindings and items, and its value; without recursion along the chain.
+ * \brief Parses a chain of bindings and items without recursion along the chain; returns its value.
  * \param is_value Whether it is the value of a binding, which ends at the semicolon.
  */
 Expr Parser::ParseSequence(bool is_value) {
@@ -337,7 +337,7 @@ Expr Parser::ParseMetaExpr() {
   return *expr;
 }
 
-/*! \brief An input in place of a constant; the comment behind its use has its type. */
+/*! \brief An input that replaces a missing constant; the comment after its use states its type. */
 Expr Parser::MissingConstant(const Token& meta) {
   if (metadata_.present()) {
     ThrowParseError(meta.span, "the metadata section has no " + TokenText(meta));

@@ -94,7 +94,7 @@ Dim Parser::ParseDim() {
     if (value && (StaticDim(*value) || IsAnyDim(*value) || value->as<ShapeVarObj>())) {
       return *value;
     }
-    // An expression over dimensions, or the section is missing: nothing is known of it.
+    // An expression of dimensions, or the section is missing: the dimension is unknown.
     return AnyDim();
   }
   if (dim.kind != TokenKind::kWord) FailExpected("a dimension");

@@ -27,7 +27,7 @@ namespace tvm_fixes::relay {
 
 namespace {
 
-/*! \brief The sanitizers' frames are large: at this depth they fit a stack of 8 MiB. */
+/*! \brief At this depth, even the large frames of sanitizers fit a stack of 8 MiB. */
 constexpr int kMaxDepth = 400;
 
 }  // namespace
@@ -291,7 +291,7 @@ Function Parser::ParseFunction() {
 
 namespace {
 
-/*! \brief The offset behind the first line of version 0.0.4, which is no token. */
+/*! \brief The offset after the first line of version 0.0.4, which is not a token. */
 size_t OldVersionEnd(std::string_view program) {
   constexpr std::string_view kVersion = "v0.0.4";
   size_t begin = program.find_first_not_of(" \t\r\n");

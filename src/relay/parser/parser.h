@@ -41,7 +41,7 @@ struct ParseOptions {
 /*!
  * \brief Read a program.
  * \param text Definitions, or one expression, which becomes "main".
- * \throws RelayError with line, column and what was expected.
+ * \throws RelayError with line, column and the expected form.
  */
 IRModule ParseModule(std::string_view text, const ParseOptions& options);
 
@@ -110,7 +110,7 @@ class Parser {
   const Token& token() const { return lexer_.token(); }
   bool At(std::string_view punct) const { return token().Is(punct); }
   bool AtWord(std::string_view word) const { return token().IsWord(word); }
-  /*! \brief Go on if the current token is this one. */
+  /*! \brief Advance if the current token is this one. */
   bool Accept(std::string_view punct);
   Token Take();
   Token TakeKind(TokenKind kind, const char* expected);
@@ -148,21 +148,21 @@ class Parser {
   Attrs attrs_;
   ScopedTable<Var> locals_;
   ScopedTable<ObjectRef> type_vars_;
-  /*! \brief `%0`, `%1`, ...: the last binding of a number counts, also outside its block. */
+  /*! \brief `%0`, `%1`, ...: the last binding of a number wins, even outside its block. */
   NumberedTable graph_;
   std::unordered_map<std::string_view, GlobalVar> globals_;
   std::unordered_map<std::string_view, GlobalTypeVar> type_names_;
   std::unordered_map<std::string_view, Constructor> constructors_;
   std::unordered_map<std::string_view, Op> ops_;
   std::unordered_map<std::string_view, String> strings_;
-  /*! \brief Dimensions that are named, but not by type parameters. */
+  /*! \brief Dimensions that are named outside type parameters. */
   std::unordered_map<std::string_view, ShapeVar> free_dims_;
-  /*! \brief Where functions and types were first used. */
+  /*! \brief The places of the first uses of functions and types. */
   std::vector<std::pair<std::string_view, Span>> used_globals_;
   std::vector<std::pair<std::string_view, Span>> used_types_;
   /*! \brief Variables that the text declares as free. */
   std::vector<Var> free_vars_;
-  /*! \brief Inputs made of constants that are missing, by their token. */
+  /*! \brief Inputs that replace missing constants, by their token. */
   std::unordered_map<std::string, Var> constant_inputs_;
   std::vector<Var> new_inputs_;
 };

@@ -29,7 +29,7 @@
 
 namespace tvm_fixes::relay {
 
-/*! \brief A table of names; what an inner scope hides comes back at its end. */
+/*! \brief A table of names; the end of an inner scope restores the names that it hides. */
 template <typename Value>
 class ScopedTable {
  public:
@@ -82,7 +82,7 @@ class NumberedTable {
   }
 
  private:
-  /*! \brief The value of a number; the largest one if it is long or has leading zeros. */
+  /*! \brief The index that the digits denote; SIZE_MAX if it is long or has leading zeros. */
   static size_t Index(std::string_view number) {
     if (number.size() > 9 || (number.size() > 1 && number[0] == '0')) return SIZE_MAX;
     size_t index = 0;

@@ -37,7 +37,7 @@ std::string Join(const std::vector<std::string>& items) {
   return text;
 }
 
-/*! \brief Whether a text is a word of the lexer: a name, or names joined by points. */
+/*! \brief Whether a text is a word of the lexer: a name, or names joined by dots. */
 bool IsWord(const std::string& text) {
   bool starts = true;
   for (char c : text) {
@@ -86,7 +86,7 @@ std::string Printer::NodeText(const Expr& expr) {
   }
   if (const auto* item = expr.as<TupleGetItemObj>()) return Field(item);
   if (expr.as<LetObj>()) {
-    // Written by AddScope, which must not take the chain for a number again.
+    // Written by AddScope, which must not replace the chain by its number again.
     size_t uses = uses_[expr.get()];
     uses_[expr.get()] = 1;
     std::string text = Block(expr);

@@ -31,7 +31,7 @@
 namespace tvm_fixes::relay {
 namespace {
 
-/*! \brief The parser's limit: what nests deeper could not be read back. */
+/*! \brief The parser's limit: deeper text could not be read back. */
 constexpr int kMaxDepth = 190;
 
 /*! \brief A tuple whose text is longer is bound to a number. */
@@ -126,7 +126,7 @@ void Printer::AddScope(const Expr& root) {
   Expr expr = root;
   while (true) {
     const auto* let = expr.as<LetObj>();
-    // A chain that is used at several places is a block of its own, which has a number.
+    // A chain that is used in several places is a separate block, which has a number.
     if (let == nullptr || uses_[expr.get()] > 1 || texts_.count(expr.get()) != 0) break;
     bool names_itself = let->value.as<FunctionObj>() != nullptr;
     std::string var = names_itself ? Binder(let->var) : "";

@@ -43,7 +43,7 @@ std::string PrintModule(const IRModule& module, const PrintOptions& options);
 /*! \brief Write one expression; variables that it does not bind are declared first. */
 std::string PrintExpr(const Expr& expr, const PrintOptions& options);
 
-/*! \brief Writes programs; each node that is no leaf is written once and bound to a number. */
+/*! \brief Writes programs; each node that is not a leaf is written once and bound to a number. */
 class Printer {
  public:
   explicit Printer(const PrintOptions& options) : options_(options) {}
@@ -91,16 +91,16 @@ class Printer {
   std::unordered_map<const Object*, size_t> uses_;
   std::unordered_map<const Object*, std::string> texts_;
   std::unordered_map<const Object*, std::string> var_names_;
-  /*! \brief How often each name has been asked for. */
+  /*! \brief The number of requests for each name. */
   std::unordered_map<std::string, size_t> names_;
-  /*! \brief Whether a name may be taken for a field of a tuple, as in %a.0. */
+  /*! \brief Whether a name may be mistaken for a field of a tuple, as in %a.0. */
   bool has_joined_names_ = false;
   std::vector<Var> free_vars_;
   std::unordered_map<const Object*, size_t> constant_indices_;
   std::vector<Constant> constants_;
 };
 
-/*! \brief A name behind its prefix, in quotes if it needs them. */
+/*! \brief A name after its prefix, in quotes if it needs them. */
 std::string NameText(char prefix, const std::string& name);
 
 /*! \brief A name of an operator, a type or a constructor. */

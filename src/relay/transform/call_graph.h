@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/transform/call_graph.h
- * \brief Which functions of a module call each other.
+ * \brief The calls between the functions of a module.
  */
 #ifndef TVM_FIXES_RELAY_TRANSFORM_CALL_GRAPH_H_
 #define TVM_FIXES_RELAY_TRANSFORM_CALL_GRAPH_H_
@@ -30,7 +30,7 @@
 
 namespace tvm_fixes::relay {
 
-/*! \brief Who calls whom, by name. */
+/*! \brief The callers and callees of functions, by name. */
 class CallGraph {
  public:
   explicit CallGraph(const IRModule& module) {
@@ -57,9 +57,9 @@ class CallGraph {
     Function function;
     int64_t size = 0;
     std::unordered_set<std::string> callees;
-    /*! \brief Whether it calls itself, possibly by way of others. */
+    /*! \brief Whether it calls itself, directly or through others. */
     bool is_recursive = false;
-    /*! \brief Whether it calls itself by way of others. */
+    /*! \brief Whether it calls itself through others. */
     bool is_in_cycle = false;
     int index = -1;
     int low = -1;

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/transform/const_value.cc
- * \brief Small tensors whose elements passes compute with.
+ * \brief Small tensors, on whose elements passes compute.
  */
 #include "const_value.h"
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/transform/const_value.h
- * \brief Small tensors whose elements passes compute with.
+ * \brief Small tensors, on whose elements passes compute.
  */
 #ifndef TVM_FIXES_RELAY_TRANSFORM_CONST_VALUE_H_
 #define TVM_FIXES_RELAY_TRANSFORM_CONST_VALUE_H_
@@ -30,7 +30,7 @@ namespace tvm_fixes::relay {
 /*! \brief The largest tensor that is computed at compile time. */
 inline constexpr int64_t kMaxFoldedElements = 4096;
 
-/*! \brief An element; the dtype says which field counts. */
+/*! \brief An element; the dtype determines the field that counts. */
 struct Scalar {
   int64_t i = 0;
   double f = 0;
@@ -47,13 +47,13 @@ struct ConstValue {
   int64_t size() const { return static_cast<int64_t>(elements.size()); }
 };
 
-/*! \brief The number of elements, or nothing above kMaxFoldedElements. */
+/*! \brief The number of elements, or std::nullopt above kMaxFoldedElements. */
 std::optional<int64_t> SmallSize(const std::vector<int64_t>& shape);
 
-/*! \brief Whether elements of a dtype can be computed with. */
+/*! \brief Whether passes can compute on elements of a dtype. */
 bool IsFoldable(DLDataType dtype);
 
-/*! \brief The elements of a tensor; nothing if it is large or has another dtype. */
+/*! \brief The elements of a tensor; std::nullopt if it is large or has another dtype. */
 std::optional<ConstValue> LoadValue(const Tensor& tensor);
 
 Tensor StoreValue(const ConstValue& value);

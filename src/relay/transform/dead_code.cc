@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/transform/dead_code.cc
- * \brief Removes what no result depends on.
+ * \brief Removes code that no result depends on.
  */
 #include "dead_code.h"
 
@@ -40,7 +40,7 @@ EffectAnalysis::EffectAnalysis(const IRModule& module) {
 void EffectAnalysis::Visit(const Function& function) {
   if (!has_references_) return;
   PostOrder(function, [this](const Expr& expr) {
-    // To make a closure runs nothing.
+    // Creating a closure runs nothing.
     if (expr.as<FunctionObj>()) return;
     const auto* call = expr.as<CallObj>();
     bool runs_function = call != nullptr && call->op.as<OpObj>() == nullptr &&
@@ -132,7 +132,7 @@ IRModule Remove(const IRModule& module, bool only_constants) {
  * \brief Remove the functions that no entry function reaches.
  *
  * Before, the module may hold functions that nothing calls. After, it holds the entry functions and
- * what they call.
+ * their callees.
  */
 IRModule RemoveUnusedFunctions(const IRModule& module, const Array<String>& entries) {
   std::unordered_set<std::string> used;

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/transform/dead_code.h
- * \brief Removes what no result depends on.
+ * \brief Removes code that no result depends on.
  */
 #ifndef TVM_FIXES_RELAY_TRANSFORM_DEAD_CODE_H_
 #define TVM_FIXES_RELAY_TRANSFORM_DEAD_CODE_H_
@@ -26,7 +26,7 @@
 
 namespace tvm_fixes::relay {
 
-/*! \brief What the evaluation of each expression of a module may do to references. */
+/*! \brief The effects on references of evaluating each expression of a module. */
 class EffectAnalysis {
  public:
   explicit EffectAnalysis(const IRModule& module);
@@ -35,7 +35,7 @@ class EffectAnalysis {
   void Visit(const Function& function);
   /*! \brief Whether a reference may be written. */
   bool MayWrite(const Expr& expr) const { return writes_.count(expr.get()) != 0; }
-  /*! \brief Whether a reference may be made, read or written, so that the order counts. */
+  /*! \brief Whether a reference may be created, read or written, so that the order matters. */
   bool IsOrdered(const Expr& expr) const { return ordered_.count(expr.get()) != 0; }
 
  private:
@@ -49,7 +49,7 @@ class EffectAnalysis {
  * \brief Remove the bindings of variables that nothing uses.
  *
  * Before, `let %a = f(%x); %x` computes a value that is not used. After, it is `%x`; a binding
- * whose value may write a reference stays.
+ * whose value may write a reference is kept.
  */
 IRModule DeadCodeElimination(const IRModule& module);
 

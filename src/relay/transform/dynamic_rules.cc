@@ -183,7 +183,7 @@ Expr Resize2D(const DynCall& dyn) {
     }
     attrs.Set("roi", values);
   } else {
-    // Only this way to transform coordinates looks at the region of interest.
+    // Only this coordinate transformation uses the region of interest.
     auto mode = attrs.Get("coordinate_transformation_mode");
     auto text = mode ? mode->as<String>() : std::nullopt;
     if (text && std::string(*text) == "tf_crop_and_resize") return Expr();

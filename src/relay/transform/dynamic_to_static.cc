@@ -28,7 +28,7 @@
 namespace tvm_fixes::relay {
 namespace {
 
-/*! \brief The maximum number of rounds; types that still change after these stay as they are. */
+/*! \brief The maximum number of rounds; types that still change afterwards are kept. */
 constexpr int kMaxRounds = 64;
 
 class StaticMaker : public Folder {

@@ -31,7 +31,7 @@ namespace tvm_fixes::relay {
 /*! \brief A call that is computed: its attributes, inputs and the type of its result. */
 struct Evaluation {
   const InferContext& call;
-  /*! \brief The inputs; the fields of an input that is a tuple count each. */
+  /*! \brief The inputs; a tuple contributes each of its fields. */
   std::vector<ConstValue> inputs;
   /*! \brief The result: shape and dtype are set, the elements are not. */
   ConstValue result;
@@ -53,13 +53,13 @@ int64_t Ravel(const std::vector<int64_t>& coordinates, const std::vector<int64_t
 /*! \brief Whether a shape broadcasts to another. */
 bool Broadcasts(const std::vector<int64_t>& from, const std::vector<int64_t>& to);
 
-/*! \brief The element of an input that broadcasting puts at an index of the result. */
+/*! \brief The index of the input element that is broadcast to an index of the result. */
 int64_t BroadcastIndex(int64_t index, const std::vector<int64_t>& shape,
                        const std::vector<int64_t>& input_shape);
 
 /*!
  * \brief The type of a call of an operator by its type relation.
- * \return Null if the types of the arguments do not say enough or do not fit.
+ * \return Null if the types of the arguments are insufficient or do not fit.
  */
 Type RelationType(const CallObj* call, const Array<Type>& arg_types);
 

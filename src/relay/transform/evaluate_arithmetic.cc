@@ -16,8 +16,8 @@
  * \file src/relay/transform/evaluate_arithmetic.cc
  * \brief Operators on each element and reductions, on small constants.
  *
- * Integers wrap around like those of the compiled program. What has no defined result (division by
- * zero, a float that does not fit an integer) is not folded.
+ * Integers wrap around like those of the compiled program. Operations without a defined result
+ * (division by zero, a float that does not fit an integer) are not folded.
  */
 #include <algorithm>
 #include <cmath>
@@ -194,7 +194,7 @@ bool Convert(const Scalar& from, DLDataType source, DLDataType target, Scalar* o
   }
   if (IsFloat(target)) {
     if (IsHuge(from.i, source)) return false;
-    // One rounding: int64 to float32 directly, not by way of float64.
+    // Round once: convert int64 to float32 directly, not through float64.
     out->f = target.bits == 64 ? static_cast<double>(from.i)
                                : RoundFloat(static_cast<float>(from.i), target);
   } else {
@@ -259,7 +259,7 @@ bool Clip(Evaluation& e) {
   double low = e.call.Float("a_min");
   double high = e.call.Float("a_max");
   if (!e.result.is_float()) {
-    // Bounds that are no exact integers are left to the compiled operator.
+    // Bounds that are not exact integers are left to the compiled operator.
     bool is_exact = std::trunc(low) == low && std::trunc(high) == high;
     if (!is_exact || std::fabs(low) > 1e15 || std::fabs(high) > 1e15) return false;
   }

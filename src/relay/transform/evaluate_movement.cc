@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/transform/evaluate_movement.cc
- * \brief Operators that move or make elements, on small constants.
+ * \brief Operators that move or create elements, on small constants.
  */
 #include <algorithm>
 #include <cmath>
@@ -146,7 +146,7 @@ bool Transpose(Evaluation& e) {
   const ConstValue& data = e.inputs[0];
   std::vector<int64_t> axes;
   if (e.call.Has("axes")) axes = e.call.Ints("axes");
-  // The axes in reverse are the default.
+  // By default, the axes are reversed.
   if (axes.empty()) {
     for (int64_t i = data.ndim(); i-- > 0;) axes.push_back(i);
   }
@@ -240,7 +240,7 @@ bool BroadcastTo(Evaluation& e) {
   return true;
 }
 
-/*! \brief Integers only: how floats are spaced depends on the compiled operator. */
+/*! \brief Only integers: the rounding of floats depends on the compiled operator. */
 bool Arange(Evaluation& e) {
   if (e.inputs.size() != 3 || e.result.is_float()) return false;
   for (const ConstValue& input : e.inputs) {

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/transform/flatten_recursion.cc
- * \brief Makes the calls of a function that ends by calling itself nest log n deep.
+ * \brief Limits the nesting of the calls of a tail-recursive function to log n.
  */
 #include <tvm/ffi/reflection/registry.h>
 
@@ -27,7 +27,7 @@
 namespace tvm_fixes::relay {
 namespace {
 
-/*! \brief How deep branches may nest; MapEnds recurses into them. */
+/*! \brief The maximum nesting of branches; MapEnds recurses into them. */
 constexpr int kMaxDepth = 200;
 
 /*! \brief A function of the module that calls itself in tail position only. */
@@ -44,7 +44,7 @@ class TailRecursion {
     is_valid_ = calls_itself_ && !is_deep_ && OnlyInTail();
   }
 
-  /*! \brief Whether each call of the function itself is the last thing that it does. */
+  /*! \brief Whether each call of the function itself is a tail call. */
   bool is_valid() const { return is_valid_; }
 
   /*! \brief Add the functions that run the loop, and replace the function by one that does. */
@@ -69,7 +69,7 @@ class TailRecursion {
     return call != nullptr && IsSelf(call->op);
   }
 
-  /*! \brief Find the nodes whose value is the function's, from the top. */
+  /*! \brief Find the nodes whose value is the function's result, from the top. */
   void MarkTail(const Expr& body) {
     std::vector<std::pair<Expr, int>> stack = {{body, 0}};
     while (!stack.empty()) {

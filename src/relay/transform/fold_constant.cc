@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/transform/fold_constant.cc
- * \brief Computes what is known at compile time.
+ * \brief Computes values that are known at compile time.
  */
 #include "fold_constant.h"
 

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/transform/fold_constant.h
- * \brief Computes what is known at compile time.
+ * \brief Computes values that are known at compile time.
  */
 #ifndef TVM_FIXES_RELAY_TRANSFORM_FOLD_CONSTANT_H_
 #define TVM_FIXES_RELAY_TRANSFORM_FOLD_CONSTANT_H_
@@ -28,10 +28,10 @@
 namespace tvm_fixes::relay {
 
 /*!
- * \brief Folds constants, and keeps the types of what it rewrites up to date.
+ * \brief Folds constants, and updates the types of rewritten expressions.
  *
- * A variable that a let binds to a constant is replaced by it. The binding itself stays, because
- * branches that are kept as they were may still use it.
+ * A constant replaces a variable that a let binds to it. The binding itself is kept, because
+ * unchanged branches may still use it.
  */
 class Folder : public ExprMutator {
  public:

@@ -16,8 +16,8 @@
  * \file src/relay/transform/infer_type.cc
  * \brief Infers the types of all expressions of a module.
  *
- * Each expression gets a type once its operands have theirs. An operator that needs a type which is
- * not known yet, such as that of a parameter without annotation, is tried again at the end.
+ * Each expression gets a type once its operands have theirs. An operator that needs an unknown
+ * type, such as that of a parameter without annotation, is retried at the end.
  */
 #include "infer_type.h"
 
@@ -51,7 +51,7 @@ class Inferrer {
   }
 
  private:
-  /*! \brief A step of the walk: which part of an expression is done. */
+  /*! \brief A step of the walk: the phase of an expression. */
   enum class Phase { kEnter, kBind, kLeave };
 
   struct Step {
@@ -198,7 +198,7 @@ class Inferrer {
     for (size_t i = children.size(); i-- > 0;) Push(children[i]);
   }
 
-  /*! \brief A function may call itself by the variable, with its declared type. */
+  /*! \brief A function may call itself through the variable, with its declared type. */
   void BindLet(const LetObj& let) {
     BindVar(let.var);
     auto function = let.value.as<Function>();
@@ -255,7 +255,7 @@ class Inferrer {
       SetType(expr, TypeOf(let->body));
     } else if (const auto* function = expr.as<FunctionObj>()) {
       FuncType type = function_types_.at(expr.get());
-      // The error names the place of what is returned.
+      // The error names the place of the returned expression.
       Unify(type->ret_type, TypeOf(function->body), function->body, "the result of the function");
       SetType(expr, type);
     } else if (const auto* tuple = expr.as<TupleObj>()) {
@@ -286,7 +286,7 @@ class Inferrer {
     }
   }
 
-  /*! \brief What may have to wait until the type of an operand is known. */
+  /*! \brief Infer the type now, or at the end if the type of an operand is unknown. */
   void LeaveDeferrable(const Expr& expr) {
     Type type = TryInfer(expr);
     if (type.defined()) return SetType(expr, type);
@@ -294,7 +294,7 @@ class Inferrer {
     pending_.push_back(expr);
   }
 
-  /*! \brief The type, or null if it is too early. */
+  /*! \brief The type, or null if the type of an operand is still unknown. */
   Type TryInfer(const Expr& expr) {
     const auto* item = expr.as<TupleGetItemObj>();
     if (item != nullptr) return TryItem(*item, expr);
@@ -415,7 +415,7 @@ class Inferrer {
     }
   }
 
-  /*! \brief Fill the types in, or clear them if there is an error. */
+  /*! \brief Fill in the types, or clear them if there is an error. */
   void Finish() {
     if (errors_.empty()) {
       for (const Expr& expr : typed_) {
@@ -436,7 +436,7 @@ class Inferrer {
     ThrowRelayError(text);
   }
 
-  /*! \brief Report variables and calls; what encloses them is unknown only because they are. */
+  /*! \brief Report variables and calls; the types of enclosing expressions depend on theirs. */
   void ReportUnknown(const Expr& expr) {
     unknown_ = expr;
     std::string place = expr->span.defined() ? expr->span.str() + ": " : "";

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/transform/inline.cc
- * \brief Puts the bodies of functions where they are called.
+ * \brief Inlines functions into their callers.
  */
 #include <tvm/ffi/reflection/registry.h>
 
@@ -25,7 +25,7 @@
 namespace tvm_fixes::relay {
 namespace {
 
-/*! \brief What copies of function bodies may add to a module. */
+/*! \brief The maximum number of nodes that copies of function bodies may add to a module. */
 constexpr int64_t kMaxCopiedNodes = 200000;
 
 bool IsSet(const Attrs& attrs, const char* name) {
@@ -141,10 +141,10 @@ bool MayInline(const CallGraph& graph, const std::string& name) {
 }
 
 /*!
- * \brief Put the bodies of functions that are marked Inline=1 or called once where they are called.
+ * \brief Inline functions that are marked Inline=1 or called once.
  *
- * Before, `@main` calls `@f(%y)`. After, `let %x = %y;` and the body of `@f` stand there, and `@f`
- * is removed; recursive functions stay.
+ * Before, `@main` calls `@f(%y)`. After, `let %x = %y;` and the body of `@f` replace the call, and
+ * `@f` is removed; recursive functions are kept.
  */
 IRModule Inline(const IRModule& module) {
   CallGraph graph(module);

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/transform/lift_recursion.cc
- * \brief Makes local functions that call themselves functions of the module.
+ * \brief Turns recursive local functions into functions of the module.
  */
 #include <tvm/ffi/reflection/registry.h>
 
@@ -86,7 +86,7 @@ class Lifter : public ExprMutator {
   }
 
  private:
-  /*! \brief The body with the local functions that it takes from outside in place. */
+  /*! \brief The function, with the local functions that it captures inserted. */
   Function Close(const Var& self, Function function) const {
     bool changed = true;
     while (changed) {
@@ -107,7 +107,7 @@ class Lifter : public ExprMutator {
     return function;
   }
 
-  /*! \brief What stands for the function after it has moved to the module, if it can move. */
+  /*! \brief Move a function to the module, if possible; return its replacement. */
   std::optional<Expr> Lift(const Var& self, Function function) {
     if (!function->type_params.empty() || !IsFirstOrder(function->body)) return std::nullopt;
     function = Close(self, function);
@@ -156,11 +156,11 @@ class Lifter : public ExprMutator {
   }
 
   Map<String, Function>* functions_;
-  /*! \brief What lets bind to variables. */
+  /*! \brief The values that lets bind to variables. */
   std::unordered_map<const Object*, Expr> values_;
 };
 
-/*! \brief Replaces calls of a literal function by its body: what Lifter puts in place of names. */
+/*! \brief Replaces calls of a literal function, which Lifter creates, by its body. */
 class CallReducer : public ExprMutator {
  protected:
   Expr Rewrite(const Expr& original, const Expr& rebuilt) override {
@@ -186,7 +186,7 @@ class CallReducer : public ExprMutator {
 };
 
 IRModule LiftRecursion(IRModule module) {
-  // A function that takes another one from outside can move once the other has.
+  // A function that captures another one can move once the other has moved.
   while (true) {
     Map<String, Function> functions = module->functions;
     for (const auto& [name, function] : module->functions) {

@@ -27,7 +27,7 @@ namespace tvm_fixes::relay {
  * \brief Bind each intermediate value to a variable (administrative normal form).
  *
  * Before, `add(nn.relu(%x), %x)` nests calls. After, `let %t0 = nn.relu(%x); add(%t0, %x)` has only
- * variables and constants as operands, so that the order of evaluation is written down.
+ * variables and constants as operands, so the order of evaluation is explicit.
  */
 IRModule ToANormalForm(const IRModule& module);
 Function ToANormalForm(const Function& function);
@@ -35,16 +35,16 @@ Function ToANormalForm(const Function& function);
 /*!
  * \brief Replace variables by the values that lets bind to them.
  *
- * Before, `let %a = nn.relu(%x); add(%a, %a)` names a value. After, `add(%0, %0)` shares it. What
- * reads or writes references stays bound, as do recursive functions and values that a function
- * takes from outside.
+ * Before, `let %a = nn.relu(%x); add(%a, %a)` names a value. After, `add(%0, %0)` shares it. Reads
+ * and writes of references stay bound, as do recursive functions and values that a function
+ * captures.
  */
 IRModule ToGraphNormalForm(const IRModule& module);
 
 /*! \brief The chain of lets that binds variables in order and returns a result. */
 Expr MakeLets(const std::vector<std::pair<Var, Expr>>& bindings, Expr result);
 
-/*! \brief Whether an operand may be written as it is, without a binding. */
+/*! \brief Whether an operand needs no binding. */
 bool IsAtomic(const Expr& expr);
 
 }  // namespace tvm_fixes::relay

@@ -18,8 +18,8 @@
  *
  * An abstract machine runs the program in A-normal form with its own stack. Calls of operators go
  * into the new program; tuples, data of known constructors and functions exist only in the machine
- * until the new program needs them. A branch on an unknown value runs both ways. A function that
- * runs already outside of such a branch is called there, not run again: recursion ends.
+ * until the new program needs them. Both branches on an unknown value run. Inside such a branch, a
+ * function that is already running is called, not run again, so that recursion ends.
  */
 #include <tvm/ffi/reflection/registry.h>
 
@@ -35,7 +35,7 @@
 namespace tvm_fixes::relay {
 namespace {
 
-/*! \brief Calls that are run, and bindings that are written; beyond them calls stay calls. */
+/*! \brief The maximum number of calls that are run, and of bindings; further calls are kept. */
 constexpr int kMaxCalls = 100000;
 constexpr int kMaxBindings = 1000000;
 
@@ -61,7 +61,7 @@ class PartialEvaluator {
 
  private:
   enum class FrameKind { kBlock, kIf, kMatch, kFunction };
-  /*! \brief What became of one expression: it has a value, or a frame runs first. */
+  /*! \brief The outcome for one expression: it has a value, or a frame must run first. */
   enum class Outcome { kValue, kWait, kRetry };
 
   struct Frame {
@@ -278,7 +278,7 @@ class PartialEvaluator {
 
   /*!
    * \brief Make values part of the new program.
-   * \return False if the body of a function has to run first; then this is called again.
+   * \return False if the body of a function must run first; then call this again.
    */
   bool Write(const std::vector<PartialValue*>& values, PartialScope* scope) {
     std::vector<std::pair<PartialValue*, bool>> stack;
@@ -308,7 +308,7 @@ class PartialEvaluator {
     return true;
   }
 
-  /*! \brief Write what Operand needs: of a tuple the fields. */
+  /*! \brief Write the values that Operand needs: the fields of a tuple. */
   bool WriteOperand(PartialValue* value, PartialScope* scope) {
     if (value->kind == Kind::kTuple) return Write(value->fields, scope);
     return Write({value}, scope);
@@ -434,7 +434,7 @@ class PartialEvaluator {
     for (const char* mark : {"Primitive", "Compiler", "Extern"}) {
       if (function->attrs.count(mark) != 0) return false;
     }
-    // It runs already, and a branch that may not be taken lies between.
+    // It is already running, with a branch in between that may not be taken.
     auto active = active_.find(function.get());
     bool is_running = active != active_.end() && !active->second.empty();
     if (is_running && active->second.front() < boundaries_) return false;
@@ -466,7 +466,7 @@ class PartialEvaluator {
   PartialValue* returned_ = nullptr;
   std::map<std::string, PartialValue*> globals_;
   std::unordered_map<const Object*, bool> recursive_;
-  /*! \brief For each function that runs, how many boundaries enclose each of its calls. */
+  /*! \brief For each running function, the number of boundaries around each of its calls. */
   std::unordered_map<const Object*, std::vector<int>> active_;
   int boundaries_ = 0;
   int calls_ = 0;
@@ -474,10 +474,10 @@ class PartialEvaluator {
 };
 
 /*!
- * \brief Run what is known at compile time: functions, matches on known constructors, lists.
+ * \brief Run code that is known at compile time: functions, matches on known constructors, lists.
  *
- * Before, `@map(%f, Cons(%a, Cons(%b, Nil)))` is a recursive call. After, the calls of `%f` on `%a`
- * and `%b` stand in a row. The functions that no other function uses are changed.
+ * Before, `@map(%f, Cons(%a, Cons(%b, Nil)))` is a recursive call. After, there are only the calls
+ * of `%f` on `%a` and `%b`. The functions that no other function uses are changed.
  */
 IRModule PartialEvaluate(const IRModule& untyped) {
   IRModule module = InferType(untyped);

@@ -42,7 +42,7 @@ struct PartialEnv {
   std::unordered_map<const Object*, PartialValue*> values;
 };
 
-/*! \brief What is known of a value at compile time. */
+/*! \brief The part of a value that is known at compile time. */
 struct PartialValue {
   enum class Kind { kDynamic, kTuple, kData, kClosure };
 

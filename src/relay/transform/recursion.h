@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/transform/recursion.h
- * \brief What the passes on recursive functions share.
+ * \brief Helpers of the passes on recursive functions.
  */
 #ifndef TVM_FIXES_RELAY_TRANSFORM_RECURSION_H_
 #define TVM_FIXES_RELAY_TRANSFORM_RECURSION_H_
@@ -27,7 +27,7 @@
 
 namespace tvm_fixes::relay {
 
-/*! \brief The attribute of functions that nest few calls although they end by a call. */
+/*! \brief The attribute of tail-recursive functions that nest only few calls. */
 constexpr const char* kFlattened = "flattened";
 
 /*! \brief Whether values of a type are tensors, or tuples of them. */

@@ -45,7 +45,7 @@ bool IsAtomic(const Expr& expr) {
 
 namespace {
 
-/*! \brief A function that stands for one fused operator: its inside stays as it is. */
+/*! \brief A function that represents one fused operator: its body stays unchanged. */
 bool IsOpaque(const Expr& expr) {
   const auto* function = expr.as<FunctionObj>();
   return function != nullptr && function->attrs.count("Primitive") != 0;
@@ -104,13 +104,13 @@ class Normalizer {
     return children;
   }
 
-  /*! \brief Set the scope of each node; a node comes after all that use it. */
+  /*! \brief Set the scope of each node; a node comes after all its users. */
   void FindScopes(const Function& root) {
     std::vector<Expr> order;
     PostOrder(root->body, [&](const Expr& expr) { order.push_back(expr); });
     scope_of_[root->body.get()] = 0;
     for (size_t i = order.size(); i-- > 0;) {
-      // What is inside a fused function has no scope.
+      // Nodes inside a fused function have no scope.
       auto found = scope_of_.find(order[i].get());
       if (found == scope_of_.end()) continue;
       int scope = found->second;
@@ -158,7 +158,7 @@ class Normalizer {
     for (size_t i = children.size(); i-- > 0;) stack_.push_back({children[i], Phase::kEnter});
   }
 
-  /*! \brief Let a value that comes next have the name of the let variable. */
+  /*! \brief Give the next value the name of the let variable. */
   void PassName(const Expr& value, const Var& name, const Expr& let) {
     if (IsAtomic(value) || visited_.count(value.get()) != 0) return;
     if (scope_of_.at(value.get()) == scope_of_.at(let.get())) names_[value.get()] = name;
@@ -226,7 +226,7 @@ class Normalizer {
     Expr result = RebuildInner(expr);
     if (result.same_as(expr)) return result;
     result->checked_type = expr->checked_type;
-    // A function that got a fresh name cannot call itself by it.
+    // A function with a fresh name cannot call itself by that name.
     if (result.as<FunctionObj>() && names_.count(expr.get()) == 0) made_.insert(result.get());
     return WithSpan(result, expr->span);
   }

@@ -42,8 +42,8 @@ class KeptVars {
       const Object* inner = expr.as<FunctionObj>() ? expr.get() : function;
       ForEachChild(expr, [&](const Expr& child) { stack_.emplace_back(child, inner); });
     }
-    // A use in another function than the one that binds: a recursive function, or a value that
-    // would be computed again in each call.
+    // A use outside the function that binds the variable: a recursive function, or a value that
+    // each call would compute again.
     for (const auto& [var, functions] : users_) {
       if (compound_.count(var) == 0) continue;
       for (const Object* function : functions) {

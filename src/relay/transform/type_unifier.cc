@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/transform/type_unifier.cc
- * \brief Types with holes, and what fills them.
+ * \brief Unification of types with holes.
  */
 #include "type_unifier.h"
 
@@ -42,7 +42,9 @@ class DepthGuard {
   int* depth_;
 };
 
-/*! \brief Apply a function to the types below one; the same type if none changes. */
+/*!
+ * \brief Apply a function to the component types of a type; return the same type if none changes.
+ */
 template <typename F>
 Type MapParts(const Type& type, F transform) {
   bool changed = false;
@@ -77,7 +79,7 @@ Type MapParts(const Type& type, F transform) {
   return type;
 }
 
-/*! \brief Whether a function is true of a type or of a part of it. */
+/*! \brief Whether a predicate holds for a type or a part of it. */
 template <typename F>
 bool AnyPart(const Type& root, F test) {
   if (root.as<TensorTypeObj>()) return test(root);
@@ -193,7 +195,7 @@ FuncType TypeUnifier::Instantiate(const FuncType& type, const Array<Type>& type_
   bool given = type_args.size() == type->type_params.size();
   for (size_t i = 0; i < type->type_params.size(); ++i) {
     const ObjectRef& param = type->type_params[i];
-    // The extent of a named dimension is not followed through a call.
+    // The extent of a named dimension is not tracked through a call.
     replacements[param.get()] = given ? ObjectRef(Annotation(type_args[i])) : ObjectRef(NewHole());
   }
   Array<Type> args;

@@ -14,7 +14,7 @@
  */
 /*!
  * \file src/relay/transform/type_unifier.h
- * \brief Types with holes, and what fills them.
+ * \brief Unification of types with holes.
  */
 #ifndef TVM_FIXES_RELAY_TRANSFORM_TYPE_UNIFIER_H_
 #define TVM_FIXES_RELAY_TRANSFORM_TYPE_UNIFIER_H_
@@ -30,7 +30,7 @@ namespace tvm_fixes::relay {
 /*!
  * \brief Makes types equal by filling their holes.
  *
- * A hole is an IncompleteType; each one that NewHole makes is another unknown. A dimension `?`
+ * A hole is an IncompleteType; each call of NewHole returns a new unknown. A dimension `?`
  * is equal to any other.
  */
 class TypeUnifier {
@@ -41,7 +41,7 @@ class TypeUnifier {
   /*! \brief The type of an expression with an error: it is equal to any other. */
   const Type& poison() const { return poison_; }
 
-  /*! \brief A hole's content, as far as it is known, else the type itself. */
+  /*! \brief The content of a hole if it is known, else the type itself. */
   Type Head(const Type& type) const;
   /*! \brief The type with all known holes filled. */
   Type Resolve(const Type& type) const;
@@ -51,12 +51,12 @@ class TypeUnifier {
 
   /*!
    * \brief Make two types equal.
-   * \return The common type, with `?` where only one of the two has an extent; nothing if they
+   * \return The common type, with `?` where only one of the two has an extent; std::nullopt if they
    *         cannot be equal.
    */
   std::optional<Type> Unify(const Type& a, const Type& b);
 
-  /*! \brief Replace each missing type by a hole of its own. */
+  /*! \brief Replace each missing type by a new hole. */
   Type Annotation(const Type& type) const;
   /*! \brief The type of a polymorphic function with holes in place of its type parameters. */
   FuncType Instantiate(const FuncType& type, const Array<Type>& type_args);

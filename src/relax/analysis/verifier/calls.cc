@@ -175,7 +175,7 @@ TypeId FunctionVerifier::TypeOfFunctionCall(const CallView& call, const std::vec
                     Quote(name) + " is a PrimFunc with " +
                         Count(signature.fields.size(), "parameter") +
                         ", but is called as a Relax function with " + std::to_string(args.size()))
-            .Hint("call it by R.call_tir, which allocates the result");
+            .Hint("call it with R.call_tir, which allocates the result");
         return kUnknownType;
       }
     } else {
@@ -219,7 +219,7 @@ void FunctionVerifier::CheckPurity(bool callee_is_pure, const std::string& calle
       ->Error("purity", path,
               Quote(callee) + " is impure, but is called in " +
                   (in_dataflow_block_ ? "a dataflow block" : "a pure function"))
-      .Hint("if it has no side effects, call it by R.call_pure_packed");
+      .Hint("if it has no side effects, call it with R.call_pure_packed");
 }
 
 }  // namespace verifier

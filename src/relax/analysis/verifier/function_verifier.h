@@ -43,7 +43,7 @@ class FunctionVerifier {
 
  private:
   // Scopes and normal form (function_verifier.cc)
-  /*! \return The memory from outside of the body that its result may alias. */
+  /*! \return The memory from outside the body that its result may alias. */
   std::vector<const Object*> VisitBody(const ObjectRef& body, TypeId expected, const char* rule,
                                        const char* what, const Path& path);
   /*! \brief The memory, defined before `mark`, that a result may alias or contain. */

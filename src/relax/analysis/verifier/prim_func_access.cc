@@ -77,7 +77,7 @@ struct Bounds {
   std::optional<int64_t> greatest;
 };
 
-/*! \brief Deeper expressions and larger numbers are not read. */
+/*! \brief Deeper expressions and larger numbers are ignored. */
 constexpr int kMaxLevels = 50;
 constexpr int64_t kMaxNumber = int64_t{1} << 60;
 

@@ -39,7 +39,7 @@ struct IndexReach {
   size_t dim;
   /*! \brief The index as written, kUnknownDim for a vector. */
   DimId value;
-  /*! \brief The least and the greatest value, both attained. */
+  /*! \brief The smallest and largest value, both attained. */
   DimRange range;
   /*! \brief The extent of the axis, or of all axes. Valid values begin at 0. */
   DimId extent;

@@ -151,7 +151,7 @@ class PrimFuncWalk {
   void VisitAccess(Reach::Kind kind, const Object* buffer, const Array<ObjectRef>& indices);
   /*! \brief Record a range that may be out of bounds. Returns its proven placement. */
   Place RecordIfOutside(Reach::Kind kind, const Object* var, const IndexReach& reach);
-  /*! \brief As RecordIfOutside, restricted to the iterations that meet the conditions. */
+  /*! \brief Like RecordIfOutside, restricted to the iterations that meet the conditions. */
   Place RecordUnderConditions(Reach::Kind kind, const Object* var, const IndexReach& reach);
   void Report(Reach::Kind kind, const Object* var, const IndexReach& reach, bool is_certain);
   Path CurrentPath() const;

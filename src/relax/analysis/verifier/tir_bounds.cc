@@ -35,7 +35,7 @@ namespace {
 /*! \brief The maximum number of sample points. */
 constexpr int64_t kMaxPoints = 256;
 
-/*! \brief Larger conditions are not read. */
+/*! \brief More deeply nested conditions are ignored. */
 constexpr int kMaxConditions = 100;
 
 }  // namespace

@@ -29,7 +29,7 @@
 namespace tvm_fixes {
 namespace verifier {
 
-/*! \brief The least and the greatest value of an expression. */
+/*! \brief The smallest and largest value of an expression. */
 struct DimRange {
   DimId least;
   DimId greatest;
@@ -91,7 +91,7 @@ class LoopNest {
   std::optional<DimRange> Taken(DimId value) const;
 
   /*!
-   * \brief The least and the greatest value at sample points that meet the conditions.
+   * \brief The smallest and largest value at sample points that meet the conditions.
    *
    * Requires numeric bounds of the relevant loops.
    * \param is_certain Whether each condition must depend only on loop variables. If false,
@@ -182,7 +182,7 @@ class LoopNest {
   /*! \brief The ends of an axis, and the values at which comparisons along it change. */
   std::vector<int64_t> Thresholds(const Axis& axis, const std::vector<Comparison>& comparisons,
                                   const std::set<int64_t>& divisors);
-  /*! \brief The least value over one loop for `sign` 1, the greatest for -1. */
+  /*! \brief The smallest value over one loop for `sign` 1, the largest for -1. */
   std::optional<DimId> Extreme(DimId value, const Loop& loop, int sign) const;
 
   DimTable* dims_;

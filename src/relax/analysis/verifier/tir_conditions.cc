@@ -32,7 +32,7 @@ namespace {
 /*! \brief The maximum number of sample points. */
 constexpr int64_t kMaxPoints = 4096;
 
-/*! \brief Larger conditions are not read. */
+/*! \brief More deeply nested conditions are ignored. */
 constexpr int kMaxDepth = 100;
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();

@@ -119,7 +119,7 @@ class TypeTable {
 
   const TypeInfo& operator[](TypeId id) const { return types_[id]; }
 
-  /*! \brief Whether a type is known, for a tuple including all fields. */
+  /*! \brief Whether a type is known and, for a tuple, the types of all fields. */
   bool IsComplete(TypeId id) const;
 
   /*!
@@ -130,7 +130,7 @@ class TypeTable {
    */
   Fit Compare(TypeId expected, TypeId actual);
 
-  /*! \brief As Compare, but bind the unbound symbols of the expected type. */
+  /*! \brief Like Compare, but bind the unbound symbols of the expected type. */
   Fit Match(TypeId expected, TypeId actual, DimTable::Substitution* values);
 
   /*!

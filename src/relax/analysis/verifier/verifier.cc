@@ -267,7 +267,7 @@ namespace {
 /*!
  * \brief Append what the type of a call depends on besides its operator and attributes.
  *
- * For a tensor that is only the type. For a scalar literal or variable it is the value, which the
+ * For a tensor, that is only its type. For a scalar literal or variable, it is the value, which the
  * type of an arange or a slice depends on.
  */
 void AppendKey(const ObjectRef& arg, TypeId type, TypeTable* types, std::string* key) {
@@ -296,8 +296,8 @@ const Object* Verifier::CanonicalAttrs(const Object* attrs) {
   if (attrs == nullptr) return nullptr;
   auto [it, is_new] = canonical_attrs_.try_emplace(attrs, attrs);
   if (!is_new) return it->second;
-  // Most calls have attributes of their own, so compare by structure. Classes without structural
-  // equality throw.
+  // Most calls have their own attributes object, so compare by structure. Classes without
+  // structural equality throw.
   try {
     const ObjectRef ref = tvm::ffi::GetRef<ObjectRef>(attrs);
     std::vector<const Object*>& alike = attrs_of_hash_[tvm::ffi::StructuralHash::Hash(ref)];

@@ -30,7 +30,7 @@ std::vector<Extent> DimsOf(Obligations* obligations, size_t arg) {
   return dims;
 }
 
-/*! \brief All arguments broadcast; a scalar always does. */
+/*! \brief Require that all arguments broadcast; a scalar always does. */
 void Elementwise(Obligations* obligations) {
   // Most calls have operands of one type, which need no proof.
   const std::vector<TypeId>& args = obligations->call().args;
@@ -42,7 +42,7 @@ void Elementwise(Obligations* obligations) {
   }
 }
 
-/*! \brief All arguments have one shape. */
+/*! \brief Require that all arguments have the same shape. */
 void SameShape(Obligations* obligations) {
   if (obligations->Tensor(0) == nullptr) return;
   const int ndim = obligations->Tensor(0)->ndim;

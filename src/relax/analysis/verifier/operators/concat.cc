@@ -35,7 +35,7 @@ int FirstTensor(Obligations* obligations) {
   return -1;
 }
 
-/*! \brief The fields of argument 0 agree in their ranks and all axes but `joined`. */
+/*! \brief Require that the fields of argument 0 agree in rank and in all axes but `joined`. */
 void CheckAgree(Obligations* obligations, int first, std::optional<int> joined) {
   const int ndim = obligations->Tensor(0, first)->ndim;
   const int count = static_cast<int>(obligations->NumFields(0));
@@ -74,7 +74,7 @@ void Stack(Obligations* obligations) {
   CheckAgree(obligations, first, std::nullopt);
 }
 
-/*! \brief The extent splits into `count` sections of its quotient, rounded up. */
+/*! \brief Require that the extent splits into `count` sections of the quotient, rounded up. */
 void CheckSections(Obligations* obligations, const Extent& extent, int64_t count) {
   if (count < 1) {
     return obligations->Fail(

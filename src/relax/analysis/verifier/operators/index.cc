@@ -63,7 +63,7 @@ void Take(Obligations* obligations) {
   obligations->Indices(obligations->Dim(0, *axis), 1, -1, AllCountFromEnd());
 }
 
-/*! \brief Indices are not longer than the data, except along the indexed axis. */
+/*! \brief Require that indices are not longer than the data, except along the indexed axis. */
 void CheckElements(Obligations* obligations, int64_t attr, bool counts_from_end) {
   const TypeInfo* data = obligations->Tensor(0);
   const TypeInfo* indices = obligations->Tensor(1);
@@ -164,7 +164,7 @@ std::vector<Extent> DimsOfField(Obligations* obligations, size_t arg, size_t fie
   return dims;
 }
 
-/*! \brief A tensor of indices for each of the first axes; their shapes broadcast. */
+/*! \brief Require a tensor of indices for each of the first axes; their shapes must broadcast. */
 void CheckIndexTuple(Obligations* obligations, bool counts_from_end) {
   const TypeInfo* data = obligations->Tensor(0);
   if (data == nullptr) return;

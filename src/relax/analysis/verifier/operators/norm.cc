@@ -26,7 +26,9 @@ namespace verifier {
 
 namespace {
 
-/*! \brief The arguments from `begin` on have the same extents as argument 0 along `axes`. */
+/*!
+ * \brief Require that the arguments from `begin` on have the extents of argument 0 along `axes`.
+ */
 void CheckParameters(Obligations* obligations, size_t begin, const std::vector<int>& axes) {
   for (size_t arg = begin; arg < obligations->call().args.size(); ++arg) {
     if (!obligations->HasRank(arg, static_cast<int32_t>(axes.size()))) continue;

@@ -55,8 +55,7 @@ std::string ExpectedText(Requirement requirement, const std::string& value) {
 }
 
 /*!
- * \brief The least and the greatest element of an integer tensor, or std::nullopt for other
- *        tensors.
+ * \brief The smallest and largest element of an integer tensor, or std::nullopt for other tensors.
  */
 std::optional<std::pair<int64_t, int64_t>> RangeOf(const tvm::ffi::Tensor& tensor) {
   const DLDataType dtype = tensor.dtype();
@@ -85,7 +84,7 @@ std::optional<std::pair<int64_t, int64_t>> RangeOf(const tvm::ffi::Tensor& tenso
   }
 }
 
-/*! \brief The least and the greatest index in an expression, if it is a literal. */
+/*! \brief The smallest and largest index in an expression, if it is a literal. */
 std::optional<std::pair<int64_t, int64_t>> RangeOf(const Object* expr) {
   if (auto constant = As<ConstantView>(expr)) {
     auto tensor = constant->value().try_cast<tvm::ffi::Tensor>();
@@ -97,7 +96,7 @@ std::optional<std::pair<int64_t, int64_t>> RangeOf(const Object* expr) {
   return std::nullopt;
 }
 
-/*! \brief The same for numeric elements. */
+/*! \brief The smallest and largest number of a list of dims, or std::nullopt if one is symbolic. */
 std::optional<std::pair<int64_t, int64_t>> RangeOf(const std::vector<DimId>& elements,
                                                    const DimTable& dims) {
   std::optional<std::pair<int64_t, int64_t>> range;

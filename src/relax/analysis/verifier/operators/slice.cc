@@ -33,7 +33,7 @@ const Array<ObjectRef>* FieldsOf(Obligations* obligations, size_t arg) {
   return tuple && tuple->fields().defined() ? &tuple->fields() : nullptr;
 }
 
-/*! \brief Begins and ends lie within the axis, as assume_inbound promises. */
+/*! \brief Require that begins and ends are within the axis, as assume_inbound promises. */
 void CheckInbound(Obligations* obligations, const Array<ObjectRef>& bounds, size_t arg,
                   const std::vector<int>& axes) {
   const Extent zero = obligations->Attribute(0, "since assume_inbound is set");
