@@ -77,7 +77,7 @@ def convolve(graph: Graph) -> None:
 
 def pool(graph: Graph) -> None:
     value = _image(graph)
-    # ONNX Runtime only pools float32; onnx's reference rounds shapes differently in a few modes.
+    # ONNX Runtime pools only float32; onnx's reference rounds shapes differently in a few modes.
     if value is None or value.dtype != "float32":
         return
     spatial = value.rank - 2

@@ -80,7 +80,7 @@ def by_reference(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] | N
 def outputs(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray] | None:
     """The outputs in ONNX Runtime, or node by node if it lacks a kernel; None if one rejects them.
 
-    onnx's reference has bugs, so it only runs single nodes.
+    onnx's reference has bugs, so it runs only single nodes.
     """
     try:
         return by_onnx_runtime(model, inputs)

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Quantized ONNX graphs: layers of dequantized operands, requantized, and products of integers."""
+"""Quantized ONNX graphs: dequantized layers whose results are quantized, and integer products."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -317,7 +317,7 @@ def _static_axes(graph: Graph, data: Value) -> list[int]:
 
 
 def _kept(graph: Graph, real: _Real) -> tuple[str, str] | None:
-    """The parameters of `real` to quantize again with; None for others."""
+    """The parameters with which to quantize `real` again; None to choose others."""
     return real.parameters if real.scale.ndim == 0 and graph.chance(0.6) else None
 
 
@@ -373,7 +373,7 @@ def _move(graph: Graph) -> None:
 
 
 def _moved(graph: Graph, value: Value) -> list[Value]:
-    """`value` with its elements rearranged, in a way that keeps a symbolic batch."""
+    """`value` with its elements rearranged; a symbolic batch axis is not moved."""
     name = str(graph.choose(("Reshape", "Transpose", "Flatten", "Squeeze", "Slice", "Resize")))
     rank = value.rank
     if name == "Reshape":
@@ -434,7 +434,7 @@ def _integer_product(graph: Graph) -> None:
 
 
 def _range_of_product(graph: Graph, value: Value, scales: Sequence[str]) -> list[str]:
-    """The parameters of a result that suit products of random integers."""
+    """The quantization parameters of a result that suit products of random integers."""
     factor = np.prod([float(graph.constants[scale].max(initial=0)) for scale in scales])
     scale = np.asarray(factor * 2.0 ** graph.rng.uniform(5, 10), "float32")
     return [graph.constant(scale), graph.constant(_zeros(graph, value.dtype, []))]

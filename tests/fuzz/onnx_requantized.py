@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Judges quantized results, step by step from our own: a rounding tie has two correct results.
+"""Judges quantized results step by step, each from our own operands: a tie has two correct results.
 
 A result that is rounded to integers may differ from an oracle's by one step if its exact value is
-within rounding error of a tie, and all that is computed from it then differs.  So each quantized
-result is compared with a run in float64 from the quantized results before it, which are ours.
+within rounding error of a tie; then all later results differ too. So each quantized result is
+compared with a float64 run of its step, which begins with our earlier quantized results.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ _MOVED_RUNS = 3
 
 
 def rounds(model: onnx.ModelProto) -> bool:
-    """Whether a node of `model` rounds to integers."""
+    """Whether any node of `model` rounds to integers."""
     return any(node.op_type in _ROUNDING for node in model.graph.node)
 
 
@@ -59,7 +59,7 @@ def with_steps(model: onnx.ModelProto) -> onnx.ModelProto:
 def problem_of(
     model: onnx.ModelProto, inputs: Arrays, got: list[np.ndarray], build: Callable[..., Run]
 ) -> str:
-    """What is wrong with the outputs `got`; empty if each step to them is correct.
+    """Describe the error of the outputs `got`; empty if each step to them is correct.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def _walk(model: onnx.ModelProto, inputs: Arrays, ours: Arrays) -> str:
 
 
 def _steps_of(node: onnx.NodeProto, known: Arrays, ours: Arrays, opset: int) -> list[np.ndarray]:
-    """The results of a node, or what it rounds to its results, in float64."""
+    """The results of a node in float64; if it rounds, before rounding."""
     operands = {name: known[name] for name in onnx_oracle.names_read(node) if name in known}
     if node.op_type in _ROUNDING:
         return list(_unrounded(node, operands, ours))
@@ -134,7 +134,7 @@ def _evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.nda
 
 
 def _problem_of_rounding(ours: np.ndarray, exact: np.ndarray, moved: Sequence[np.ndarray]) -> str:
-    """What is wrong with integers, or the parameters of a dynamic quantization; else empty."""
+    """Describe the error of integers, or of dynamic quantization parameters; empty if correct."""
     if ours.shape != exact.shape:
         return f"expected the shape {exact.shape}, got {ours.shape}"
     if ours.dtype.name in FLOATS:
@@ -189,7 +189,7 @@ def _parameters(
 
 
 def _per_element(parameter: np.ndarray, data: np.ndarray, axis: int, block: int) -> np.ndarray:
-    """The parameters of blocks for each element of the data; the last block may be shorter."""
+    """Repeat the parameters of blocks for each element; the last block may be shorter."""
     repeated = np.repeat(parameter.astype("float64"), block, axis)
     return repeated.take(np.arange(data.shape[axis]), axis)
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Operators of random ONNX graphs that move, choose and place elements."""
+"""Operators of random ONNX graphs that move, select and scatter elements."""
 
 from collections.abc import Callable
 
@@ -246,7 +246,7 @@ def pad(graph: Graph, value: Value) -> None:
 
 
 def choose(graph: Graph) -> None:
-    """Operators whose results are positions, counts or chosen elements."""
+    """Operators whose results are positions, counts or selected elements."""
     value = graph.pick(ANY, ranks=range(1, 5))
     if value is None:
         return

@@ -230,13 +230,13 @@ def check_values(
 
 
 class Verdict(StrEnum):
-    """What became of a case."""
+    """The result of a case."""
 
     RIGHT = "right"
     REJECTED = "rejected"
     """The importer or the compiler rejected it; the message says why."""
     NOT_EXPORTED = "not exported"
-    """PyTorch cannot export it, or it has no tensors as results."""
+    """PyTorch cannot export it, or it returns no tensors."""
 
 
 def judge(case: Case) -> tuple[Verdict, str]:

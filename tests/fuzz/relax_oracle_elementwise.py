@@ -72,7 +72,7 @@ _EXACT: dict[str, Callable[[_Array], _Array]] = {
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
-# Functions of floats, and the magnitude of the terms that their usual formulas add up.
+# Functions of floats, and the magnitude of the terms in their usual formulas.
 _FUNCTIONS: dict[str, tuple[Callable[[_Array], _Array], Callable[[_Array], _Array] | None]] = {
     "exp": (np.exp, lambda x: np.exp(x) * (1 + np.abs(x))),
     "log": (np.log, lambda x: np.abs(np.log(x)) + 1),
@@ -131,7 +131,7 @@ def _exact(name: str) -> None:
         is_test = name in ("isfinite", "isinf", "isnan", "logical_not")
         if name in ("abs", "negative") and x.dtype in ("int32", "int64"):
             if (x.data == np.iinfo(x.dtype).min).any():
-                raise Undefined("the sign of the least integer")
+                raise Undefined("the sign of the smallest integer")
         return inter.numerics.rounded(
             _EXACT[name](x.data), "bool" if is_test else x.dtype, np.float64(0)
         )

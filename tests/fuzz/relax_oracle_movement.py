@@ -234,7 +234,7 @@ def _sort(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Any:
     (x,) = args
     name, axis = call.op.name.split(".")[-1], attr(call, "axis")
     descending = bool(attr(call, "largest" if name == "topk" else "descending"))
-    # The sort is stable in both directions, and NaN is the greatest element.
+    # The sort is stable in both directions, and NaN is the largest element.
     ranks = np.unique(x.data, return_inverse=True)[1].reshape(x.shape)
     order = np.argsort(-ranks if descending else ranks, axis=axis, kind="stable").astype(np.int64)
     if name == "sort":

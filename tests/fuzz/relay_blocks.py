@@ -31,7 +31,7 @@ DTYPES = ("float32",) * 6 + ("float64", *INTS, "bool")
 
 
 class Impossible(Exception):
-    """The chosen operator takes none of the values."""
+    """The chosen operator accepts none of the values."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ def literal(value: Any) -> Entry:
 
 @dataclass
 class Program:
-    """The parameters of main, and what they are in this case."""
+    """The parameters of main, and their values in this case."""
 
     params: list[relay.Var] = field(default_factory=list)
     inputs: list[np.ndarray] = field(default_factory=list)
@@ -157,7 +157,7 @@ class Block:
         return relay.Tuple([entry.expr for entry in arg]) if isinstance(arg, list) else arg.expr
 
     def add(self, entry: Entry) -> Entry:
-        """Make a value visible, at times by a let; values that grow too large are not."""
+        """Make a value visible, sometimes through a let, unless it is too large."""
         value = entry.value
         if value.size > MAX_ELEMENTS or value.ndim > 5:
             raise Impossible
@@ -178,7 +178,7 @@ class Block:
 
     @contextmanager
     def attempt(self) -> Any:
-        """Undo what a block of statements did to the program if it turns out impossible."""
+        """Restore the program if the ``with`` block raises :class:`Impossible`."""
         counts = len(self.pool), len(self.bindings), len(self.program.params)
         try:
             yield

@@ -132,7 +132,7 @@ def some_axes(block: Block, rank: int) -> Any:
 
 
 def reduce(block: Block) -> None:
-    """Sums, means, extrema and their places."""
+    """Sums, means, extrema and their indices."""
     x = block.pick(lambda e: e.value.size > 0)
     axes = some_axes(block, len(x.shape))
     attrs = {"axis": axes, "keepdims": block.chance(0.4)}
@@ -176,7 +176,7 @@ def reshape(block: Block) -> None:
     elif kind == 2:
         ones = [a for a, extent in enumerate(shape) if extent == 1]
         axes = [a - len(shape) * block.chance(0.3) for a in ones if block.chance(0.6)]
-        # None names each axis of extent 1; extents that are unknown do not count.
+        # None stands for all axes that are known to have extent 1.
         block.call("squeeze", [x], axis=axes or None if len(ones) == len(shape) else axes)
     elif kind == 3:
         axis = block.integer(-len(shape) - 1, len(shape))
@@ -401,7 +401,7 @@ def pool(block: Block) -> None:
 
 
 def dynamic(block: Block) -> None:
-    """Operators fed by shapes: of constants, computed from an input, or given as one."""
+    """Operators with a shape operand: a constant, computed from an input, or an input itself."""
     x = block.pick(lambda e: len(e.shape) > 0 and e.value.size > 0)
     rank = len(x.shape)
     kind = block.integer(0, 4)

@@ -31,7 +31,7 @@ _MAX_CALLS = 10
 
 
 def branches(block: Block) -> None:
-    """One of two values of a type, by a condition that is computed."""
+    """One of two values of a type, selected by a computed condition."""
     x = block.pick(is_float)
     total = block.call("sum", [x], axis=None)
     condition = block.call("less", [total, literal(np.asarray(0.25, x.dtype))])
@@ -46,7 +46,7 @@ def branches(block: Block) -> None:
 
 
 def closure(block: Block) -> None:
-    """A function that uses a value around it, called twice."""
+    """A function that captures a value, called twice."""
     x = block.pick(is_float)
     param = relay.Var(block.program.name(), type_of(x.value) if block.chance(0.5) else None)
     captured = block.constant((), x.dtype)
@@ -116,7 +116,7 @@ def make_program(seed: int) -> tuple[relay.IRModule, list[np.ndarray]]:
 
 
 def run_case(seed: int) -> str | None:
-    """Check one random program, at times after it went through text or JSON.
+    """Check one random program, sometimes after a round trip through text or JSON.
 
     Returns
     -------

@@ -46,7 +46,7 @@ def groups(results: Iterable[Result], verdicts: Sequence[Verdict]) -> list[list[
 
 
 def show_faults(console: Console, name: str, results: Sequence[Result]) -> None:
-    """Print each group of faults of the campaign `name` with the command that repeats it."""
+    """Print each group of faults of the campaign `name` with the command that reproduces it."""
     for group in groups(results, FAULTS):
         first = group[0]
         console.print(f"[bold]{name}: {first.verdict}, {len(group)} cases[/bold]")

@@ -97,7 +97,7 @@ def _excused(
         usual = np.sqrt(np.mean(np.square(theirs), where=np.isfinite(theirs)))
         allowed = 4 * theirs + 4 * np.nan_to_num(usual) + 16 * sensitivity + rtol * np.abs(exact)
         close = np.abs(a - exact) <= allowed
-        # Where rounding makes a value finite or not, e.g. at the edge of a domain or near the
+        # Where rounding decides whether a value is finite, e.g. at the edge of a domain or near the
         # largest finite number, both are correct.
         kinds = [np.isfinite(run) for run in (exact, b, *(np.asarray(m, "float64") for m in moved))]
         unstable = np.logical_or.reduce(kinds) & ~np.logical_and.reduce(kinds)

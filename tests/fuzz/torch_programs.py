@@ -258,7 +258,7 @@ def _name(node: torch.fx.Node) -> str:
 
 
 def reproduce(seed: int) -> str:
-    """A small program with the fault of the case `seed`, as the program of a test."""
+    """Return a small program with the fault of the case `seed`, as the source of a test."""
     p, results = make_program(seed)
     target = TARGETS[seed % len(TARGETS)]
 

@@ -345,7 +345,7 @@ def update(p: Program) -> None:
         v = p.variables[-1]
     n, a = v.name, axis(p, v)
     other, more = other_for(p, v)
-    # PyTorch leaves open which integer NaN becomes.
+    # PyTorch does not define the integer that a NaN is cast to.
     if not v.tensor.is_floating_point() and any(not torch.isfinite(o.tensor).all() for o in more):
         return
     m = p.pick(("b8",))
