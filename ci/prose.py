@@ -86,6 +86,33 @@ PHRASES = (
     Phrase(r"\bas far as that is\b", "if"),
     Phrase(r"\bof them twice\b", "duplicates"),
     Phrase(r"\binstall it, or do not\b", "pip install ..., or pass --..."),
+    Phrase(
+        r"\b(?:floats|integers|elements|weights|codes|indices|types|values|words)"
+        r" of (?:\d+|two|four|eight) bits\b(?! (?:or|and))",
+        "N-bit X",
+        unless=r"\bexpected $",
+    ),
+    Phrase(r"\bblocks? of threads\b", "thread block"),
+    Phrase(r"\breductions? (?:among|between) threads\b", "cross-thread reduction"),
+    Phrase(r"\bstays? as (?:it|they) (?:is|are)\b", "is kept, or: is unchanged"),
+    Phrase(r"\bless (?:its|their|the|a) (?:zero|bias|mean|maximum)", "minus"),
+    Phrase(
+        r"\b(?:the|its) (?:least|greatest) (?!common|of\b)[a-z]+",
+        "the smallest, or: the largest",
+        unless=r"\bat $",
+    ),
+    Phrase(r"\b(?:nodes?|operators?|layers?|calls?|steps?|pass|axes|axis) behind (?!a\b)", "after"),
+    Phrase(r"\b(?:an)?other (?!than)[a-z]\w* than\b", "X other than, or: differs from"),
+    Phrase(
+        r"(?:\"\"\"|\\brief )(?:What|How many|How often|How deep) [^?]*?\.", "begin with the noun"
+    ),
+    Phrase(r"\bat times\b", "sometimes"),
+    Phrase(r", also (?:with|without|for|of|in|near|outside) ", "even, or: including"),
+    Phrase(r"\beach two\b", "each pair of"),
+    Phrase(r"\bhas not an?\b", "has no"),
+    Phrase(r"\b(?:upper|lower) bound of the\b", "bound on"),
+    Phrase(r"\bstays?(?:[.:]| if\b| for\b| because\b)", "is kept, or: is unchanged"),
+    Phrase(r"\\(?:brief|return)\b[^\n]*\b(?:or|else) nothing\b", "std::nullopt"),
 )
 
 

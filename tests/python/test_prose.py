@@ -41,6 +41,13 @@ FOUND = {
     "LEA{}ST_BYTES = 3": "MIN_",
     "What is dis{}proved is an error.": "Proven violations are",
     "fixes that took{} part": "applied",
+    "integers of 8{} bits": "N-bit X",
+    "a block of{} threads": "thread block",
+    "The call stays as it{} is.": "is kept, or: is unchanged",
+    "the integers less their{} zero points": "minus",
+    "NaN is the greatest{} element.": "the smallest, or: the largest",
+    "an axis in another{} layout than TVM's": "X other than, or: differs from",
+    '""' + '"What{} a kernel may use.': "begin with the noun",
 }
 
 
@@ -68,6 +75,9 @@ def test_a_wrapped_phrase(prose, start):
         "There is no GPU here.",
         "It is no longer than that.",
         "almost_all = foremost_of(x)",
+        "expected integers of 8 bits",
+        "the greatest common divisor",
+        "an axis other than the last",
     ],
 )
 def test_an_allowed_phrase(prose, text):
