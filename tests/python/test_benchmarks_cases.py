@@ -120,7 +120,7 @@ def conv_as_model():
 
 @pytest.mark.parametrize("factory", [partial(layers.conv, 3, 8, 3, 1, 1, 10), conv_as_model])
 def test_a_case_of_any_size(tmp_path, monkeypatch, factory):
-    """The library takes another image than that of the case."""
+    """The library takes an image whose size is not the case's."""
     name = "conv 64->64, 3x3 s1, 56x56, any size"
     error, _ = run(name, tmp_path, monkeypatch, factory, "ours-library")
     assert error < 1e-5

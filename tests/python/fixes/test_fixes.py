@@ -115,7 +115,7 @@ def test_every_id_is_known_before_an_importer_is_loaded():
 
 
 def test_the_page_is_up_to_date():
-    """``python tests/python/helpers/fixes_page.py > docs/fixes.md`` writes it anew."""
+    """``python tests/python/helpers/fixes_page.py > docs/fixes.md`` regenerates it."""
     assert (ROOT / "docs" / "fixes.md").read_text() == fixes_page.page()
 
 

@@ -245,7 +245,7 @@ def test_wrong_number_of_bytes() -> None:
 
 
 def test_other_operators() -> None:
-    """They have no narrow type outside of weights and quantization."""
+    """They have no narrow type outside weights and quantization."""
     weight = narrow_tensor("w", "INT4", [5])
     nodes = [helper.make_node("Relu", ["w"], ["y"], name="node")]
     model = model_of(nodes, [], [("y", FLOAT, [5])], [weight], "INT4")

@@ -349,7 +349,7 @@ def test_default_alphas_and_betas() -> None:
     names = ["HardSigmoid", "Elu", "LeakyRelu", "sigmoid", "TANH", "Softplus"]
     lstm = Layer("LSTM", direction="bidirectional", attributes={"activations": names})
     assert_right([lstm])
-    # ONNX Runtime's RNN uses other defaults than the operators of the same names.
+    # The defaults of ONNX Runtime's RNN differ from those of the operators of the same names.
     names = ["ThresholdedRelu", "Affine"]
     rnn = Layer("RNN", direction="bidirectional", attributes={"activations": names})
     assert_right([rnn], in_onnx_runtime=False)

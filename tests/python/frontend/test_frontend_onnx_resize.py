@@ -186,7 +186,7 @@ def test_repetition(dtype: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*unknown dimension")
 def test_symbolic_dims() -> None:
-    """One program for all extents, also for scales with non-integer results."""
+    """One program for all extents, even for scales with non-integer results."""
     models = {}
     x = image(1, 3, 4, 4)
     for scale, mode, coordinates in itertools.product(

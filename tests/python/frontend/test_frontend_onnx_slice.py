@@ -58,14 +58,14 @@ def test_slice_by_constants(extent: str | int) -> None:
 
 
 @pytest.mark.parametrize("start", (1, 3))
-def test_a_start_behind_a_short_axis(start: int) -> None:
+def test_a_start_after_a_short_axis(start: int) -> None:
     nodes = {"rest": ("Slice", ["x", "start", "most"]), "one": ("Slice", ["x", "start", "next"])}
     numbers = {"start": vector(start), "most": vector(MOST), "next": vector(start + 1)}
     model = program(nodes, {"x": ("float32", ("n", 2))}, numbers, list(nodes))
     assert_follows_onnx_runtime(from_onnx, model, *([normal(n, 2)] for n in (5, 2, 1, 0)))
 
 
-def test_an_end_behind_the_last_index_stays_within_the_data() -> None:
+def test_an_end_after_the_last_index_stays_within_the_data() -> None:
     """The last of the indices 0 and 3 of 5; none of 4 and more of 5, 3 apart."""
     nodes = {
         "empty": ("Slice", ["x", "three", "zero", "zero", "one"]),
@@ -140,7 +140,7 @@ SIZES = ((5, 3), (3, 5), (1, 1), (4, 0), (0, 2), (2, 7))
 
 
 def test_slice_by_dims() -> None:
-    """The end of one tensor in another of any extent, before, at and behind its end."""
+    """The end of one tensor in another of any extent, before, at and after its end."""
     cuts = {
         "to_m": ("0", "m"),
         "from_m": ("m", str(MOST)),

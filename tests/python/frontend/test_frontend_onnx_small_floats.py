@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Casts from and to floats of 8 and 4 bits, compared with onnx's evaluator."""
+"""Casts from and to 8-bit and 4-bit floats, compared with onnx's evaluator."""
 
 import numpy as np
 import onnx
@@ -37,7 +37,7 @@ def numbers() -> np.ndarray:
 
 
 def assert_same(got: np.ndarray, expected: np.ndarray, name: str) -> None:
-    """Assert equality, also of the signs of zeros."""
+    """Assert equality, including the signs of zeros."""
     got, expected = got.astype("float32"), expected.astype("float32")
     np.testing.assert_array_equal(got, expected, err_msg=name)
     there = ~np.isnan(expected)

@@ -147,7 +147,7 @@ def test_rejected() -> None:
     model = node_model("DFT", {"x": normal(2, 5, 2)}, {"onesided": 1}, opset=20)
     assert_rejected(from_onnx, model, "attribute onesided is 1; expected 0 for complex numbers")
     model = node_model("DFT", {"x": normal(2, 5, 1)}, {"axis": 2}, opset=17)
-    assert_rejected(from_onnx, model, "attribute axis is 2; expected another axis than the last")
+    assert_rejected(from_onnx, model, "attribute axis is 2; expected an axis other than the last")
 
 
 if __name__ == "__main__":

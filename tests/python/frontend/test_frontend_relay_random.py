@@ -82,7 +82,7 @@ def split(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def key_of(seed: int) -> np.ndarray:
-    """What relay.random.threefry_key returns."""
+    """Return the result of relay.random.threefry_key."""
     state = np.frombuffer(seed.to_bytes(32, "little"), "uint64")
     return np.concatenate([state, np.array([0, 0, 0, 0, 1 << 63, 0], "uint64")])
 

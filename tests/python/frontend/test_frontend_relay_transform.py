@@ -245,7 +245,7 @@ def test_slices_of_an_axis_of_unknown_extent(stride):
 
 
 def test_a_symbol_that_equals_another_one():
-    """What an axis and its first element broadcast to is the axis, if that is not empty."""
+    """An axis and its first element broadcast to the axis, if that is not empty."""
     x = np.arange(5, dtype="int8")
     body = "%0 = strided_slice(%x0, begin=[0], end=[1], strides=[1], axes=[0]); less(%0, %x0)"
     np.testing.assert_array_equal(run_program(body, x, shapes=["?"]), x[:1] < x)

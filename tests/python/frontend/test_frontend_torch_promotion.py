@@ -214,7 +214,7 @@ def test_bounds_that_the_dtype_does_not_hold() -> None:
 
 
 def test_numbers_that_the_dtype_does_not_hold() -> None:
-    """Out-of-range numbers wrap around, also in comparisons."""
+    """Out-of-range numbers wrap around, even in comparisons."""
     x = torch.tensor([0, 1, 5, 255], dtype=torch.uint8)
     check_function(
         lambda x: (

@@ -65,7 +65,7 @@ int TVMBackendFreeWorkspace(int device_type, int device_id, void* data) {
   return 0;
 }
 
-/* Kernels call these by way of pointers, which TVM's runtime sets when it loads a library. */
+/* Kernels call these through pointers, which TVM's runtime sets when it loads a library. */
 int (*__TVMBackendParallelLaunch)(int (*)(int, ParallelEnv*, void*), void*,
                                   int) = TVMBackendParallelLaunch;
 void* (*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = TVMBackendAllocWorkspace;

@@ -84,7 +84,7 @@ Tree: TypeAlias = Split | Leaf
 
 @dataclass(frozen=True)
 class Garden:
-    """What random trees look like.
+    """The form of random trees.
 
     Attributes
     ----------

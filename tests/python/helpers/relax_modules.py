@@ -74,7 +74,7 @@ def run(
 
     Parameters
     ----------
-    arguments : np.ndarray or what the virtual machine takes
+    arguments : np.ndarray, or other arguments of the virtual machine
     pipeline : str or Pass, optional
         The lowering pipeline; by default TVM's own for the target.
     target : str or Target, optional

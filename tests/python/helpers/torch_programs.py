@@ -94,7 +94,7 @@ def import_exported(
     of: ModuleType = importers,
     decompose: bool = True,
 ) -> tvm.IRModule:
-    """Import by ``from_exported_program`` of TVM or of this project."""
+    """Import with ``from_exported_program`` of TVM or of this project."""
     program = export(module, inputs, dynamic)
     return of.from_exported_program(
         program, run_ep_decomposition=decompose, unwrap_unit_return_tuple=True
@@ -118,7 +118,7 @@ def import_fx(
     of: ModuleType = importers,
     **options: object,
 ) -> tvm.IRModule:
-    """Import by ``from_fx`` of TVM or of this project."""
+    """Import with ``from_fx`` of TVM or of this project."""
     shapes = [list(x.shape) for x in inputs]
     for axis in dynamic:
         shapes[0][axis] = tirx.Var(f"extent{axis}", "int64")

@@ -57,7 +57,7 @@ def after_convolution(emit: Callable[[relax.Expr], relax.Expr]) -> tvm.IRModule:
 def expect_channels_last(
     emit: Callable[[relax.Expr], relax.Expr], back: tuple[int, ...], restored: bool = False
 ) -> tvm.IRModule:
-    """What :func:`after_convolution` becomes in NHWC."""
+    """Return :func:`after_convolution` in NHWC."""
 
     def emit_all(builder, x, w):
         x, w = (builder.emit(op.permute_dims(operand, [0, 2, 3, 1])) for operand in (x, w))

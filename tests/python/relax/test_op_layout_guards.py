@@ -200,11 +200,11 @@ FOLLOWED_IN_BLOCKS = {
     ),
 }
 RESTORED_FROM_BLOCKS = {
-    "operand of other axes than the first": lambda x: op.add(x, constant(3, 4)),
+    "operand whose axes differ from the first": lambda x: op.add(x, constant(3, 4)),
     "softmax of channels": partial(op.nn.softmax, axis=1),
     "concat with 3 channels": lambda x: op.concat([x, constant(2, 3, 3, 4)], 1),
     "split within a block": partial(op.split, indices_or_sections=[3], axis=1),
-    "split behind the end": partial(op.split, indices_or_sections=[8, 10], axis=1),
+    "split after the end": partial(op.split, indices_or_sections=[8, 10], axis=1),
     "pool of channels": partial(op.nn.max_pool2d, pool_size=2, layout="NHWC"),
     "pool with another out_layout": partial(op.nn.max_pool2d, pool_size=2, out_layout="NHWC"),
     "layer_norm": lambda x: op.nn.layer_norm(x, *scales(8), 1),

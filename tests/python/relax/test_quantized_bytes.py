@@ -39,7 +39,7 @@ CPUS = {
 
 @dataclass(frozen=True)
 class Quantized:
-    """The product of data and weights that are 8-bit integers less a zero point."""
+    """The product of data and weights that are 8-bit integers minus a zero point."""
 
     data: tuple[int, ...]
     weight: tuple[int, ...]
@@ -59,7 +59,7 @@ class Quantized:
         return data, rng.integers(-128, 128, self.weight, "int8")
 
     def module(self) -> tvm.IRModule:
-        """The product, with an operand for what is not constant."""
+        """The product, with a parameter for each operand that is not constant."""
         params = {"x": tensor(*self.data, dtype=self.dtype)}
         if not self.is_constant:
             params["w"] = tensor(*self.weight, dtype="int8")

@@ -164,7 +164,7 @@ def halves():
 
 
 def linear_of_halves(builder, a, b, bias):
-    """A linear layer of 16 bits, as the importers write it."""
+    """A 16-bit linear layer, as the importers write it."""
     y = builder.emit(op.matmul(a, b, out_dtype="float32"))
     wide = builder.emit(op.astype(bias, "float32"))
     return builder.emit(op.astype(builder.emit(op.add(y, wide)), "float16"))

@@ -196,7 +196,7 @@ def of_two(function):
 
 
 def of_floats(function, dtype):
-    """Integers computed by way of floats, as exporters do for the shape of a resize."""
+    """Integers computed through floats, as exporters do for the shape of a resize."""
     values = np.array([2.5, 3.0, 7.25], dtype)
     return lambda b: b.emit(op.astype(b.emit(function(const(values))), "int64"))
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""FuseQuantized: the rewritten calls, exact sums, and the calls that stay as they are."""
+"""FuseQuantized: the rewritten calls, exact sums, and the calls that it does not change."""
 
 from collections.abc import Callable
 

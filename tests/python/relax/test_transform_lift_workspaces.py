@@ -100,7 +100,7 @@ def test_values():
 
 
 def test_a_kernel_with_several_results():
-    """Its results stay a tuple."""
+    """Its results are still a tuple."""
 
     @I.ir_module(s_tir=True)
     class Mod:

@@ -70,7 +70,7 @@ def test_squeeze_removes_exactly_the_named_axes(unknown, negative):
     for ndim, axes in squeeze_cases():
         shape = [1 if i in axes else i + 2 for i in range(ndim)]
         if ndim > 2 and 0 not in axes:
-            shape[0] = 1  # An extent of 1 that is not named stays.
+            shape[0] = 1  # An extent of 1 that is not named is kept.
         if unknown != "none":
             shape = [
                 ANY if (i in axes) == (unknown == "squeezed") else dim

@@ -41,7 +41,7 @@ def test_reshape(newshape, expected):
 
 
 def test_reshape_counts_the_position_of_minus_one_in_newshape():
-    # TVM 0.19 puts the inferred extent there too, one place behind the -1 after a -4.
+    # TVM 0.19 puts the inferred extent there too, one position after the -1 that follows a -4.
     body = "reshape(%x, newshape=[-4, 2, 2, -1, 1])"
     assert infer(body, S) == "Tensor[(2, 2, 1, 6), float32]"
 

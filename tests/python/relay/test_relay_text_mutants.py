@@ -87,7 +87,7 @@ def test_mutants(index):
 
 
 def check_program(mod):
-    """What was read can be typed or is rejected, and is equal to what its text gives."""
+    """A program that was read can be typed or is rejected, and its text gives an equal one."""
     try:
         relay.transform.InferType()(mod)
     except RelayError as error:

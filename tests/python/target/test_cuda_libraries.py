@@ -156,7 +156,7 @@ except RuntimeError as error:
 
 
 def run(folder: Path, name: str, fake_source: str, calls_source: str) -> list[str]:
-    """What a program prints that calls a library of NVIDIA, with a fake one."""
+    """Return the lines that a program prints if a fake replaces the NVIDIA library it calls."""
     source, fake = folder / "fake.c", folder / name
     source.write_text(fake_source)
     shared = ["cc", "-shared", "-fPIC", "-o"]

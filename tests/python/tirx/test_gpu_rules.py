@@ -144,7 +144,7 @@ def test_a_thread_has_no_registers_of_others():
     [function] = functions(kernels(*CASES["divided otherwise"])).values()
     with GPU:
         scheduled = gpu.Reduction().apply(function, GPU, False).mod["main"]
-    reason = "a thread uses what another one keeps in registers"
+    reason = "a thread reads the registers of another one"
     assert why_not_runnable(scheduled, GPU) == reason
 
 

@@ -175,7 +175,7 @@ def test_products_that_other_rules_take(shapes, dtype):
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_a_reshape_of_a_padded_product(dtype):
-    """What is behind the end of a row is not the first element of the next one."""
+    """A read beyond the end of a row does not return the first element of the next one."""
     k = te.reduce_axis((0, 64), "k")
     a, b = te.placeholder((18, 64), dtype, "a"), te.placeholder((64, 40), dtype, "b")
     y = te.compute(

@@ -232,7 +232,7 @@ def test_each_failure_of_a_rule_is_recorded():
     raised, huge, unbound = kernel.failures
     assert raised == "Raises (axis of a block)"
     assert huge == "Huge (the extent of threadIdx.x is 2000, but at most 1024 are allowed)"
-    assert unbound == "Unbound (it accesses memory outside of threads)"
+    assert unbound == "Unbound (it accesses memory outside its threads)"
     assert str(kernel).startswith(f"{kernel.name}: ElementPerThread instead of Raises (")
     assert "\n" not in str(kernel)
 

@@ -142,7 +142,7 @@ def test_small_tiles_and_other_targets(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("mod", "expected"),
     [
-        # A tile whose indices are not known stays whole.
+        # A tile whose indices are not known is not divided.
         (variant(loop="serial"), [448]),
         # The parts along the first axis would be too large.
         (variant(columns=16), [32] * 16),

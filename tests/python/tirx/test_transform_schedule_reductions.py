@@ -235,7 +235,7 @@ def test_a_sum_of_16_bits_does_not_stop() -> None:
 
 @pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
 def test_a_logarithm_of_16_bits_in_front_of_a_cast(dtype: str) -> None:
-    """TVM's bfloat16 pass gives a bfloat16 variable another dtype than its value."""
+    """After TVM's bfloat16 pass, a bfloat16 variable and its value differ in dtype."""
     mod = build(
         {"x": tensor(3, 21, dtype=dtype)},
         lambda builder, x: relax.op.astype(builder.emit(relax.op.nn.log_softmax(x)), "float32"),

@@ -715,7 +715,7 @@ def halves(a: T.handle, b: T.handle):
 
 
 def test_symbols_under_a_division_at_a_call():
-    """What is undecidable for all shapes is decided for those of the call."""
+    """A question that is undecidable for all shapes is decided for those of the call."""
     assert_found(module(folded))
     assert_found(calling(folded, relax.Var("x", tensor(16)), out=tensor(4, 4)))
     one = only(calling(folded, relax.Var("x", tensor(17)), out=tensor(4, 4)))

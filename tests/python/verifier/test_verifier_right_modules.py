@@ -171,7 +171,7 @@ def quotients(e):
 
 @pytest.mark.parametrize("grow, steps", [(squares, 40), (shared, 40), (quotients, 300)])
 def test_extents_that_grow_without_end(grow, steps):
-    """What is too large to be decided is unknown, and takes no longer for it."""
+    """An extent that is too large to decide is unknown, and takes no more time."""
     k = symbol("k")
     extent = k
     for _ in range(steps):

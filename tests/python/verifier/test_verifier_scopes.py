@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What is defined where: variables, dataflow blocks, symbols, and the form of expressions."""
+"""The scopes of definitions: variables, dataflow blocks, symbols, and the form of expressions."""
 
 import pytest
 import tvm

@@ -169,7 +169,7 @@ def a_branch_of_other_extents():
 
 @case()
 def branches_of_less_than_both_say():
-    """What an If states may leave open what its branches say."""
+    """The type of an If may be less precise than those of its branches."""
     c, x, y = var("c", dtype="bool"), var("x", 4), var("y", 8)
     z = unknown("z", dtype="float32", ndim=1)
     return module([c, x, y], [(z, branches(c, x, y, z.ty))], z)

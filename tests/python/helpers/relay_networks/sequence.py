@@ -62,7 +62,7 @@ def lstm() -> tuple[Network, Expr]:
 
 
 def dense_3d(net: Network, x: Expr, name: str, inputs: int, outputs: int, rows: int) -> Expr:
-    """A dense layer over the last of three axes, by way of two axes."""
+    """A dense layer over the last of three axes, reshaped to two axes."""
     flat = call("reshape", x, newshape=[-1, inputs])
     return call("reshape", net.dense(flat, name, inputs, outputs), newshape=[1, rows, outputs])
 

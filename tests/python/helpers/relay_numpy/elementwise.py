@@ -32,7 +32,7 @@ UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "sigmoid": lambda x: 1 / (1 + np.exp(-accumulated(x))),
 }
-"""What each function of one input computes."""
+"""NumPy's version of each function of one input."""
 
 BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     **{name: getattr(np, name) for name in ("add", "subtract", "multiply", "maximum", "minimum")},

@@ -224,7 +224,7 @@ def pad(attrs: Attrs, x: np.ndarray, value: np.ndarray) -> np.ndarray:
 
 @operator("layout_transform")
 def layout_transform(attrs: Attrs, x: np.ndarray) -> np.ndarray:
-    """Order the axes anew; layouts have no blocks here."""
+    """Reorder the axes; layouts have no blocks here."""
     source, target = attrs["src_layout"], attrs["dst_layout"]
     return x.transpose([source.index(axis) for axis in target])
 

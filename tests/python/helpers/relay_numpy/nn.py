@@ -34,7 +34,7 @@ def sides(padding: list[int], rank: int) -> list[int]:
 
 
 def conv_options(attrs: Attrs, rank: int) -> dict[str, object]:
-    """What the reference convolutions take."""
+    """Return the arguments of the reference convolutions."""
     layout = attrs["data_layout"]
     return {
         "strides": spread(attrs["strides"], rank),
@@ -114,7 +114,7 @@ def dropout(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def taps(
     attrs: Attrs, x: np.ndarray, fill: float, rank: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """What each tap of a pooling window sees of NC..., and whether it is inside the data."""
+    """Yield the elements of NC... that each tap of a window reads, and which lie in the data."""
     size, strides = spread(attrs["pool_size"], rank), spread(attrs["strides"], rank)
     dilation, padding = spread(attrs["dilation"], rank), sides(attrs["padding"], rank)
     widths = [(0, 0), (0, 0), *((padding[i], padding[i + rank]) for i in range(rank))]

@@ -72,7 +72,7 @@ def requantized(
     rounding: str = "UPWARD",
     axis: int = -1,
 ) -> np.ndarray:
-    """What qnn.requantize does in fixed point; scale and zero may be vectors."""
+    """Compute qnn.requantize in fixed point; scale and zero may be vectors."""
     shape = [1] * x.ndim
     if x.ndim:
         shape[axis] = -1
@@ -124,7 +124,7 @@ def requantize(
 
 @operator("qnn.conv2d")
 def conv2d(attrs: Attrs, x: np.ndarray, weight: np.ndarray, *quantization: np.ndarray) -> Any:
-    """Convolution of the integers less their zero points; the padding is zero."""
+    """Convolution of the integers minus their zero points; the padding is zero."""
     zero, weight_zero, *_ = quantization
     moved = x.astype("int64") - zero
     weight_moved = weight.astype("int64") - weight_zero
@@ -133,7 +133,7 @@ def conv2d(attrs: Attrs, x: np.ndarray, weight: np.ndarray, *quantization: np.nd
 
 @operator("qnn.dense")
 def dense(attrs: Attrs, x: np.ndarray, weight: np.ndarray, *quantization: np.ndarray) -> Any:
-    """Products of the integers less their zero points."""
+    """Products of the integers minus their zero points."""
     zero, weight_zero, *_ = quantization
     return ((x.astype("int64") - zero) @ (weight.astype("int64") - weight_zero).T).astype("int32")
 

@@ -85,16 +85,16 @@ def suppressed(
     rows[: len(order)], places[: len(order)] = data[order], order
     found = 0
     for j in range(valid):
-        stays = found != limit
-        if stays and rows[j, score] > 0:
+        is_kept = found != limit
+        if is_kept and rows[j, score] > 0:
             for k in range(j):
                 if not rows[k, score] > 0 or (kind >= 0 and rows[k, kind] < 0):
                     continue
                 if kind < 0 or attrs["force_suppress"] or rows[j, kind] == rows[k, kind]:
                     boxes = (rows[i, corner : corner + 4] for i in (j, k))
-                    stays = stays and not overlap(*boxes) >= threshold
-            found += stays
-        if not stays:
+                    is_kept = is_kept and not overlap(*boxes) >= threshold
+            found += is_kept
+        if not is_kept:
             rows[j], places[j] = -1, -1
     return rows, places
 
