@@ -52,7 +52,7 @@ def results(function: relax.Function) -> list[relax.Var]:
 
 
 def reads(function: relax.Function) -> Counter[relax.Var]:
-    """How often each variable is an operand or a result."""
+    """Count the uses of each variable as an operand or a result."""
     found = Counter(results(function))
     for binding in bindings(function):
         found.update(variables(binding.value))

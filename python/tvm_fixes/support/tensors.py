@@ -99,7 +99,7 @@ def copy_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
     try:
         return np.from_dlpack(tensor).copy()  # a tenth of the time of `numpy()`
     except (BufferError, RuntimeError):
-        # NumPy's DLPack knows neither bfloat16 nor other devices than the CPU.
+        # NumPy's DLPack supports only the CPU, and not bfloat16.
         return tensor.numpy()
 
 

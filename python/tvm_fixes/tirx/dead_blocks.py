@@ -61,7 +61,7 @@ def _variables(stmt: tirx.Stmt) -> set[tirx.Var]:
 
 
 def _has_effects(stmt: tirx.Stmt, own: set[tirx.Var]) -> bool:
-    """Whether a statement checks something, or writes to other buffers than `own`."""
+    """Whether a statement checks something, or writes to buffers not in `own`."""
     written: list[tirx.Var] = []
     structural_walk(stmt, (tirx.BufferStore, lambda store: written.append(store.buffer)))
     has_calls = contains(stmt, (tirx.Evaluate, tirx.AssertStmt))
