@@ -63,9 +63,9 @@ std::optional<AttrKind> AttrReader::Schema::KindOf(const std::string& name) cons
   const AttrField* field = decl == nullptr ? nullptr : decl->FindAttr(name);
   if (field != nullptr) return field->kind;
   auto kinds = KindsByKey().find(key);
-  if (kinds == KindsByKey().end()) return std::nullopt;
+  if (kinds == KindsByKey().end()) return OldFieldKind(key, name);
   auto kind = kinds->second.find(name);
-  return kind == kinds->second.end() ? std::nullopt : std::optional(kind->second);
+  return kind == kinds->second.end() ? OldFieldKind(key, name) : kind->second;
 }
 
 std::optional<size_t> AttrReader::AsReference(const Schema& schema, const std::string& name,

@@ -114,6 +114,8 @@ constexpr FieldName kRemovedFields[] = {{"*", "auto_scheduler_rewritten_layout"}
                                         {"*", "meta_schedule_original_shape"},
                                         {"DeviceCopyAttrs", "src_dev_type"},
                                         {"DeviceCopyAttrs", "dst_dev_type"},
+                                        {"NonMaximumSuppressionAttrs", "iou_threshold"},
+                                        {"NonMaximumSuppressionAttrs", "max_output_size"},
                                         {"OnDeviceAttrs", "device_type"},
                                         {"OnDeviceAttrs", "is_fixed"},
                                         {"PadAttrs", "pad_value"},
@@ -132,6 +134,32 @@ constexpr const char* kRemovedOps[] = {"contrib.ethosu.binary_elementwise",
                                        "scatter",
                                        "scatter_add",
                                        "vm.shape_func"};
+
+struct OldField {
+  const char* attrs;
+  const char* field;
+  AttrKind kind;
+};
+
+constexpr OldField kOldFields[] = {
+    {"*", "input_scale", AttrKind::kFloat},
+    {"*", "kernel_scale", AttrKind::kFloat},
+    {"*", "lhs_scale", AttrKind::kFloat},
+    {"*", "rhs_scale", AttrKind::kFloat},
+    {"*", "output_scale", AttrKind::kFloat},
+    {"*", "input_scales", AttrKind::kFloatArray},
+    {"*", "input_zero_point", AttrKind::kInt},
+    {"*", "kernel_zero_point", AttrKind::kInt},
+    {"*", "lhs_zero_point", AttrKind::kInt},
+    {"*", "rhs_zero_point", AttrKind::kInt},
+    {"*", "output_zero_point", AttrKind::kInt},
+    {"*", "input_zero_points", AttrKind::kIntArray},
+    {"ResizeAttrs", "size", AttrKind::kIntArray},
+    {"ResizeAttrs", "layout", AttrKind::kString},
+    {"ResizeAttrs", "method", AttrKind::kString},
+    {"ResizeAttrs", "align_corners", AttrKind::kBool},
+    {"ResizeAttrs", "coordinate_transformation_mode", AttrKind::kString},
+    {"ResizeAttrs", "out_dtype", AttrKind::kDType}};
 
 template <typename Entry>
 bool Matches(const Entry& entry, const std::string& key, const std::string& field) {
@@ -159,6 +187,17 @@ bool IsStringNode(const std::string& key, const std::string& field) {
 
 bool IsRemovedField(const std::string& key, const std::string& field) {
   return Contains(kRemovedFields, key, field);
+}
+
+std::optional<AttrKind> OldFieldKind(const std::string& key, const std::string& field) {
+  for (const OldField& entry : kOldFields) {
+    if (Matches(entry, key, field)) return entry.kind;
+  }
+  return std::nullopt;
+}
+
+bool IsRemovedForm(const std::string& op, size_t num_inputs) {
+  return op == "vision.non_max_suppression" && num_inputs == 2;
 }
 
 bool IsRemovedOp(const std::string& name) {

@@ -23,7 +23,10 @@
 #ifndef TVM_FIXES_RELAY_JSON_ATTR_SCHEMA_H_
 #define TVM_FIXES_RELAY_JSON_ATTR_SCHEMA_H_
 
+#include <optional>
 #include <string>
+
+#include "../op/registry.h"
 
 namespace tvm_fixes::relay {
 
@@ -46,6 +49,15 @@ bool IsStringNode(const std::string& key, const std::string& field);
 
 /*! \brief Whether the class of kWrittenVersion lacks a field that older versions have. */
 bool IsRemovedField(const std::string& key, const std::string& field);
+
+/*!
+ * \brief The kind of a field that only older versions have, which UpdateCall replaces; nothing for
+ *        any other.
+ */
+std::optional<AttrKind> OldFieldKind(const std::string& key, const std::string& field);
+
+/*! \brief Whether only older versions have the operator with this number of inputs. */
+bool IsRemovedForm(const std::string& op, size_t num_inputs);
 
 /*! \brief Whether kWrittenVersion lacks an operator that older versions have. */
 bool IsRemovedOp(const std::string& name);

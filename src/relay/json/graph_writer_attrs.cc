@@ -84,6 +84,10 @@ size_t GraphWriter::CallAttrs(const Call& call) {
     }
     return 0;
   }
+  if (IsRemovedForm(op->name, call->args.size())) {
+    ThrowRelayError(CallText(call.get()) + ": TVM 0.19 has no form with " +
+                    std::to_string(call->args.size()) + " inputs");
+  }
   auto [found, is_new] = attrs_index_.try_emplace({op->decl, call->attrs.get()}, 0);
   if (is_new) found->second = OperatorAttrs(call, *op->decl);
   return found->second;

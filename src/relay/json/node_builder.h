@@ -69,6 +69,7 @@ class NodeBuilder {
   Any BuildTypeVar(size_t node);
   Any BuildVar(size_t node);
   Any BuildCall(size_t node);
+  bool HasInt64Type(size_t node) const;
   Any BuildFunction(size_t node);
   Any BuildModule(size_t node);
   /*!

@@ -19,6 +19,7 @@
 #include <string>
 
 #include "../ir/shape.h"
+#include "../op/old_calls.h"
 #include "node_builder.h"
 
 namespace tvm_fixes::relay {
@@ -162,39 +163,21 @@ Any NodeBuilder::BuildVar(size_t node) {
   return Place(Var(values_[id].cast<String>(), GetType(node, "type_annotation")), SpanOf(node));
 }
 
-/*!
- * \brief The attributes of a call in the terms of TVM 0.19.
- *
- * Before 0.8, batch_matmul had no attributes and transposed its second operand. Before 0.12, a
- * transposed convolution called the input channels of its kernel O, and the output channels I.
- */
-Attrs UpdateAttrs(const Expr& op, Attrs attrs, int version) {
-  const auto* named = op.as<OpObj>();
-  if (named == nullptr) return attrs;
-  std::string name = named->name;
-  if (name == "nn.batch_matmul" && version < 8) {
-    attrs.Set("transpose_b", true);
-    return attrs;
-  }
-  bool is_transposed = name.rfind("nn.conv", 0) == 0 || name == "qnn.conv2d_transpose";
-  is_transposed = is_transposed && name.find("_transpose") != std::string::npos;
-  if (!is_transposed || version >= 12 || attrs.count("kernel_layout") == 0) return attrs;
-  std::optional<String> layout = attrs["kernel_layout"].as<String>();
-  if (!layout) return attrs;
-  std::string renamed = *layout;
-  for (char& axis : renamed) {
-    axis = axis == 'O' ? 'I' : axis == 'I' ? 'O' : axis;
-  }
-  attrs.Set("kernel_layout", String(renamed));
-  return attrs;
+Any NodeBuilder::BuildCall(size_t node) {
+  Call call = UpdateCall(Get<Expr>(node, "op", "an expression"),
+                         GetArray<Expr>(node, "args", "an expression"), GetAttrs(node, "attrs"),
+                         GetArray<Type>(node, "type_args", "a type"), table_.program_version());
+  call->span = SpanOf(node);
+  return ReturnsIndices(call->op) && HasInt64Type(node) ? WideIndices(call) : call;
 }
 
-Any NodeBuilder::BuildCall(size_t node) {
-  Expr op = Get<Expr>(node, "op", "an expression");
-  Attrs attrs = UpdateAttrs(op, GetAttrs(node, "attrs"), table_.version());
-  return Place(Call(op, GetArray<Expr>(node, "args", "an expression"), attrs,
-                    GetArray<Type>(node, "type_args", "a type")),
-               SpanOf(node));
+/*! \brief Whether the type that TVM has inferred for a node is a tensor of int64. */
+bool NodeBuilder::HasInt64Type(size_t node) const {
+  std::optional<NodeTable::Value> type = table_.Field(node, "_checked_type_");
+  std::optional<size_t> index = type ? table_.AsIndex(*type) : std::nullopt;
+  if (!index || table_.kind(*index) != NodeKind::kTensorType) return false;
+  std::optional<NodeTable::Value> dtype = table_.Field(*index, "dtype");
+  return dtype && dtype->text() == "int64";
 }
 
 Any NodeBuilder::BuildFunction(size_t node) {

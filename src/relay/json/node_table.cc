@@ -189,7 +189,8 @@ void NodeTable::ReadVersion() {
     text.remove_prefix(2);
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), minor);
     if (error == std::errc() && minor >= 0) {
-      version_ = minor;
+      version_.minor = minor;
+      version_.is_unreleased = text.find("dev") != std::string_view::npos;
       return;
     }
   }
@@ -252,7 +253,7 @@ double NodeTable::FloatOf(size_t node, std::string_view name, const Value& value
 }
 
 std::optional<size_t> NodeTable::NameReference(size_t node, std::string_view field) const {
-  std::optional<Value> value = version_ >= 7 ? Field(node, field) : std::nullopt;
+  std::optional<Value> value = version() >= 7 ? Field(node, field) : std::nullopt;
   std::optional<size_t> index = value ? AsIndex(*value) : std::nullopt;
   return index && kinds_[*index] == NodeKind::kString ? index : std::nullopt;
 }

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "../ir/object.h"
+#include "../op/old_calls.h"
 #include "json_text.h"
 
 namespace tvm_fixes::relay {
@@ -98,7 +99,8 @@ class NodeTable {
   size_t size() const { return nodes_.size(); }
   size_t root() const { return root_; }
   /*! \brief The minor version of the TVM that saved the text: 6 to 19. */
-  int version() const { return version_; }
+  int version() const { return version_.minor; }
+  const ProgramVersion& program_version() const { return version_; }
 
   NodeKind kind(size_t node) const { return kinds_[node]; }
   std::string TypeKey(size_t node) const;
@@ -153,7 +155,7 @@ class NodeTable {
   std::vector<Value> tensors_;
   std::vector<Tensor> decoded_;
   size_t root_ = 0;
-  int version_ = 6;
+  ProgramVersion version_{6};
 };
 
 }  // namespace tvm_fixes::relay

@@ -278,5 +278,11 @@ RELAY_OP("auto_scheduler_layout_transform")
             RequiredAttr("dst_layout", AttrKind::kString)})
     .Rejected("its layouts belong to a schedule of the auto-scheduler, which TVM removed");
 
+RELAY_OP("meta_schedule_layout_transform")
+    .Inputs({"data"})
+    .Attrs("relay.attrs.MetaScheduleLayoutTransformAttrs",
+           {RequiredAttr("index_map", AttrKind::kAny)})
+    .Rejected("its layout belongs to a schedule; save the program before relay.build");
+
 }  // namespace
 }  // namespace tvm_fixes::relay

@@ -105,6 +105,39 @@ Type StridedSliceRelation(InferContext& context) {
   return TensorType(Shape(dims.begin(), dims.end()), data->dtype);
 }
 
+/*! \brief Windows over the last axes: where each begins, then the places in it. */
+Type SlidingWindowRelation(InferContext& context) {
+  TensorType data = context.Tensor(0);
+  int64_t axis = context.Int("axis");
+  if (axis < 0 || axis >= data->ndim()) {
+    context.FailAttr("axis", "an axis from 0 to " + std::to_string(data->ndim() - 1));
+  }
+  auto count = static_cast<size_t>(data->ndim() - axis);
+  std::vector<int64_t> window = context.Ints("window_shape");
+  std::vector<int64_t> strides = context.Ints("strides");
+  for (const char* attr : {"window_shape", "strides"}) {
+    std::vector<int64_t> values = context.Ints(attr);
+    bool fits = values.size() == count;
+    for (int64_t value : values) fits = fits && value > 0;
+    if (!fits) context.FailAttr(attr, std::to_string(count) + " ints above 0");
+  }
+  std::vector<Dim> dims(data->shape.begin(), data->shape.begin() + axis);
+  for (size_t i = 0; i < count; ++i) {
+    std::optional<int64_t> extent = StaticDim(data->shape[axis + i]);
+    if (!extent) {
+      dims.push_back(AnyDim());
+      continue;
+    }
+    if (*extent < window[i]) {
+      context.FailInput(0, "an extent of at least " + std::to_string(window[i]) + " on axis " +
+                               std::to_string(axis + i));
+    }
+    dims.push_back((*extent - window[i]) / strides[i] + 1);
+  }
+  for (int64_t extent : window) dims.push_back(extent);
+  return TensorType(Shape(dims.begin(), dims.end()), data->dtype);
+}
+
 Type StridedSetRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
   context.Tensor(1, data->ndim());
@@ -215,6 +248,13 @@ RELAY_OP("strided_slice")
             IntArrayAttr("strides", {}), StringAttr("slice_mode", "end"),
             OptionalAttr("axes", AttrKind::kIntArray)})
     .Relation(StridedSliceRelation);
+
+RELAY_OP("sliding_window")
+    .Inputs({"data"})
+    .Attrs("relay.attrs.SlidingWindowAttrs",
+           {RequiredAttr("axis", AttrKind::kInt), RequiredAttr("window_shape", AttrKind::kIntArray),
+            RequiredAttr("strides", AttrKind::kIntArray)})
+    .Relation(SlidingWindowRelation);
 
 RELAY_OP("strided_set")
     .Inputs({"data", "v", "begin", "end", "strides"})

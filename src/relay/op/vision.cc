@@ -109,10 +109,19 @@ Type GetValidCountsRelation(InferContext& context) {
   return TupleType(fields);
 }
 
+/*! \brief TVM 0.6 has two inputs, and returns where the boxes stood without their number. */
 Type NonMaxSuppressionRelation(InferContext& context) {
   TensorType data = context.Tensor(0, 3);
   context.Tensor(1, 1);
   CheckExtent(context, 1, 0, data->shape[0]);
+  if (context.num_inputs() == 2) {
+    if (!context.Bool("return_indices")) return data;
+    return TensorType(Shape{data->shape[0], data->shape[1]}, kInt32);
+  }
+  for (const char* attr : {"max_output_size", "iou_threshold"}) {
+    if (context.Has(attr))
+      context.Fail("expected 2 inputs, or no attribute '" + std::string(attr) + "'");
+  }
   context.Tensor(3, 0);
   context.Tensor(4, 0);
   if (!context.Bool("return_indices")) return data;
@@ -225,9 +234,12 @@ RELAY_OP("vision.get_valid_counts")
 
 RELAY_OP("vision.non_max_suppression")
     .Inputs({"data", "valid_count", "indices", "max_output_size", "iou_threshold"})
+    .MinInputs(2)
     .Attrs("relay.attrs.NonMaximumSuppressionAttrs",
-           {BoolAttr("force_suppress", false), IntAttr("top_k", -1), IntAttr("coord_start", 2),
-            IntAttr("score_index", 1), IntAttr("id_index", 0), BoolAttr("return_indices", true),
+           {OptionalAttr("max_output_size", AttrKind::kInt),
+            OptionalAttr("iou_threshold", AttrKind::kFloat), BoolAttr("force_suppress", false),
+            IntAttr("top_k", -1), IntAttr("coord_start", 2), IntAttr("score_index", 1),
+            IntAttr("id_index", 0), BoolAttr("return_indices", true),
             BoolAttr("invalid_to_bottom", false)})
     .Relation(NonMaxSuppressionRelation);
 

@@ -40,6 +40,9 @@ size_t SpecialFloatSize(std::string_view text) {
   return size < text.size() && IsNameChar(text[size]) ? 0 : size;
 }
 
+/*! \brief A character of a name, or a byte of one that is not ASCII, which a name may hold. */
+bool IsNameByte(char c) { return IsNameChar(c) || (static_cast<unsigned char>(c) & 0x80) != 0; }
+
 /*!
  * \brief The number of characters of the name at the beginning of a text.
  *
@@ -50,9 +53,9 @@ size_t NameSize(std::string_view text, bool is_local) {
   for (; size < text.size(); ++size) {
     char c = text[size];
     char next = size + 1 < text.size() ? text[size + 1] : '\0';
-    bool joins = IsNameChar(next) && (c == '.' || (is_local && (c == '/' || c == '-')));
+    bool joins = IsNameByte(next) && (c == '.' || (is_local && (c == '/' || c == '-')));
     joins = joins || (is_local && c == ':' && IsDigit(next));
-    if (!IsNameChar(c) && !joins) break;
+    if (!IsNameByte(c) && !joins) break;
   }
   return size;
 }

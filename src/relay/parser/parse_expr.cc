@@ -174,8 +174,13 @@ Expr Parser::ParseCall(Expr op, const Span& span) {
     args.push_back(ParseExpr());
   });
   attrs.erase("attrs_type_key");
-  return WithSpan(Call(std::move(op), std::move(args), std::move(attrs), std::move(type_args)),
-                  span);
+  bool is_wide = ReturnsIndices(op) && lexer_.comment().find("ty=") != std::string_view::npos &&
+                 lexer_.comment().find("int64") != std::string_view::npos;
+  Call call = WithSpan(
+      UpdateCall(std::move(op), std::move(args), std::move(attrs), std::move(type_args), version_),
+      span);
+  if (is_wide) return WideIndices(call);
+  return call;
 }
 
 Expr Parser::ParseAtom() {

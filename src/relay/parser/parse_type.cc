@@ -65,7 +65,9 @@ Type Parser::ParseTensorType() {
   Expect(",");
   Token name = TakeKind(TokenKind::kWord, "a dtype");
   std::optional<DLDataType> dtype = ParseDType(std::string(name.text));
-  if (!dtype) ThrowParseError(name.span, "expected a dtype, found " + TokenText(name));
+  if (!dtype || dtype->lanes != 1) {
+    ThrowParseError(name.span, "expected a dtype, found " + TokenText(name));
+  }
   Expect("]");
   return TensorType(shape, *dtype);
 }

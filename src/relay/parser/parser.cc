@@ -133,6 +133,7 @@ void Parser::ParseVersion(const Span& span) {
   if (version.text != "0.0.5" && version.text != "0.0.4") {
     ThrowParseError(span, "expected version 0.0.4 or 0.0.5, found " + TokenText(version));
   }
+  version_.minor = version.text == "0.0.4" ? kFirstVersion : 0;
 }
 
 IRModule Parser::ParseProgram() {
@@ -303,6 +304,10 @@ size_t OldVersionEnd(std::string_view program) {
 }  // namespace
 
 IRModule ParseModule(std::string_view text, const ParseOptions& options) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.substr(0, kByteOrderMark.size()) == kByteOrderMark) {
+    text.remove_prefix(kByteOrderMark.size());
+  }
   SplitText parts = SplitMetadata(text);
   return Parser(parts.program, OldVersionEnd(parts.program), Metadata(parts), options)
       .ParseProgram();

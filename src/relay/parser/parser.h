@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "../ir/module.h"
+#include "../op/old_calls.h"
 #include "lexer.h"
 #include "metadata.h"
 #include "scope.h"
@@ -45,11 +46,16 @@ struct ParseOptions {
  */
 IRModule ParseModule(std::string_view text, const ParseOptions& options);
 
+/*! \brief The minor version of the TVM that writes text 0.0.4. */
+inline constexpr int kFirstVersion = 6;
+
 /*! \brief A recursive descent parser; its depth is limited. */
 class Parser {
  public:
   Parser(std::string_view program, size_t begin, Metadata metadata, ParseOptions options)
-      : lexer_(program, begin), metadata_(std::move(metadata)), options_(options) {}
+      : lexer_(program, begin), metadata_(std::move(metadata)), options_(options) {
+    if (begin > 0) version_.minor = kFirstVersion;
+  }
 
   IRModule ParseProgram();
 
@@ -141,6 +147,7 @@ class Parser {
   Lexer lexer_;
   Metadata metadata_;
   ParseOptions options_;
+  ProgramVersion version_;
   int depth_ = 0;
 
   Map<String, Function> functions_;

@@ -368,7 +368,15 @@ class Inferrer {
       Fail(call, "the type of operator " + decl->name + " cannot be inferred");
     }
     InferContext context(call.get(), inputs);
-    Type type = decl->relation(context);
+    Type type;
+    try {
+      type = decl->relation(context);
+    } catch (const tvm::ffi::Error& error) {
+      // What computes extents does not know the call.
+      std::string place = CallText(call.get());
+      std::string message = error.message();
+      ThrowRelayError(message.rfind(place, 0) == 0 ? message : place + ": " + message);
+    }
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!context.input_types()[i].same_as(inputs[i])) {
         Unify(inputs[i], context.input_types()[i], call, "input " + std::to_string(i));

@@ -76,6 +76,76 @@ def test_non_max_suppression_of_scores_that_are_not_numbers() -> None:
     check(program, [(np.array([[3, 1, 2, -1]], I32), np.array([[3]], I32))])
 
 
+def suppressed_in_place(data, valid, attrs):
+    """The rows and places of one image as TVM 0.6 leaves them: scores and classes become -1."""
+    kind, score, corner = attrs["id_index"], attrs["score_index"], attrs["coord_start"]
+    limit, threshold = attrs["max_output_size"], F32(attrs["iou_threshold"])
+    count = len(data)
+    rows, places = np.full_like(data, -1), np.full(count, -1, I32)
+    order = descending(data[:valid, score]) if threshold > 0 else np.arange(valid)
+    kept = min(valid, attrs["top_k"]) if threshold > 0 and attrs["top_k"] > 0 else valid
+    rows[:kept], places[:kept] = data[order[:kept]], order[:kept]
+
+    def is_candidate(row):
+        return row[score] > 0 and (kind < 0 or row[kind] >= 0)
+
+    for j in range(valid if threshold > 0 else 0):
+        for k in range(j + 1, valid):
+            if not (is_candidate(rows[j]) and is_candidate(rows[k])):
+                continue
+            if not (attrs["force_suppress"] or kind < 0 or rows[j, kind] == rows[k, kind]):
+                continue
+            a, b = rows[j, corner : corner + 4], rows[k, corner : corner + 4]
+            width, height = np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0)
+            union = np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2]) - width * height
+            if (F32(0) if union <= 0 else width * height / union) >= threshold:
+                rows[k, score] = places[k] = -1
+                if kind >= 0:
+                    rows[k, kind] = -1
+    found = 0
+    for j in range(valid if limit > 0 else 0):
+        if rows[j, 0] >= 0:
+            if found == limit:
+                rows[j], places[j] = -1, -1
+            else:
+                found += 1
+    return rows, places
+
+
+def test_non_max_suppression_of_tvm_0_6() -> None:
+    program, expected = Program(), []
+    rng = np.random.default_rng(5)
+    for case, (limit, threshold) in enumerate(
+        ((-1, 0.5), (3, 0.01), (0, 0.25), (2, 0), (1, 1), (4, 0.3), (-1, 0.125), (2, -1))
+    ):
+        has_class = case % 3 > 0
+        parts = [scores_of(rng, 4, 12, 1), boxes_of(rng, 4, 12)]
+        if has_class:
+            parts.insert(0, rng.integers(-1, 3, (4, 12, 1)).astype(F32))
+        data = np.concatenate(parts, -1)
+        valid = rng.integers(0, 13, 4).astype(I32)
+        attrs = {
+            "max_output_size": limit,
+            "iou_threshold": threshold,
+            "force_suppress": case % 2 == 1,
+            "top_k": [-1, 5, 0, 3][case % 4],
+            "coord_start": 2 if has_class else 1,
+            "score_index": 1 if has_class else 0,
+            "id_index": 0 if has_class else -1,
+        }
+        images = [suppressed_in_place(*image, attrs) for image in zip(data, valid, strict=True)]
+        rows, places = (np.stack(part) for part in zip(*images, strict=True))
+        bottom = np.stack([np.concatenate([r[r[:, 0] >= 0], r[~(r[:, 0] >= 0)]]) for r in rows])
+        bottom[~(bottom[..., 0] >= 0)] = -1
+        args = [program.input(data, ["?", 12, data.shape[2]]), program.input(valid)]
+        name = "vision.non_max_suppression"
+        program.call(name, args, **attrs)
+        program.call(name, args, **attrs, return_indices=False)
+        program.call(name, args, **attrs, return_indices=False, invalid_to_bottom=True)
+        expected += [places, rows, bottom]
+    check(program, expected)
+
+
 def test_types_of_unknown_extents() -> None:
     program = Program()
     data = program.input(np.zeros((2, 3, 6), F32), ["?", 3, 6])

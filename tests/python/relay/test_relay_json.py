@@ -70,20 +70,6 @@ def test_attribute_that_became_a_node():
         assert relay.load_json(text)["main"].body.attrs["k"] == 3
 
 
-def test_operators_that_changed_their_meaning():
-    expected = {"0.7.0": ({"transpose_b": True}, "IOHW"), "0.12.0": ({}, "OIHW")}
-    for version, (product, layout) in expected.items():
-        graph = SavedGraph(version)
-        x = graph.var("x")
-        text = graph.text(graph.function([x], graph.call("nn.batch_matmul", [x, x])))
-        assert dict(relay.load_json(text)["main"].body.attrs) == product
-        layout_attr = graph.name("OIHW")
-        attrs = graph.node("relay.attrs.Conv2DTransposeAttrs", kernel_layout=layout_attr)
-        call = graph.call("nn.conv2d_transpose", [x, x], attrs)
-        body = relay.load_json(graph.text(graph.function([x], call)))["main"].body
-        assert body.attrs["kernel_layout"] == layout
-
-
 def test_name_that_is_a_number():
     for version in ("0.6.0", "0.19.0"):
         graph = SavedGraph(version)

@@ -610,5 +610,18 @@ def test_text_of_an_old_printer():
     assert list(main.body.args[0].args[0].attrs["kernel_size"]) == [3, 3]
 
 
+def test_names_and_marks_outside_ascii():
+    mod = relay.parse("\ufeffdef @main(%vgröße/重み:0: int32) { %vgröße/重み:0 }")
+    assert [param.name for param in mod["main"].params] == ["vgröße/重み:0"]
+    assert tvm_ffi.structural_equal(relay.parse(mod.astext()), mod)
+    with pytest.raises(RelayError, match="line 1, column 29: unexpected character 'byte 195'"):
+        relay.parse("def @main(%x: int32) { %x + ä }")
+
+
+def test_tensors_have_no_lanes():
+    with pytest.raises(RelayError, match="line 1, column 28: expected a dtype, found 'float32x4'"):
+        relay.parse("def @main(%x: Tensor[(3,), float32x4]) { %x }")
+
+
 if __name__ == "__main__":
     tvm.testing.main()

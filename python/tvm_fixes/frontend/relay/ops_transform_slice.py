@@ -14,7 +14,7 @@
 
 from typing import Any
 
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
 
 from .broadcasting import broadcast
 from .converter import OpCall, converter
@@ -101,6 +101,14 @@ def within(extent: Extent, begin: int, end: int, stride: int) -> tuple[int, int,
     )
     # An end before the first element counts from the end of the axis, one element too far.
     return begin, -extent - 1 if end < 0 else end, stride
+
+
+@converter("sliding_window")
+def sliding_window(call: OpCall) -> relax.Expr:
+    """Copy windows of the last axes, side by side."""
+    data = shaped(call)[0]
+    window, strides = call.ints("window_shape"), call.ints("strides")
+    return call.emit_te(topi.sliding_window, data, int(call.attrs["axis"]), window, strides)
 
 
 @converter("strided_set")

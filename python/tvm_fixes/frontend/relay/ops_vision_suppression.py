@@ -26,13 +26,18 @@ from .loop_kernels import checked, loop_kernel
 from .ops_vision_boxes import class_column, column, descending_order, require_dtypes
 
 
-def _overlap(a: Sequence[Any], b: Sequence[Any]) -> Any:
-    """Return the intersection of two boxes, given by opposite corners, over their union."""
+def _overlap(a: Sequence[Any], b: Sequence[Any], any_corners: bool = True) -> Any:
+    """Return the intersection of two boxes over their union.
+
+    The boxes are given by opposite corners: any, or those with the lowest and highest coordinates.
+    """
     zero = cast(0.0, str(a[0].ty.dtype))
     shared, lengths = [], []
     for axis in range(2):
         ends = [(box[axis], box[axis + 2]) for box in (a, b)]
-        (a_low, a_high), (b_low, b_high) = ((tirx.min(*e), tirx.max(*e)) for e in ends)
+        if any_corners:
+            ends = [(tirx.min(*e), tirx.max(*e)) for e in ends]
+        (a_low, a_high), (b_low, b_high) = ends
         shared.append(tirx.max(zero, tirx.min(a_high, b_high) - tirx.max(a_low, b_low)))
         lengths.append((a_high - a_low, b_high - b_low))
     both = shared[1] * shared[0]
@@ -47,26 +52,12 @@ def non_max_suppression(call: OpCall) -> Any:
     TVM 0.19 reads out of bounds if valid_count exceeds the number of boxes; here it is clamped. NaN
     counts as the smallest score.
     """
-    require_dtypes(call, {0: ["float32"], 1: ["int32"]})
-    data, extents = shaped(call)
-    batch, count, _ = extents
-    columns = {
-        "score": column(call, "score_index", extents),
-        "class": class_column(call, extents),
-        "corner": column(call, "coord_start", extents, 4),
-    }
-    valid = checked(call, 1, [batch])
-    inputs = [data, valid]
-    order = descending_order(
-        call,
-        lambda boxes, valid, b, i: tirx.if_then_else(
-            i < valid[b], boxes[b, i, columns["score"]], tirx.const(-math.inf, "float32")
-        ),
-        inputs,
-        lambda boxes, _: boxes.shape[:2],
-    )
+    inputs, columns = _operands(call)
+    if len(call.inputs) == 2:
+        return _suppress_in_place(call, inputs, columns)
+    batch, count, _ = shaped(call)[1]
     indices = bool(call.attrs["return_indices"])
-    inputs = [data, order, valid, *call.inputs[3:5]]
+    inputs += call.inputs[3:5]
     if indices:
         require_dtypes(call, {2: ["int32"]})
         inputs.append(checked(call, 2, [batch, count]))
@@ -90,6 +81,101 @@ def non_max_suppression(call: OpCall) -> Any:
 
     results = loop_kernel(call, inputs, outputs, body)[2:]
     return tuple(results) if indices else results[0]
+
+
+def _operands(call: OpCall) -> tuple[list[relax.Expr], dict[str, int]]:
+    """Return the boxes, their order and the numbers of those that are valid; and the columns."""
+    require_dtypes(call, {0: ["float32"], 1: ["int32"]})
+    data, extents = shaped(call)
+    columns = {
+        "score": column(call, "score_index", extents),
+        "class": class_column(call, extents),
+        "corner": column(call, "coord_start", extents, 4),
+    }
+    valid = checked(call, 1, extents[:1])
+    order = descending_order(
+        call,
+        lambda boxes, valid, b, i: tirx.if_then_else(
+            i < valid[b], boxes[b, i, columns["score"]], tirx.const(-math.inf, "float32")
+        ),
+        [data, valid],
+        lambda boxes, _: boxes.shape[:2],
+    )
+    return [data, order, valid], columns
+
+
+def _suppress_in_place(
+    call: OpCall, inputs: list[relax.Expr], columns: dict[str, int]
+) -> relax.Expr:
+    """Suppress as TVM 0.6 does: a box loses its score and class, and keeps its place."""
+    indices = bool(call.attrs["return_indices"])
+    threshold = 0.5 if call.attrs["iou_threshold"] is None else float(call.attrs["iou_threshold"])
+
+    def outputs(boxes: te.Tensor, order: te.Tensor, *_: te.Tensor) -> Any:
+        return [(boxes.shape, "float32"), (order.shape, "int32"), (boxes.shape, "float32")]
+
+    def body(
+        boxes: Any, order: Any, valid: Any, iou: Any, rows: Any, places: Any, top: Any
+    ) -> None:
+        with T.serial(0, boxes.shape[0]) as b:
+            _sort_boxes(call, b, (boxes, order, valid, iou), (rows, places))
+            with when(iou[()] > 0), T.serial(0, _number_of_valid(valid, b, boxes.shape[1])) as j:
+                _erase_scores(call, b, j, columns, (valid, iou), (rows, places))
+            _limit_boxes(call, b, valid, (rows, places))
+            _collect_rows(b, rows, top, bool(call.attrs["invalid_to_bottom"]))
+
+    inputs = [*inputs, relax.const(threshold, "float32")]
+    results = loop_kernel(call, inputs, outputs, body)
+    return results[1] if indices else results[2]
+
+
+def _erase_scores(
+    call: OpCall,
+    b: Any,
+    j: Any,
+    columns: dict[str, int],
+    operands: Sequence[Any],
+    results: Sequence[Any],
+) -> None:
+    """Emit -1 over score and class of the boxes after j that overlap it."""
+    valid, threshold = operands
+    rows, places = results
+    score, kind, corner = columns["score"], columns["class"], columns["corner"]
+
+    def is_candidate(i: Any) -> list[Any]:
+        zero = cast(0, "float32")
+        return [rows[b, i, score] > zero, *([rows[b, i, kind] >= zero] if kind >= 0 else [])]
+
+    def box(i: Any) -> list[Any]:
+        return [rows[b, i, corner + side] for side in range(4)]
+
+    with when(*is_candidate(j)), T.serial(j + 1, _number_of_valid(valid, b, rows.shape[1])) as k:
+        conditions = is_candidate(k)
+        if kind >= 0 and not call.attrs["force_suppress"]:
+            conditions.append(rows[b, j, kind] == rows[b, k, kind])
+        with when(*conditions), when(_overlap(box(j), box(k), False) >= threshold[()]):
+            rows[b, k, score] = cast(-1, "float32")
+            if kind >= 0:
+                rows[b, k, kind] = cast(-1, "float32")
+            places[b, k] = cast(-1, "int32")
+
+
+def _limit_boxes(call: OpCall, b: Any, valid: Any, results: Sequence[Any]) -> None:
+    """Emit -1 over the boxes after the last wanted; those with a negative column 0 do not count."""
+    rows, places = results
+    _, count, length = rows.shape
+    limit = -1 if call.attrs["max_output_size"] is None else int(call.attrs["max_output_size"])
+    if limit <= 0:
+        return
+    found = local("int64", 0)
+    with T.serial(0, _number_of_valid(valid, b, count)) as j:
+        with when(rows[b, j, 0] >= cast(0, "float32")), T.If(found[0] == limit):
+            with T.Then():
+                with T.serial(0, length) as k:
+                    rows[b, j, k] = cast(-1, "float32")
+                places[b, j] = cast(-1, "int32")
+            with T.Else():
+                found[0] = found[0] + 1
 
 
 def _number_of_valid(valid: Any, b: Any, count: Any) -> Any:
