@@ -20,6 +20,7 @@ import torch
 import tvm.testing
 
 from helpers.relay_calls import Program
+from helpers.relay_checks import check_program
 from tvm_fixes import relay
 from tvm_fixes.errors import RelayError
 
@@ -274,6 +275,34 @@ def test_grid_sample() -> None:
             torch.tensor(x), torch.tensor(np.moveaxis(at, 1, -1)), method, pad, align
         ).numpy()
     assert_close(program, expected, 1e-4)
+
+
+@pytest.mark.parametrize("method", ["bilinear", "nearest_neighbor"])
+def test_boxes_of_images_out_of_range_are_errors_at_run_time(method: str) -> None:
+    program = Program()
+    boxes, image = np.array([[0, 0, 1, 1]], F32), program.input(np.array([7], "int32"))
+    args = [random(2, 3, 5, 4), boxes, image]
+    program.call("image.crop_and_resize", args, crop_size=[2, 3], method=method)
+    with pytest.raises(AssertionError, match="index 7 is out of range for axis 0 of 2"):
+        program.run()
+
+
+def test_resizes_of_tvm_0_6_and_0_7() -> None:
+    """For the nearest pixel, half_pixel is the same as asymmetric."""
+    x = random(1, 2, 3, 4)
+    rows, columns = np.arange(5) * 3 // 5, np.arange(7) * 4 // 7
+    nearest = x[:, :, rows][..., columns]
+    linear = torch.nn.functional.interpolate(torch.tensor(x), (5, 7), mode="bilinear").numpy()
+    aligned = torch.nn.functional.interpolate(
+        torch.tensor(x), (5, 7), mode="bilinear", align_corners=True
+    ).numpy()
+    bodies = {
+        'image.resize(%x0, size=[5, 7], method="nearest_neighbor")': nearest,
+        'image.resize(%x0, size=[5, 7], method="NEAREST_NEIGHBOR", align_corners=False)': nearest,
+        "image.resize(%x0, size=[5, 7])": linear,
+        "image.resize(%x0, size=[5, 7], align_corners=True)": aligned,
+    }
+    check_program(bodies, x, rtol=1e-5, atol=1e-5)
 
 
 def test_unknown_size_is_an_error() -> None:

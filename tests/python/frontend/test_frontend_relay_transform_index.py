@@ -371,6 +371,29 @@ def test_unknown_extents():
     )
 
 
+def test_indices_out_of_range_are_errors_at_run_time():
+    x, at = integers(3, 2), indices([1, 10**8], [0, 1])
+    for body in ("gather(%x0, %x1, axis=0)", "gather_nd(%x0, %x1)", "adv_index((%x0, %x1))"):
+        with pytest.raises(AssertionError, match="index 100000000 is out of range for axis 0 of 3"):
+            run_program(body, x, at)
+
+
+def test_sliding_window():
+    x = integers(2, 7, 9)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 2), (1, 2))[:, ::2, ::3]
+    bodies = {"sliding_window(%x0, axis=1, window_shape=[3, 2], strides=[2, 3])": windows}
+    for shapes in (None, [("?", 7, "?")]):
+        check_program(bodies, x, shapes=shapes)
+    for attrs in (
+        "axis=1, window_shape=[3], strides=[1, 1]",
+        "axis=-1, window_shape=[3], strides=[1]",
+        "axis=2, window_shape=[10], strides=[1]",
+        "axis=2, window_shape=[1], strides=[0]",
+    ):
+        with pytest.raises(RelayError, match=r"sliding_window at 1:.*expected"):
+            run_program(f"sliding_window(%x0, {attrs})", x)
+
+
 def test_slices_that_cannot_be_known_are_errors():
     with pytest.raises(RelayError, match="must be a constant"):
         run_program("collapse_sum_to(%x0, %x1)", integers(2, 3), indices(2, 1))

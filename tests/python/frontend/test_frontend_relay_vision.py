@@ -118,6 +118,17 @@ def test_roi_pool() -> None:
     assert_same(program.run(), {"roi_pool": expected})
 
 
+@pytest.mark.parametrize("name", ["roi_align", "roi_pool"])
+def test_images_out_of_range_are_errors_at_run_time(name: str) -> None:
+    for image in (10**7, np.nan):
+        program = Program()
+        rois = program.input(np.array([[image, 0, 0, 4, 4]], F32))
+        args = [program.input(np.zeros((2, 3, 7, 6), F32), ["?", 3, 7, 6]), rois]
+        program.call(f"vision.{name}", args, pooled_size=[3, 2], spatial_scale=0.5)
+        with pytest.raises(AssertionError, match="out of range for axis 0 of 2"):
+            program.run()
+
+
 def test_yolo_reorg() -> None:
     program, expected = Program(), {}
     for stride, shape in ((1, (1, 2, 3, 5)), (2, (1, 8, 4, 6))):

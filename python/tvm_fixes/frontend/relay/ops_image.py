@@ -24,6 +24,8 @@ from tvm import relax, te, tirx, topi
 
 from ... import relay
 from .converter import OpCall, converter
+from .extents import shaped
+from .indices import checked_indices
 
 _INTERPOLATE = {
     "image.resize1d": topi.image.resize1d,
@@ -138,10 +140,12 @@ def crop_and_resize(call: OpCall) -> relax.Expr:
         raise call.fail(f"crop_size must be above 1, but it is {size}")
     layout = call.attrs["layout"]
     extrapolation, dtype = float(call.attrs["extrapolation_value"]), str(call.type.dtype)
+    data, (images, *_) = shaped(call)
+    inputs = [data, call.inputs[1], checked_indices(call, call.inputs[2], images)]
     if call.attrs["method"] == "nearest_neighbor":
-        return call.emit_te(_crop_nearest, *call.inputs, size, layout, extrapolation, dtype)
+        return call.emit_te(_crop_nearest, *inputs, size, layout, extrapolation, dtype)
     arguments = (size, layout, call.attrs["method"], extrapolation, dtype)
-    return call.emit_te(topi.image.crop_and_resize, *call.inputs, *arguments)
+    return call.emit_te(topi.image.crop_and_resize, *inputs, *arguments)
 
 
 def _crop_nearest(

@@ -64,28 +64,18 @@ def gather(call: OpCall) -> relax.Expr:
     """Take elements along an axis."""
     data, extents = shaped(call)
     axis = positive_axis(call.attrs["axis"], len(extents))
-    return call.emit_te(topi.gather, data, axis, shaped(call, 1)[0])
+    return call.emit(relax.op.gather_elements(data, shaped(call, 1)[0], axis))
 
 
 @converter("gather_nd")
 def gather_nd(call: OpCall) -> relax.Expr:
     """Take slices at the positions in the columns of the indices."""
     data, indices = shaped(call)[0], shaped(call, 1)[0]
-    return call.emit_te(te_gather_nd, data, indices, int(call.attrs["batch_dims"]))
-
-
-def te_gather_nd(data: te.Tensor, indices: te.Tensor, batch_dims: int) -> te.Tensor:
-    """Read data at [batch..., indices[0, ...], indices[1, ...], ..., rest...]."""
-    count = int(indices.shape[0])
-    rank = len(indices.shape) - 1
-    shape = [*indices.shape[1:], *data.shape[batch_dims + count :]]
-
-    def element(*position: tirx.Var) -> Any:
-        column = position[:rank]
-        addressed = [indices(i, *column) for i in range(count)]
-        return data(*position[:batch_dims], *addressed, *position[rank:])
-
-    return te.compute(shape, element, name="gather_nd")
+    rank = len(shaped(call, 1)[1])
+    if rank > 1:
+        indices = call.emit(relax.op.permute_dims(indices, [*range(1, rank), 0]))
+    indices = call.emit(relax.op.astype(indices, "int64"))
+    return call.emit(relax.op.gather_nd(data, indices, int(call.attrs["batch_dims"])))
 
 
 @converter("scatter_elements", "scatter", "scatter_add")
@@ -218,7 +208,7 @@ def matrix_set_diag(call: OpCall) -> relax.Expr:
 def adv_index(call: OpCall) -> relax.Expr:
     """Index with tensors that are broadcast together."""
     data, *indices = (with_extents(call, part)[0] for part in call.inputs[0])
-    return call.emit_te(topi.adv_index, data, indices)
+    return call.emit(relax.op.index_tensor(data, indices))
 
 
 @converter("unravel_index")

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx, topi
 
 from .converter import OpCall, converter
+from .extents import shaped
+from .indices import checked_indices
 
 
 def _floats(call: OpCall, attr: str) -> list[float]:
@@ -80,6 +82,19 @@ def _anchors(
     return te.compute((1, height * width * len(halves), 4), corner, name="anchors")
 
 
+def _regions(call: OpCall) -> list[relax.Expr]:
+    """Return the images, and the regions with the checked index of an image in column 0."""
+    data, (images, *_) = shaped(call)
+    regions = call.inputs[1]
+    index, box = (
+        call.emit(relax.op.strided_slice(regions, [1], [begin], [end]))
+        for begin, end in ((0, 1), (1, 5))
+    )
+    index = checked_indices(call, call.emit(relax.op.astype(index, "int64")), images)
+    index = call.emit(relax.op.astype(index, regions.ty.dtype))
+    return [data, call.emit(relax.op.concat([index, box], 1))]
+
+
 @converter("vision.roi_align")
 def roi_align(call: OpCall) -> relax.Expr:
     """Means or maxima of samples in the bins of each region."""
@@ -90,7 +105,7 @@ def roi_align(call: OpCall) -> relax.Expr:
     align = topi.vision.roi_align_nchw if layout == "NCHW" else topi.vision.roi_align_nhwc
     return call.emit_te(
         align,
-        *call.inputs,
+        *_regions(call),
         call.ints("pooled_size", 2),
         float(call.attrs["spatial_scale"]),
         mode,
@@ -104,7 +119,7 @@ def roi_pool(call: OpCall) -> relax.Expr:
     if call.attrs["layout"] != "NCHW":
         raise call.fail("only the layout NCHW is supported, as in TVM 0.19")
     scale = float(call.attrs["spatial_scale"])
-    return call.emit_te(_roi_pool, *call.inputs, call.ints("pooled_size", 2), scale)
+    return call.emit_te(_roi_pool, *_regions(call), call.ints("pooled_size", 2), scale)
 
 
 def _roi_pool(data: te.Tensor, rois: te.Tensor, size: list[int], scale: float) -> te.Tensor:
