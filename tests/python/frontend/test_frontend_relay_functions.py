@@ -67,6 +67,7 @@ def count(mod, operator):
         ("match ((%x, nn.relu(%x))) { (_, %y) => %y }", RELU),
         ("@g(@g(%x))", 4 * X),
         ("@pair(%x).1", RELU),
+        ("(@id(%x), @id(1f))", [X, np.float32(1)]),
         ("@sum(Cons(%x, Cons(%x, Cons(%x, Nil))))", 3 * X),
         ("@map(fn (%y) { nn.relu(%y) }, Cons(%x, Nil))", RELU),
     ],
@@ -74,6 +75,7 @@ def count(mod, operator):
 def test_expressions(body, expected):
     text = f"""
     def @g(%x: {T}) {{ add(%x, %x) }}
+    def @id[A](%a: A) -> A {{ %a }}
     def @pair(%x: {T}) {{ (%x, nn.relu(%x)) }}
     def @sum(%l: List[{T}]) -> {T} {{
       match (%l) {{ Cons(%h, Nil) => %h, Cons(%h, %t) => add(%h, @sum(%t)) }}
@@ -113,6 +115,83 @@ def test_recursion_is_a_loop():
     np.testing.assert_array_equal(run(translate(text), np.array(3, "int32"), X), 8 * X)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "let %u = if (%c) { ref_write(%r, nn.relu(%x)) } else { () }; ref_read(%r)",
+        """
+        let %s = ref(tanh(%x));
+        let %u = if (%c) { ref_write(%r, nn.relu(%x)) } else { ref_write(%s, ref_read(%r)) };
+        (ref_read(%r), ref_read(%s))""",
+        """
+        let %k = if (%c) { let %w = ref_write(%r, exp(%x)); 3f } else { 4f };
+        (%k, ref_read(%r))""",
+        """
+        let %u = if (%c) {
+          if (less(sum(%x), 0f)) { ref_write(%r, exp(%x)) } else { ref_write(%r, nn.relu(%x)) }
+        } else { () };
+        ref_read(%r)""",
+        "let %f = fn () { ref_write(%r, exp(ref_read(%r))) }; let %u = %f(); ref_read(%r)",
+        """
+        let %f = fn () {
+          let %a = add(ref_read(%r), %x);
+          let %w = ref_write(%r, %a);
+          %a
+        };
+        let %g = fn () { %f() };
+        let %a = %g();
+        let %b = %g();
+        (%a, %b, ref_read(%r))""",
+        """
+        let %f = fn (%i: int32) -> int32 {
+          if (less(%i, 3)) {
+            let %w = ref_write(%r, add(ref_read(%r), %x));
+            %f(add(%i, 1))
+          } else { %i }
+        };
+        let %n = %f(0);
+        ref_read(%r)""",
+    ],
+)
+def test_references(body):
+    """What a branch or a function writes is read behind it."""
+    mod = relay.parse(f"def @main(%c: bool, %x: {T}) {{ let %r = ref(%x); {body} }}")
+    for taken in (True, False):
+        expected = Interpreter(mod).run(np.array(taken), X)
+        actual = run(from_relay(mod), np.array(taken), X)
+        if not isinstance(expected, tuple):
+            expected, actual = [expected], [actual]
+        for one, other in zip(actual, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_long_lists_and_loops_over_lists():
+    """Partial evaluation makes these plain calls."""
+    elements = "".join(f"let %l{i + 1} = Cons(multiply(%x, {i}f), %l{i});\n" for i in range(150))
+    text = f"""
+    def @sum(%l: List[{T}], %s: {T}) -> {T} {{
+      match (%l) {{ Cons(%h, %t) => @sum(%t, add(%s, %h)), Nil => %s }}
+    }}
+    def @main(%x: {T}) {{
+      let %build = fn (%i: int32, %l: List[{T}]) -> List[{T}] {{
+        if (less(%i, 5)) {{ %build(add(%i, 1), Cons(%x, %l)) }} else {{ %l }}
+      }};
+      let %l0 = Nil;
+      {elements}
+      add(@sum(%l150, %x), @sum(%build(0, Nil), %x))
+    }}"""
+    np.testing.assert_array_equal(run(translate(LIST + text), X), X * (sum(range(150)) + 7))
+
+
+def test_a_list_that_is_known_at_run_time():
+    text = f"""
+    def @main(%c: bool, %x: {T}) {{
+      match? (if (%c) {{ Cons(%x, Nil) }} else {{ Nil }}) {{ Cons(%h, _) => %h, Nil => %x }}
+    }}"""
+    with pytest.raises(RelayError, match=r"4:\d+ must be a tensor .* it has type List"):
+        translate(LIST + text)
+
+
 def test_dimensions_known_at_run_time():
     mod = translate("def @main(%x: Tensor[(?, 3), float32]) { nn.relu(%x) }")
     for rows in (1, 4):
@@ -150,6 +229,14 @@ def test_params_become_constants():
     assert [var.name for var in mod["main"].params] == ["a", "b"]
     np.testing.assert_array_equal(run(mod, X, RELU), 11 * X + RELU)
     assert [var.name for var in translate(text)["main"].params] == ["a", "w.0", "b"]
+
+
+def test_params_whose_names_text_changes():
+    text = f"def @main(%v0.weight: {T}, %v_param_1: {T}) {{ add(%v0.weight, %v_param_1) }}"
+    mod = translate(text, {"0.weight": X, "_param_1": RELU})
+    np.testing.assert_array_equal(run(mod), X + RELU)
+    with pytest.raises(UsageError, match="does not have: weight"):
+        translate(text, {"weight": X})
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "int64", "uint8", "bool"])

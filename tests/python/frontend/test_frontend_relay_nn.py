@@ -166,6 +166,29 @@ def test_pools_2d():
     )
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+def test_averages_of_integers(dtype):
+    """They keep their dtype, as in Relay, and round toward zero."""
+    x = np.random.default_rng(0).integers(0 if dtype[0] == "u" else -90, 90, (1, 4, 6, 2))
+    x = x.astype(dtype)
+    sums = x.astype("int64").reshape(1, 2, 2, 3, 2, 2).sum((2, 4))
+    window = np.trunc(sums / 4).astype(dtype)
+    whole = np.trunc(x.sum((1, 2), "int64", keepdims=True) / 24).astype(dtype)
+    check_program(
+        {
+            'nn.avg_pool2d(%x0, pool_size=[2, 2], strides=[2, 2], layout="NHWC")': window,
+            'nn.adaptive_avg_pool2d(%x0, output_size=[2, 3], layout="NHWC")': window,
+            'nn.global_avg_pool2d(%x0, layout="NHWC")': whole,
+        },
+        x,
+    )
+
+
+def test_operands_that_tvm_rejects_are_named():
+    with pytest.raises(RelayError, match=r"nn\.lrn at 1:\d+: .*4-D"):
+        run_program("nn.lrn(%x0, size=3)", integers(2, 4, 5))
+
+
 def test_pools_1d_and_3d():
     x, y = integers(2, 3, 8), integers(1, 2, 4, 5, 6, seed=1)
     wide = np.pad(x, ((0, 0), (0, 0), (2, 0)), constant_values=-9)

@@ -74,6 +74,22 @@ def unsupported(name: str) -> str | None:
     return None
 
 
+def named_as_in(
+    main: relay.Function, params: Mapping[str, np.ndarray[Any, Any]]
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Return values by the names that "main" has for them.
+
+    In text, TVM puts a v before a name that does not begin with a letter, such as 0.weight.
+    """
+    names = {var.name for var in main.params}
+
+    def name_of(name: str) -> str:
+        is_plain = name[:1].isascii() and name[:1].isalpha()
+        return f"v{name}" if not is_plain and name not in names and f"v{name}" in names else name
+
+    return {name_of(name): value for name, value in params.items()}
+
+
 def describe_program(
     mod: relay.IRModule, params: Mapping[str, np.ndarray[Any, Any]] | None = None, name: str = ""
 ) -> ProgramDescription:
@@ -93,9 +109,9 @@ def describe_program(
     RelayError
         If there is no "main".
     """
-    params = params or {}
     if "main" not in mod.functions:
         raise RelayError('the Relay module has no function "main"')
+    params = named_as_in(mod["main"], params or {})
     type_error = ""
     try:
         mod = relay.transform.InferType()(mod)

@@ -21,10 +21,10 @@ import tvm
 from tvm import relax
 
 from ... import relay
-from ...errors import UnsupportedOperatorError, UsageError
+from ...errors import RelayError, UnsupportedOperatorError, UsageError
 from ...support.serial import in_turn
-from .description import unsupported
-from .translator import Translator
+from .description import named_as_in, unsupported
+from .translator import NotComputableError, Translator
 from .types import type_of
 
 __all__ = ["from_relay"]
@@ -58,10 +58,10 @@ def from_relay(
         If there is no "main", a parameter is unknown or has another type, or two parameters of
         "main" have one name.
     """
-    params = dict(params or {})
     if "main" not in mod.functions:
         raise UsageError('the Relay module has no function "main"')
     names = Counter(var.name for var in mod["main"].params)
+    params = named_as_in(mod["main"], params or {})
     unknown = sorted(set(params) - set(names))
     if unknown:
         raise UsageError(f"parameters that main does not have: {', '.join(unknown)}")
@@ -69,13 +69,25 @@ def from_relay(
     if repeated:
         raise UsageError(f"main has several parameters of one name: {', '.join(repeated)}")
     check_operators(mod)
+    try:
+        translated = translate(mod, params)
+    except NotComputableError as error:
+        # Lists of known length and the functions over them have no value at run time.
+        try:
+            translated = translate(relay.transform.PartialEvaluate()(mod), params)
+        except RelayError:
+            raise RelayError(str(error)) from None
+    passes = [relax.transform.InlinePrivateFunctions(), relax.transform.ConvertToDataflow(1)]
+    return tvm.ir.transform.Sequential(passes)(translated)
+
+
+def translate(mod: relay.IRModule, params: Mapping[str, np.ndarray[Any, Any]]) -> tvm.IRModule:
+    """Translate a module whose operators have converters."""
     transform = relay.transform
     loops = [transform.LiftRecursion(), transform.FlattenRecursion()]
     mod = transform.Sequential([transform.InferType(), *loops])(mod)
     check_params(mod["main"], params)
-    translated = Translator(mod, params).run()
-    passes = [relax.transform.InlinePrivateFunctions(), relax.transform.ConvertToDataflow(1)]
-    return tvm.ir.transform.Sequential(passes)(translated)
+    return Translator(mod, params).run()
 
 
 def check_operators(mod: relay.IRModule) -> None:

@@ -46,6 +46,18 @@ def _kind(call: OpCall) -> tuple[str, int]:
     return ("max" if "max" in call.name else "avg"), int(call.name[-2])
 
 
+def _summable(call: OpCall) -> tuple[relax.Expr, bool]:
+    """Return the data, wide enough for sums, and whether Relax averages it in the same dtype.
+
+    Relax averages integers in other dtypes than it says.
+    """
+    (data,) = call.inputs
+    dtype = str(data.ty.dtype)
+    if dtype in ("int8", "uint8", "int16", "uint16"):
+        return call.emit(relax.op.astype(data, "int32")), False
+    return data, "int" not in dtype
+
+
 def _spatial(layout: str, count: int) -> list[int]:
     """The positions of the spatial axes."""
     letters = "".join(letter for letter in layout if not letter.isdigit())
@@ -84,11 +96,12 @@ def pool(call: OpCall) -> relax.Expr:
         _check_windows(call, options, padding)
     if kind == "avg":
         options["count_include_pad"] = bool(call.attrs["count_include_pad"])
-    if not is_packed(options["layout"]):
-        return call.emit(_POOL[kind, num_axes](call.inputs[0], padding=padding, **options))
+    data, is_exact = _summable(call) if kind == "avg" else (call.inputs[0], True)
+    if is_exact and not is_packed(options["layout"]):
+        return call.emit(_POOL[kind, num_axes](data, padding=padding, **options))
     return call.emit_te(
         _PACKED_POOL[num_axes],
-        call.inputs[0],
+        data,
         options.pop("pool_size"),
         options.pop("strides"),
         options.pop("dilation"),
@@ -102,10 +115,10 @@ def pool(call: OpCall) -> relax.Expr:
 def global_pool(call: OpCall) -> relax.Expr:
     """Reduce each channel to its largest element or to its average."""
     kind, layout = _kind(call)[0], str(call.attrs["layout"])
-    data = call.inputs[0]
     if kind == "max":
-        return call.emit(relax.op.max(data, _spatial(layout, 2), keepdims=True))
-    if is_packed(layout):
+        return call.emit(relax.op.max(call.inputs[0], _spatial(layout, 2), keepdims=True))
+    data, is_exact = _summable(call)
+    if is_packed(layout) or not is_exact:
         return call.emit_te(topi.nn.global_pool, data, kind, layout)
     return call.emit(relax.op.nn.adaptive_avg_pool2d(data, [1, 1], layout))
 
@@ -115,10 +128,10 @@ def adaptive_pool(call: OpCall) -> relax.Expr:
     """Reduce one window per element of the result."""
     kind, num_axes = _kind(call)
     layout = str(call.attrs["layout"])
-    (data,) = call.inputs
     size = call.ints("output_size", num_axes)
     if not size:
-        return data
-    if kind == "avg" and not is_packed(layout):
+        return call.inputs[0]
+    data, is_exact = _summable(call) if kind == "avg" else (call.inputs[0], False)
+    if is_exact and not is_packed(layout):
         return call.emit(_ADAPTIVE[num_axes](data, size, layout))
     return call.emit_te(_ADAPTIVE_TE[num_axes], data, size, kind, layout)

@@ -20,7 +20,7 @@ from tvm import relax, tirx
 from tvm.ir import GlobalVar
 
 from ... import relay
-from ...errors import RelayError
+from ...errors import CompileError, RelayError, summarize
 from .converter import OpCall, converters
 from .recursion import check_depth, depth_param, recursive_functions
 from .types import is_first_order, relax_type, type_of
@@ -38,6 +38,10 @@ from .values import (
 
 MAX_DEPTH = 100
 """The maximum nesting depth of inlined calls, branches and matches."""
+
+
+class NotComputableError(RelayError):
+    """What the program does here must be known before it runs; partial evaluation may find out."""
 
 
 class Translator:
@@ -60,6 +64,7 @@ class Translator:
         self._depth = 0
         self._recursive = recursive_functions(mod)
         self._open_calls: tirx.Expr = tirx.const(0, "int64")
+        self._references: list[Reference] = []
 
     def run(self) -> Any:
         """Translate "main" and the functions that it calls."""
@@ -147,13 +152,17 @@ class Translator:
                     continue
                 scope.values[current] = scope.find(current.body)
             else:
-                # In graph normal form, a closure's body may contain values that do not depend on
-                # it.
-                pure = isinstance(current, _VISIBLE_OUTSIDE)
-                target = scope.outermost(operands) if pure else scope
+                # In graph normal form, a closure's body may hold what depends on nothing in it.
+                target = scope.outermost(operands) if self._is_pure(current) else scope
                 target.values[current] = self._finish(current, scope)
             stack.pop()
         return scope.find(expr)
+
+    def _is_pure(self, expr: relay.Expr) -> bool:
+        """Whether an expression has the same value wherever it is evaluated."""
+        if isinstance(expr, relay.Call) and self._references:
+            return isinstance(expr.op, relay.Op | relay.Constructor)
+        return isinstance(expr, _VISIBLE_OUTSIDE)
 
     def _finish(self, expr: relay.Expr, scope: Scope) -> Value:
         """Return the value of an expression whose operands have values."""
@@ -181,7 +190,9 @@ class Translator:
         return expr
 
     def _ref_create(self, expr: relay.RefCreate, scope: Scope) -> Value:
-        return Reference(scope.find(expr.value))
+        reference = Reference(scope.find(expr.value), type_of(expr.value))
+        self._references.append(reference)
+        return reference
 
     def _ref_read(self, expr: relay.RefRead, scope: Scope) -> Value:
         return scope.find(expr.ref).value
@@ -204,25 +215,32 @@ class Translator:
     def _call_op(self, op: relay.Op, call: relay.Call, inputs: list[Value]) -> Value:
         if relay.operators()[op.name].effect == "annotation":
             return inputs[0]
-        result = converters()[op.name](
-            OpCall(
-                name=op.name,
-                inputs=inputs,
-                attrs=relay.complete_attrs(call),
-                input_types=[type_of(arg) for arg in call.args],
-                type=type_of(call),
-                builder=self.builder,
-                call=call,
-            )
+        converted = OpCall(
+            name=op.name,
+            inputs=inputs,
+            attrs=relay.complete_attrs(call),
+            input_types=[type_of(arg) for arg in call.args],
+            type=type_of(call),
+            builder=self.builder,
+            call=call,
         )
+        try:
+            result = converters()[op.name](converted)
+        except CompileError:
+            raise
+        except Exception as error:
+            # TVM rejects some operands, and its message does not name the call.
+            raise converted.fail(summarize(error)) from error
         return refine(self.builder, result, type_of(call))
 
     def _call_global(self, name: relay.GlobalVar, call: relay.Call, inputs: list[Value]) -> Value:
-        types = [type_of(arg) for arg in call.args]
-        if not all(map(is_first_order, [*types, type_of(call)])):
-            return self._inline(Closure(self.mod[name.name], Scope()), call, inputs)
+        function = self.mod[name.name]
+        # The types of a polymorphic function are those of its calls.
+        types = [type_of(e) for e in (*call.args, call, *function.params, function.body)]
+        if not all(map(is_first_order, types)):
+            return self._inline(Closure(function, Scope()), call, inputs)
         arguments = []
-        for value, arg, param in zip(inputs, call.args, self.mod[name.name].params, strict=True):
+        for value, arg, param in zip(inputs, call.args, function.params, strict=True):
             value = refine(self.builder, value, type_of(param))
             arguments.append(self._as_relax(value, arg))
         if name.name in self._recursive:
@@ -239,7 +257,7 @@ class Translator:
     def _nested(self, body: relay.Expr, scope: Scope, origin: relay.Expr) -> Value:
         """Evaluate a body in its own scope."""
         if self._depth >= MAX_DEPTH:
-            raise RelayError(
+            raise NotComputableError(
                 f"calls, branches and matches nest deeper than {MAX_DEPTH} at {origin.span}"
             )
         self._depth += 1
@@ -254,23 +272,57 @@ class Translator:
         if known is not None:
             taken = expr.true_branch if known.item() else expr.false_branch
             return self._nested(taken, Scope(scope), expr)
-        branches = [self._branch(part, scope) for part in (expr.true_branch, expr.false_branch)]
-        result = self.builder.emit(relax.If(condition, *branches))
-        return from_relax(self.builder, result, type_of(expr))
+        references = list(self._references)
+        before = [reference.value for reference in references]
+        branches = []
+        for body in (expr.true_branch, expr.false_branch):
+            block, value = self._branch(body, scope)
+            branches.append((block, value, [reference.value for reference in references], body))
+            for reference, old in zip(references, before, strict=True):
+                reference.value = old
+            self._references = list(references)
+        written = [
+            i
+            for i, old in enumerate(before)
+            if any(after[i] is not old for _, _, after, _ in branches)
+        ]
+        parts = [
+            self._sequence(block, (value, *(after[i] for i in written)) if written else value, body)
+            for block, value, after, body in branches
+        ]
+        joined = self.builder.emit(relax.If(condition, *parts))
+        if not written:
+            return from_relax(self.builder, joined, type_of(expr))
+        # The branches return what they write, next to their value.
+        types = relay.TupleType([type_of(expr), *(references[i].type for i in written)])
+        result, *after = from_relax(self.builder, joined, types)
+        for i, value in zip(written, after, strict=True):
+            references[i].value = value
+        return result
 
-    def _branch(self, body: relay.Expr, scope: Scope) -> relax.SeqExpr:
-        """Translate a branch into a block of its own."""
+    def _branch(self, body: relay.Expr, scope: Scope) -> tuple[relax.BindingBlock, Value]:
+        """Translate a branch into a block of its own, and return its value, too."""
         builder = self.builder
         builder.begin_scope()
         builder._begin_binding_block()
         try:
-            value = self._as_relax(self._nested(body, Scope(scope, is_block=True), body), body)
-            if not isinstance(value, relax.Var):
-                value = builder.emit(value)
+            value = self._nested(body, Scope(scope, is_block=True), body)
         finally:
             block = builder._end_block()
             builder.end_scope()
-        return builder.normalize(relax.SeqExpr([block], value))
+        return block, value
+
+    def _sequence(self, block: relax.BindingBlock, value: Value, body: relay.Expr) -> relax.SeqExpr:
+        """Return a block with its result, which a block of its own binds."""
+        builder = self.builder
+        builder.begin_scope()
+        builder._begin_binding_block()
+        try:
+            result = builder.emit(self._as_relax(value, body))
+        finally:
+            last = builder._end_block()
+            builder.end_scope()
+        return builder.normalize(relax.SeqExpr([block, last], result))
 
     def _match(self, expr: relay.Match, scope: Scope) -> Value:
         data = scope.find(expr.data)
@@ -283,7 +335,7 @@ class Translator:
     def _as_relax(self, value: Value, expr: relay.Expr) -> relax.Expr:
         result = to_relax(value)
         if result is None:
-            raise RelayError(
+            raise NotComputableError(
                 f"the value at {expr.span} must be a tensor or a tuple of tensors here, "
                 f"but it has type {type_of(expr)}"
             )

@@ -91,6 +91,7 @@ class Reference:
     """A reference; its value is known during translation."""
 
     value: Value
+    type: relay.Type
 
 
 def constant_value(expr: Value) -> np.ndarray[Any, Any] | None:
@@ -119,15 +120,18 @@ def from_relax(builder: relax.BlockBuilder, expr: relax.Expr, ty: relay.Type) ->
 
 
 def refine(builder: relax.BlockBuilder, value: Value, ty: relay.Type) -> Value:
-    """Give a value the extents that only Relay has inferred.
+    """Give a value the dtype and the extents that Relay has inferred and Relax has not.
 
-    A tensor of unknown shape gets a new symbol for each ``?``: Relax has no kernels for it.
+    Relax has other integers for some results. A tensor of unknown shape gets a new symbol for each
+    ``?``: Relax has no kernels for it.
     """
     if isinstance(value, tuple) and isinstance(ty, relay.TupleType):
         return tuple(refine(builder, *pair) for pair in zip(value, ty.fields, strict=True))
     is_tensor = isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType)
     if not is_tensor or not isinstance(ty, relay.TensorType) or value.ty.ndim != len(ty.shape):
         return value
+    if str(value.ty.dtype) != str(ty.dtype):
+        value = builder.emit(relax.op.astype(value, str(ty.dtype)))
     known = list(value.ty.shape) if value.ty.shape is not None else [None] * value.ty.ndim
     shape = [
         wanted
