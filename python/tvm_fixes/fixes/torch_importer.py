@@ -299,3 +299,17 @@ QUANTIZED = declare(
         ),
     },
 )
+
+RANDOM = declare(
+    "torch-random",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary="imports random numbers, and dropout in training mode",
+    symptoms={
+        Symptom.ERROR: "`rand`, `randint`, `normal`, `multinomial` and others are rejected",
+        Symptom.WRONG: (
+            "`dropout` in training mode and `bernoulli` with a probability return their operand; "
+            "`exponential` gives zeros"
+        ),
+    },
+)

@@ -41,6 +41,7 @@ from ..fixes.torch_importer import (
     PRELU,
     PROMOTION,
     QUANTIZED,
+    RANDOM,
     REDUCTIONS,
     TILE,
 )
@@ -171,6 +172,16 @@ def _import_instance_norm(importers: ModuleType) -> None:
     centered = x - x.mean((2, 3), keepdims=True)
     expected = centered / np.sqrt((centered**2).mean((2, 3), keepdims=True) + 1e-5)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def _import_dropout_in_training_mode(importers: ModuleType) -> None:
+    import torch
+
+    x = torch.ones(8, 8)
+    program = torch.export.export(torch.nn.Dropout(0.5).train(), (x,))
+    out = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x.numpy())
+    assert (out == 0).any(), "nothing is dropped"
+    assert (out == 2).any(), "everything is dropped"
 
 
 def _import_statistics_of_a_norm(importers: ModuleType) -> None:
@@ -413,6 +424,8 @@ _register(
     r"AssertionError: .*Arrays are not equal"
     r"|OpNotImplemented: .*'getitem_1': imported as float32",
 )
+
+_register(RANDOM, _import_dropout_in_training_mode, r"AssertionError: nothing is dropped")
 
 _register(
     QUANTIZED,

@@ -154,7 +154,7 @@ def test_recursion_is_a_loop():
     ],
 )
 def test_references(body):
-    """What a branch or a function writes is read behind it."""
+    """The value that a branch or a function writes is read after it."""
     mod = relay.parse(f"def @main(%c: bool, %x: {T}) {{ let %r = ref(%x); {body} }}")
     for taken in (True, False):
         expected = Interpreter(mod).run(np.array(taken), X)

@@ -30,7 +30,8 @@ from ...fixes.onnx_importer import OPERATORS
 from ...support import switches
 from ..dtypes import dtype_of
 from ..loop_kernels import cast, computed, when
-from ..threefry import WORDS, hashed, normal_number, u64, uniform_number
+from ..random_tensors import Key, computing_dtype, random_tensor
+from ..threefry import normal_number, uniform_number
 from .extents import expression, product
 from .node import Converter, Extent, Node
 from .shape_operands import require, shaped
@@ -38,31 +39,12 @@ from .shape_operands import require, shaped
 __all__ = ["convert_bernoulli", "convert_multinomial", "convert_random"]
 
 
-def _key(node: Node) -> tuple[int, int]:
+def _key(node: Node) -> Key:
     """The key: the bits of the seed; without a seed, a hash of the node's name."""
     seed = node.attributes.get("seed")
     if seed is None:
         return zlib.crc32(node.attributes["tvm_custom"]["name"].encode()), 1
     return int.from_bytes(struct.pack("<f", seed), "little"), 0
-
-
-def _words(node: Node, count: Extent) -> relax.Expr:
-    """`count` random 64-bit words."""
-    first, second = _key(node)
-
-    def words(count: tirx.Expr) -> te.Tensor:
-        def body(numbers: Any) -> None:
-            zero = u64(0)
-            with T.serial(0, tirx.floordiv(count + WORDS - 1, WORDS)) as block:
-                counter = [zero, zero, zero, block.astype("uint64")]
-                found = hashed([u64(first), u64(second), zero, zero], counter)
-                for index, word in enumerate(found):
-                    with when(block * WORDS + index < count):
-                        numbers[block * WORDS + index] = word
-
-        return computed("random_words", [], [((count,), "uint64")], body)
-
-    return node.builder.emit_te(words, expression(count))
 
 
 def _made_of_words(
@@ -73,24 +55,11 @@ def _made_of_words(
     words_each: int = 1,
 ) -> relax.Expr:
     """A tensor whose elements `make` computes, each from `words_each` random words."""
-    count = product(node.known, extents)
-    words = _words(node, node.known.simplify(count * words_each))
-    size = expression(count)
-
-    def made(words: te.Tensor, size: tirx.Expr) -> te.Tensor:
-        def element(i: tirx.Var) -> tirx.Expr:
-            return make([words(i + place * size) for place in range(words_each)])
-
-        return te.compute((size,), element, name="random")
-
-    flat = node.builder.emit_te(made, words, size)
-    result = node.emit(op.reshape(flat, relax.ShapeExpr(extents)))
+    size = expression(product(node.known, extents))
+    result = random_tensor(
+        node.builder, _key(node), extents, make, size=size, words_each=words_each
+    )
     return result if dtype_of(result) == dtype else op.astype(result, dtype)
-
-
-def _inner(dtype: str) -> str:
-    """The dtype in which to compute random numbers of `dtype`."""
-    return "float64" if dtype == "float64" else "float32"
 
 
 def convert_random(node: Node, convert: Converter) -> relax.Expr:
@@ -111,7 +80,7 @@ def convert_random(node: Node, convert: Converter) -> relax.Expr:
     dtype = str(helper.tensor_dtype_to_np_dtype(number)) if number else default
     if dtype not in ("float16", "bfloat16", "float32", "float64"):
         raise node.invalid("dtype", dtype, "expected floating-point numbers")
-    inner = _inner(dtype)
+    inner = computing_dtype(dtype)
     if node.operator.startswith("RandomNormal"):
         mean, scale = (
             tirx.const(node.attributes.get(name, default), inner)
@@ -129,7 +98,7 @@ def convert_bernoulli(node: Node, convert: Converter) -> relax.Expr:
     """Convert a Bernoulli: an element is 1 with the probability given by the operand."""
     switches.note(OPERATORS)
     data, extents = shaped(node, 0, "input")
-    inner = _inner(dtype_of(data))
+    inner = computing_dtype(dtype_of(data))
     if dtype_of(data) != inner:
         data = node.emit(op.astype(data, inner))
     drawn = _made_of_words(node, extents, inner, lambda words: uniform_number(words[0], inner))

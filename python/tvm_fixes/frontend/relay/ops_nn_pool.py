@@ -49,7 +49,7 @@ def _kind(call: OpCall) -> tuple[str, int]:
 def _summable(call: OpCall) -> tuple[relax.Expr, bool]:
     """Return the data, wide enough for sums, and whether Relax averages it in the same dtype.
 
-    Relax averages integers in other dtypes than it says.
+    The average of integers has a dtype that differs from its type in Relax.
     """
     (data,) = call.inputs
     dtype = str(data.ty.dtype)

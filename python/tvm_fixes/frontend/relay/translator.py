@@ -41,7 +41,7 @@ MAX_DEPTH = 100
 
 
 class NotComputableError(RelayError):
-    """What the program does here must be known before it runs; partial evaluation may find out."""
+    """A step that must be known before the program runs; partial evaluation may find it."""
 
 
 class Translator:

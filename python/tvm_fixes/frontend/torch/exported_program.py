@@ -71,6 +71,7 @@ from ...fixes.torch_importer import (
     PRELU,
     PROMOTION,
     QUANTIZED,
+    RANDOM,
     REDUCTIONS,
     TILE,
 )
@@ -93,6 +94,7 @@ from .mutations import returning_updates
 from .ordering import Ordering
 from .promotion import Promotion
 from .quantized import Quantized
+from .random_numbers import RandomNumbers, check_recurrent_dropout
 from .reductions import Reductions
 from .sampling import Sampling
 from .sizes import Sizes
@@ -130,6 +132,7 @@ class ExportedProgramImporter(
     Ordering,
     Promotion,
     Quantized,
+    RandomNumbers,
     Reductions,
     Sampling,
     Sizes,
@@ -189,6 +192,8 @@ class ExportedProgramImporter(
         converters = super().create_convert_map()
         if switches.enabled(PROMOTION):
             converters |= self.promoting_converters(converters)
+        if switches.enabled(RANDOM):
+            converters = dict(self.drawing_converters(converters))
         if switches.enabled(DECOMPOSITIONS):
             converters["getitem"] = self.counted_results(converters["getitem"])
         if switches.enabled(CREATION):
@@ -298,6 +303,8 @@ def _decompose(program: ExportedProgram, known: Container[str]) -> ExportedProgr
             if str(target) in quantized.KEPT:
                 rules.pop(target, None)
         rules.update(quantization_parameters.rules_for(targets))
+    if switches.enabled(RANDOM):
+        check_recurrent_dropout(program)
     if switches.enabled(DYNAMIC_SHAPES):
         sizes.forget_derived_ranges(program)
     if not switches.enabled(DECOMPOSITIONS):
