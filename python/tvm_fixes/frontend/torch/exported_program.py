@@ -90,7 +90,7 @@ from .fourier import Fourier
 from .indexing import Indexing
 from .integers import Integers
 from .linear_algebra import LinearAlgebra, pure_checks
-from .mutations import returning_updates
+from .mutations import check_buffers, returning_updates
 from .ordering import Ordering
 from .promotion import Promotion
 from .quantized import Quantized
@@ -373,7 +373,8 @@ def from_exported_program(
     ------
     tvm.error.OpNotImplemented
         If an operator has no converter; the message names each such operator and a node.  Also if
-        a converter returns a value whose dtype, rank or extents differ from PyTorch's; the message
+        an output depends on a buffer that the program writes to; the message names it.  Also if a
+        converter returns a value whose dtype, rank or extents differ from PyTorch's; the message
         names the node and both types.
     tvm.error.OpAttributeInvalid
         If an attribute of an operator can't be imported; the message names it and its value.
@@ -383,6 +384,8 @@ def from_exported_program(
         known = {*importer.convert_map, *(custom_convert_map or ())}
         exported_program = decomposed(exported_program, known)
     updates: dict[str, int] = {}
+    if switches.enabled(MUTATIONS):
+        check_buffers(exported_program)
     if return_updates and switches.enabled(MUTATIONS):
         exported_program, updates = returning_updates(exported_program)
     mod = importer.from_exported_program(

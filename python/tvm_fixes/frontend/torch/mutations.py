@@ -28,13 +28,50 @@ How to remove
 """
 
 import copy
-import warnings
 
+import tvm
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, OutputKind, OutputSpec
 
-__all__ = ["returning_updates"]
+__all__ = ["check_buffers", "returning_updates"]
+
+
+def check_buffers(program: ExportedProgram) -> None:
+    """Check that no output depends on a buffer that the program writes to.
+
+    The compiled program does not keep what it writes for the next run.  Statistics that it only
+    counts, such as those of a batch norm in training mode, are not read.
+
+    Parameters
+    ----------
+    program : ExportedProgram
+        A decomposed program; its mutations are in the graph's signature.
+
+    Raises
+    ------
+    tvm.error.OpNotImplemented
+        If one does; the message names the buffer.
+    """
+    signature = program.graph_signature
+    written = set(signature.buffers_to_mutate.values())
+    output = next(node for node in program.graph.nodes if node.op == "output")
+    kept = [
+        value
+        for spec, value in zip(signature.output_specs, output.args[0], strict=True)
+        if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.USER_INPUT_MUTATION)
+    ]
+    read = {node for node in kept if isinstance(node, fx.Node)}
+    for node in reversed(program.graph.nodes):
+        if node in read:
+            read.update(node.all_input_nodes)
+    for node in read:
+        name = signature.inputs_to_buffers.get(node.name)
+        if name in written:
+            raise tvm.error.OpNotImplemented(
+                f"the program reads the buffer {name!r} and writes to it, and the compiled model "
+                "does not keep the new value for the next run; make it an input"
+            )
 
 
 def returning_updates(program: ExportedProgram) -> tuple[ExportedProgram, dict[str, int]]:
@@ -51,19 +88,8 @@ def returning_updates(program: ExportedProgram) -> tuple[ExportedProgram, dict[s
         The same one if it mutates no input.
     updates : dict of str to int
         For each mutated input, the index of the output with its final value.
-
-    Warns
-    -----
-    UserWarning
-        For each buffer that the program writes to.
     """
     signature = program.graph_signature
-    for name in signature.buffers_to_mutate.values():
-        warnings.warn(
-            f"the program writes to the buffer {name!r}, and the compiled model does not keep the "
-            "new value for the next run; make it an input",
-            stacklevel=2,
-        )
     output = next(node for node in program.graph.nodes if node.op == "output")
     pairs = list(zip(signature.output_specs, output.args[0], strict=True))
     mutated = [pair for pair in pairs if pair[0].kind is OutputKind.USER_INPUT_MUTATION]
