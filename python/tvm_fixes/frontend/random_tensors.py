@@ -29,7 +29,7 @@ from .threefry import WORDS, hashed, u64
 __all__ = ["Key", "computing_dtype", "random_tensor"]
 
 Key = tuple[int, int]
-"""Two words of 64 bits that determine the numbers of a tensor."""
+"""Two 64-bit words that determine the numbers of a tensor."""
 
 
 def computing_dtype(dtype: str) -> str:
@@ -38,7 +38,7 @@ def computing_dtype(dtype: str) -> str:
 
 
 def _words(key: Key, count: tirx.Expr) -> te.Tensor:
-    """`count` random words of 64 bits."""
+    """`count` random 64-bit words."""
     first, second = key
 
     def body(numbers: Any) -> None:
@@ -71,7 +71,7 @@ def random_tensor(
         Tensors of different keys are independent.
     shape : sequence of extents
     make : function
-        Computes an element from random words of 64 bits.
+        Computes an element from random 64-bit words.
     size : tirx.Expr
         The product of the extents.
     words_each : int

@@ -116,6 +116,35 @@ def test_operators_without_converter() -> None:
     )
 
 
+def test_strides() -> None:
+    """Views of any strides in the memory of a tensor, which may be permuted, and writes to them."""
+    check(
+        lambda x, y: (
+            *(x.as_strided((2, 3), (1, 2)), x.as_strided((3, 3), (0, 1), 2)),
+            *(x.as_strided((3, 4), (4, 1)), x.as_strided((), (), 3), x.as_strided((0, 2), (1, 1))),
+            *(x.t().as_strided((2, 3), (3, 1)), x[1:].as_strided((2, 2), (2, 1))),
+            x[1:].as_strided((2, 2), (2, 1), 7),
+            torch.as_strided_scatter(x, y, (2, 2), (1, 5)),
+            torch.as_strided_scatter(x.t(), y, (2, 2), (1, 5), 3),
+        ),
+        torch.arange(12.0).reshape(3, 4),
+        -torch.arange(1, 5.0).reshape(2, 2),
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    (
+        (lambda x: x[:, 1:].as_strided((2, 2), (4, 1)), "expected elements without gaps"),
+        (lambda x: x[1:].as_strided((2, 2), (2, 1), 0), "elements -4 to -1 of an operand of 8"),
+    ),
+    ids=("gaps", "outside"),
+)
+def test_strides_of_elements_that_the_operand_has_not(function, message: str) -> None:
+    with pytest.raises(tvm.error.OpNotImplemented, match=message):
+        import_exported(Call(function), (torch.zeros(3, 4),))
+
+
 def test_adaptive_maxima_of_any_extents() -> None:
     """The example's extents are multiples of the result's; those of other inputs are not."""
 

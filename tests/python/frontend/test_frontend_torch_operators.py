@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 import tvm
 import tvm.testing
 from torch import nn
@@ -26,6 +27,7 @@ from tvm.script import relax as R
 from helpers.relax_modules import count
 from helpers.torch_programs import (
     IMPORTERS,
+    Call,
     check,
     check_all,
     import_exported,
@@ -224,6 +226,8 @@ def test_prelu_that_tvm_has_no_operator_for(way: str) -> None:
     x = random(2, 5, dtype=torch.float32, seed=0)
     module = randomize(nn.PReLU(), torch.float32)
     importer, options = WAYS[way]
+    if way != "traced":
+        check(Call(F.prelu), x[0], torch.tensor(0.5), importer=importer, **options)
     check(module, x, importer=importer, dynamic=(1,), **options)
 
 

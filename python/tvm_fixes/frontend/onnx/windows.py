@@ -13,14 +13,14 @@
 """Col2Im and DeformConv, for which TVM has no converters."""
 
 from collections.abc import Sequence
-from itertools import product as positions
 
 from tvm import relax, te, tirx
 from tvm.relax import op
 
 from ...fixes.onnx_importer import OPERATORS
 from ...support import switches
-from ...tirx.util import count_of, unravel
+from ...tirx.util import count_of
+from ..deformable import deformed_convolution
 from ..dtypes import accumulation_dtype, dtype_of
 from .extents import equal, expression, product
 from .node import Converter, Extent, Node
@@ -155,39 +155,16 @@ def convert_deform_conv(node: Node, convert: Converter) -> relax.Expr:
     if wide != dtype:
         tensors = [node.emit(op.astype(tensor, wide)) for tensor in tensors]
 
-    def convolved(*tensors: te.Tensor) -> te.Tensor:
-        x, w, offset, *rest = tensors
-        bias = rest.pop(0) if "B" in given else None
-        mask = rest[0] if rest else None
-        per_offset = int(x.shape[1]) // offset_groups
-        shape = offset.shape[2:]
-
-        def sampled(n: tirx.Var, c: tirx.Var, k: tirx.Var, *at: tirx.Var) -> tirx.Expr:
-            group = tirx.floordiv(c, per_offset) * size + k
-            steps = unravel(k, [expression(extent) for extent in kernel])
-            places = [
-                (at[a] * strides[a] - pads[a] + steps[a] * dilations[a]).astype(wide)
-                + offset(n, group * rank + a, *at)
-                for a in range(rank)
-            ]
-            value = _interpolated(x, (n, c), places)
-            return value if mask is None else value * mask(n, group, *at)
-
-        columns = te.compute((x.shape[0], x.shape[1], size, *shape), sampled, name="columns")
-        c, k = te.reduce_axis((0, w.shape[1])), te.reduce_axis((0, size))
-        out_per_group = int(w.shape[0]) // groups
-
-        def element(n: tirx.Var, o: tirx.Var, *at: tirx.Var) -> tirx.Expr:
-            channel = tirx.floordiv(o, out_per_group) * w.shape[1] + c.var
-            steps = unravel(k.var, [expression(extent) for extent in kernel])
-            return te.sum(columns(n, channel, k, *at) * w(o, c, *steps), axis=[c, k])
-
-        sums = te.compute((x.shape[0], w.shape[0], *shape), element, name="deform_conv")
-        if bias is None:
-            return sums
-        return te.compute(sums.shape, lambda n, o, *at: sums(n, o, *at) + bias(o), name="biased")
-
-    result = node.builder.emit_te(convolved, *tensors)
+    sums = deformed_convolution(
+        kernel,
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
+        groups=groups,
+        offset_groups=offset_groups,
+        has_bias="B" in given,
+    )
+    result = node.builder.emit_te(sums, *tensors)
     return result if wide == dtype else op.astype(result, dtype)
 
 
@@ -199,26 +176,3 @@ def _require_shape(
         raise node.invalid(f"shape of {name}", list(extents), reason)
     for pair in zip(extents, expected, strict=True):
         require(node, equal(node.known, *pair), f"shape of {name}", list(extents), reason)
-
-
-def _interpolated(
-    x: te.Tensor, leading: tuple[tirx.Expr, tirx.Expr], places: Sequence[tirx.Expr]
-) -> tirx.Expr:
-    """The linear interpolation of the elements around `places`; those outside `x` are 0."""
-    dtype = str(x.dtype)
-    floors = [te.floor(place) for place in places]
-    total = tirx.const(0, dtype)
-    for corner in positions((0, 1), repeat=len(places)):
-        weight, at, inside = tirx.const(1, dtype), [], []
-        for axis, high in enumerate(corner):
-            rest = places[axis] - floors[axis]
-            weight = weight * (rest if high else tirx.const(1, dtype) - rest)
-            index = floors[axis] + tirx.const(high, dtype)
-            extent = x.shape[2 + axis]
-            # Compared as floats: an index far outside may not fit an integer.
-            inside.append(index >= tirx.const(0, dtype))
-            inside.append(index < extent.astype(dtype))
-            at.append(index.astype("int64"))
-        value = tirx.if_then_else(tirx.all(*inside), x(*leading, *at), tirx.const(0, dtype))
-        total = total + value * weight
-    return total

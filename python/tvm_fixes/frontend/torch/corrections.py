@@ -430,6 +430,8 @@ class Corrections(BaseFXGraphImporter):
         """Emit a PReLU with slopes along axis 1, like PyTorch for data of rank 2 or more."""
         switches.note(PRELU)
         emit = self.block_builder.emit
+        if slope.ty.ndim == 0:
+            slope = emit(relax.op.reshape(slope, (1,)))
         axis = min(x.ty.ndim - 1, 1)
         # TVM's prelu rejects bfloat16, and its lowering needs a static extent of the axis.
         extent = static_extent(x.ty.shape[axis]) if axis >= 0 else None

@@ -22,9 +22,11 @@ Trigger
     tensors, Fourier transforms and other complex numbers.  Normalizations whose statistics the
     program reads: batch norm in training mode, ``native_layer_norm``.  ``adaptive_max_pool1d`` and
     ``adaptive_max_pool2d`` of extents that are symbolic, or not multiples of the output extents.
+    ``as_strided`` of a permuted tensor.
 Symptom
     ``Unsupported function types [...]``, which names neither node nor location.  Silently, the
-    statistics are the normalized data or zeros, and poolings are correct only for multiples.
+    statistics are the normalized data or zeros, poolings are correct only for multiples, and
+    ``as_strided`` ignores the strides of its operand.
 Mechanism
     The importer converts fewer operators than PyTorch's core set has, and
     ``default_decompositions`` has fewer decompositions than PyTorch.  The converters of
@@ -152,7 +154,8 @@ def _is_known(node: fx.Node, known: Container[str]) -> bool:
     """Whether the converter for the name of an operator computes all results that are read."""
     # An operator of prims has the name of one of ATen, but other arguments.
     is_aten = node.target not in _PRIMS.values()
-    return is_aten and node.target.__name__ in known and not _has_read_statistics(node)
+    is_covered = not (_has_read_statistics(node) or _has_strides(node))
+    return is_aten and node.target.__name__ in known and is_covered
 
 
 def _operator_name(target: Any) -> str:
@@ -179,6 +182,14 @@ def _has_read_statistics(node: fx.Node) -> bool:
     return any(
         user.target is not operator.getitem or (user.args[1] != 0 and user.users)
         for user in node.users
+    )
+
+
+def _has_strides(node: fx.Node) -> bool:
+    """Whether the result is a view of static strides, of which TVM reads only contiguous ones."""
+    is_view = node.target is torch.ops.aten.as_strided.default
+    return is_view and not any(
+        isinstance(value, fx.Node) for values in node.args[1:3] for value in values
     )
 
 

@@ -98,6 +98,7 @@ from .random_numbers import RandomNumbers, check_recurrent_dropout
 from .reductions import Reductions
 from .sampling import Sampling
 from .sizes import Sizes
+from .vision import Vision
 
 __all__ = ["ExportedProgramImporter", "from_exported_program"]
 
@@ -135,6 +136,7 @@ class ExportedProgramImporter(
     RandomNumbers,
     Reductions,
     Sampling,
+    Vision,
     Sizes,
     Decompositions,
     Corrections,
@@ -182,6 +184,7 @@ class ExportedProgramImporter(
                 **self.bitwise_calls(),
                 **self.factorizing_calls(),
                 **self.ordering_calls(),
+                **self.vision_calls(),
             },
             QUANTIZED: self.quantized_converters(),
             GRID_SAMPLE: {f"grid_sampler_{rank}d.default": self._grid_sampler for rank in (2, 3)},

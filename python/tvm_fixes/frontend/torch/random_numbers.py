@@ -110,7 +110,7 @@ class RandomNumbers(Corrections):
         make: Callable[[list[tirx.Expr]], tirx.Expr],
         words_each: int = 1,
     ) -> relax.Expr:
-        """Emit random numbers that `make` computes from words of 64 bits."""
+        """Emit random numbers that `make` computes from 64-bit words."""
         switches.note(FIX_ID)
         self._random_tensors += 1
         shape = self._symbols.shape(sizes)

@@ -24,6 +24,7 @@ from . import (
     scattering,
     special,
     statistics,
+    strided,
     windows,
 )
 
@@ -38,6 +39,7 @@ _FAMILIES = (
     scattering,
     special,
     statistics,
+    strided,
     windows,
 )
 

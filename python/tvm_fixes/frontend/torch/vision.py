@@ -1,0 +1,140 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Operators of torchvision: ``nms``, ``roi_align`` and ``deform_conv2d``.
+
+They are recognized by their names; torchvision need not be installed.
+"""
+
+from typing import Any
+
+import numpy as np
+import tvm
+from torch import fx
+from tvm import relax, te, tirx
+from tvm.script.ir_builder import tirx as T
+
+from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
+from ...support import switches
+from ..deformable import deformed_convolution
+from ..dtypes import accumulation_dtype, dtype_of
+from ..loop_kernels import Outputs, cast, loops, when
+from .corrections import Converters, static_extent
+from .sizes import Sizes
+
+__all__ = ["Vision"]
+
+
+class Vision(Sizes):
+    """The converters of torchvision's operators."""
+
+    def vision_calls(self) -> Converters:
+        """Return converters by the name of the overload."""
+        return {
+            "deform_conv2d.default": self._deformed_convolution_call,
+            "nms.default": self._suppression_call,
+            "roi_align.default": self._region_means_call,
+        }
+
+    def _suppression_call(self, node: fx.Node) -> relax.Expr:
+        """Convert ``nms``: the indices of the boxes to keep, from the highest score on."""
+        boxes, scores, threshold = self.retrieve_args(node)
+        switches.note(FIX_ID)
+        emit = self.block_builder.emit
+        order = emit(relax.op.argsort(scores, 0, True, "int64"))
+
+        def outputs(boxes: te.Tensor, _: te.Tensor) -> Outputs:
+            return [((boxes.shape[0],), "bool")]
+
+        def body(boxes: Any, order: Any, kept: Any) -> None:
+            _suppress(boxes, order, kept, float(threshold))
+
+        kept = self.block_builder.emit_te(
+            loops("nms", outputs, body), boxes, order, primfunc_name_hint="nms"
+        )
+        places = self._emit_nonzero(kept, node.meta["val"].shape[0])
+        return emit(relax.op.gather_nd(order, places))
+
+    def _region_means_call(self, node: fx.Node) -> relax.Expr:
+        x, regions, scale, height, width, samples, aligned = self.retrieve_args(node)
+        switches.note(FIX_ID)
+        dtype = dtype_of(x)
+        inner = accumulation_dtype(dtype)
+        # TVM's operator does not move the corners by half a pixel.
+        half = 0.5 if aligned else 0.0
+        factors, shifts = (
+            relax.const(np.array([first, *[rest] * 4]), inner)
+            for first, rest in ((1, scale), (0, half))
+        )
+        emit = self.block_builder.emit
+        regions = emit(relax.op.multiply(self._astype(regions, inner), factors))
+        regions = emit(relax.op.subtract(regions, shifts))
+        means = relax.op.vision.roi_align(
+            self._astype(x, inner), regions, (height, width), 1.0, samples, aligned
+        )
+        return self._astype(emit(means), dtype)
+
+    def _deformed_convolution_call(self, node: fx.Node) -> relax.Expr:
+        x, weight, offset, mask, bias, *numbers, has_mask = self.retrieve_args(node)
+        strides, pads, dilations = numbers[0:2], numbers[2:4], numbers[4:6]
+        groups, offset_groups = numbers[6:8]
+        shapes = [x.ty.shape[1], *weight.ty.shape.values]
+        if None in map(static_extent, shapes):
+            raise tvm.error.OpNotImplemented(
+                f"{node.target} {node.name!r}: channels and shape of the weight are {shapes}; "
+                "expected static extents"
+            )
+        switches.note(FIX_ID)
+        dtype = dtype_of(x)
+        inner = accumulation_dtype(dtype)
+        convolved = deformed_convolution(
+            [int(extent) for extent in weight.ty.shape.values[2:]],
+            strides=strides,
+            pads=pads,
+            dilations=dilations,
+            groups=groups,
+            offset_groups=offset_groups,
+            has_bias=True,
+        )
+        operands = [x, weight, offset, bias, *([mask] if has_mask else [])]
+        sums = self.block_builder.emit_te(
+            convolved,
+            *(self._astype(operand, inner) for operand in operands),
+            primfunc_name_hint="deform_conv2d",
+        )
+        return self._astype(sums, dtype)
+
+
+def _suppress(boxes: Any, order: Any, kept: Any, threshold: float) -> None:
+    """Keep a box, in order, if it overlaps none of those before it by more than a threshold."""
+    count, dtype = boxes.shape[0], str(boxes.dtype)
+    zero = cast(0, dtype)
+
+    def corners(place: Any) -> list[Any]:
+        return [boxes[order[place], i] for i in range(4)]
+
+    def area(box: list[Any]) -> Any:
+        return (box[2] - box[0]) * (box[3] - box[1])
+
+    with T.serial(0, count) as place:
+        kept[place] = cast(1, "bool")
+        with T.serial(0, place) as before, when(kept[before]):
+            box, other = corners(place), corners(before)
+            width, height = (
+                tirx.max(tirx.min(box[i + 2], other[i + 2]) - tirx.max(box[i], other[i]), zero)
+                for i in range(2)
+            )
+            common = width * height
+            # The quotient of two areas of 0 is NaN, which exceeds no threshold.
+            overlap = common / (area(other) + area(box) - common)
+            with when(overlap.astype("float64") > cast(threshold, "float64")):
+                kept[place] = cast(0, "bool")
