@@ -50,6 +50,7 @@ from .relax.transform import (
     MergeReshapes,
     ReadTransposedRows,
     ReadTransposedWeights,
+    ReadTupleFields,
     RewriteCUDAGraph,
     SortByKeys,
     SplitDataflow,
@@ -273,7 +274,7 @@ def _legalize_passes(
     ]
     # Replace reads of a lowered tuple by its fields: fusion does not look through tuples.
     lowered = 1 + [step.info.name for step in passes].index("LegalizeOps")
-    passes[lowered:lowered] = [relax.transform.CanonicalizeBindings(), SplitDataflow()]
+    passes[lowered:lowered] = [ReadTupleFields(), SplitDataflow()]
     first = [*([LowerAssertOp()] if is_cpu(target) else []), ReadTransposedWeights(max_growth)]
     first.append(FoldLayoutTransform(max_growth))
     first += [ReadTransposedRows(), MergeReshapes()] if is_cpu(target) else []

@@ -45,6 +45,7 @@ from .merge_reshapes import MergeReshapes
 from .prepare_layout import PrepareLayout
 from .read_transposed_rows import ReadTransposedRows
 from .read_transposed_weights import ReadTransposedWeights
+from .read_tuple_fields import ReadTupleFields
 from .refresh_types import RefreshTypes
 from .rewrite_cuda_graph import RewriteCUDAGraph
 from .sort_by_keys import SortByKeys
@@ -87,6 +88,7 @@ __all__ = [
     "PrepareLayout",
     "ReadTransposedRows",
     "ReadTransposedWeights",
+    "ReadTupleFields",
     "RefreshTypes",
     "RewriteCUDAGraph",
     "SortByKeys",
