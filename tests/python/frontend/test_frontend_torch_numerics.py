@@ -61,6 +61,15 @@ def test_products_of_groups() -> None:
     check_function(lambda x, w, ends: (F.grouped_mm(x, w, offs=ends),), x, weights, ends)
 
 
+def test_products_of_groups_of_transformers() -> None:
+    """The experts of a mixture in float32; the rows after the last group are zeros."""
+    moe = pytest.importorskip("transformers.integrations.moe")
+    assert moe is not None
+    operator = torch.ops.transformers.grouped_mm_fallback
+    x, weights, ends = torch.rand(7, 16), torch.rand(3, 16, 8), torch.tensor([3, 3, 6])
+    check_function(lambda x, w, ends: (operator(x, w, ends),), x, weights, ends)
+
+
 def test_bits_and_integers() -> None:
     x = torch.tensor([0.0, -0.0, 1.5, INF, -2.0, -INF, 3e-42])
     y = torch.tensor([-1.0, 0.0, -0.0, 2.0, -INF, INF, 0.0])

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["RULES"]
+__all__ = ["NAMED", "RULES"]
 
 aten = torch.ops.aten
 
@@ -77,3 +77,6 @@ RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten._pdist_forward.default: _pdist,
     aten.addbmm.default: _addbmm,
 }
+
+NAMED: dict[str, Callable[..., Any]] = {"transformers::grouped_mm_fallback": _grouped_mm}
+"""Rules for operators that exist once another library is imported."""
