@@ -186,7 +186,7 @@ def _bias(graph: Graph, data: _Real, weight: _Real, extent: int) -> list[Value]:
     if graph.chance(0.15):
         scale = np.asarray(scale * np.float32(graph.choose((1.000001, 1.5, 0.25))), "float32")
     if scale.ndim and scale.shape != (extent,):
-        scale = np.asarray(scale.reshape(-1)[0])
+        scale = np.asarray(scale.reshape(-1)[0] if scale.size else np.float32(1))
     limit = 2**31 - 1 if graph.chance(0.1) else 20000
     numbers = graph.rng.integers(-limit, limit, extent)
     if limit > 20000:
