@@ -42,6 +42,7 @@ import sympy
 import torch
 import tvm
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from tvm import relax, te, tirx
 from tvm.ir import PrimType
 
@@ -323,7 +324,7 @@ class Sizes(Corrections):
             sizes = [extent, step, *(bound for bound in (start, end) if bound is not None)]
             length = node.meta["val"].shape[axis]
             is_static = all(static_extent(size) is not None for size in sizes)
-            if length == 0:
+            if statically_known_true(length == 0):
                 # TVM computes the extent as end - start, which may be negative.
                 switches.note(FIX_ID)
                 return self._emit_slice(x, axis, 0, 0)
@@ -491,6 +492,9 @@ class Sizes(Corrections):
 
     def _emit_nonzero(self, x: relax.Expr, count: torch.SymInt) -> relax.Expr:
         """Emit the indices of the `count` nonzero elements, one row per element."""
+        if x.ty.ndim == 0:
+            rows = self._emit_nonzero(self.block_builder.emit(relax.op.reshape(x, (1,))), count)
+            return self._emit_slice(rows, 1, 0, 0)
         shape = [x.ty.ndim, self._symbols.convert(count)]
         columns = self.block_builder.match_cast(
             self.block_builder.emit(relax.op.nonzero(x)), relax.TensorType(shape, "int64")

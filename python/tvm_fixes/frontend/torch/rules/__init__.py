@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import (
+    counting,
     distances,
     elementwise,
     linear_algebra,
@@ -34,6 +35,7 @@ from . import (
 __all__ = ["RULES", "rule_by_name"]
 
 _FAMILIES = (
+    counting,
     distances,
     elementwise,
     linear_algebra,
