@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Options, profiles and fixtures that all tests share."""
 
+import functools
 import gc
 import inspect
 import linecache
@@ -19,6 +20,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
@@ -26,6 +28,7 @@ import pytest
 
 from helpers import grids
 from helpers.coverage_tables import CoverageTables
+from helpers.kept_results import KeptResults
 
 _TABLES = pytest.StashKey[CoverageTables]()
 
@@ -68,6 +71,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=Path,
         metavar="DIR",
         help="write the coverage tables of this run into DIR",
+    )
+    group.addoption(
+        "--results",
+        type=Path,
+        metavar="DIR",
+        help="keep the results of long tests in DIR, and do not compute those that are there again",
     )
 
 
@@ -138,3 +147,9 @@ def nothing_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
 def coverage_table(pytestconfig: pytest.Config) -> CoverageTables:
     """Return a coverage table by name; see :class:`coverage_tables.CoverageTable`."""
     return pytestconfig.stash[_TABLES]
+
+
+@pytest.fixture(scope="session")
+def kept_results(pytestconfig: pytest.Config) -> Callable[[str], KeptResults]:
+    """Return the results of earlier runs by name; see :class:`kept_results.KeptResults`."""
+    return functools.cache(functools.partial(KeptResults, pytestconfig.getoption("results")))

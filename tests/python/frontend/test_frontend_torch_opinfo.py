@@ -17,13 +17,14 @@
 
 import re
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 import torch
 import tvm.testing
 
-from helpers import grids
 from helpers.coverage_tables import CoverageTables
+from helpers.kept_results import KeptResults
 from tests.fuzz import opinfo
 from tests.fuzz.opinfo import Verdict
 from tvm_fixes.frontend.torch import ExportedProgramImporter
@@ -47,12 +48,16 @@ NOT_FOR_INFERENCE = {
     r"(special\.)?(zeta|ndtri|erfcx|log_ndtr|polygamma.*|igammac?|mvlgamma.*)": (
         "a special function of statistics"
     ),
-    r"jiterator.*|to_sparse|.*backward.*": "no operator of an inference program",
+    r"norm\.nuc": "needs singular values",
+    r"jiterator.*|to_sparse|.*backward.*|hash_tensor": "no operator of an inference program",
 }
 """Operators that an inference program does not need, and the reasons."""
 
 SAMPLES = {torch.float32: 3}
 """The number of sample inputs of each dtype in the full tier; 1 for the others."""
+
+GROUP = 24
+"""The number of operators after which an interrupted run continues."""
 
 
 def core_overloads() -> dict[str, torch._ops.OpOverload]:
@@ -86,7 +91,7 @@ def reason_against(name: str) -> str:
     return next(found, "")
 
 
-def judged(name: str) -> list[tuple[Verdict, str]]:
+def judged(name: str) -> list[tuple[str, str]]:
     """The verdicts and messages of the samples of an operator."""
     verdicts = []
     for dtype in opinfo.DTYPES:
@@ -94,26 +99,42 @@ def judged(name: str) -> list[tuple[Verdict, str]]:
             case = opinfo.Case.of(name, dtype, index)
             if case is None:
                 break
-            verdicts.append(opinfo.judge(case))
+            verdict, message = opinfo.judge(case)
+            verdicts.append((str(verdict), message))
     return verdicts
 
 
+def judge_each(names: list[str], results: KeptResults) -> list[str]:
+    """Record the verdicts of operators; return messages about wrong results and crashes."""
+    todo = [name for name in names if name not in results]
+    cases = [lambda name=name: judged(name) for name in todo]
+    failures = []
+    for name, outcome in zip(todo, run_all_forked(cases, timeout=1200, jobs=2), strict=True):
+        if outcome.kind is OutcomeKind.VALUE:
+            results.record(name, outcome.value)
+        else:
+            failures.append(f"{name}: {outcome}")
+    return failures
+
+
 @pytest.mark.skipif("config.getoption('tier') != 'full'", reason="several thousand are built")
-@pytest.mark.parametrize("first", range(0, 600, 24) if grids.is_full() else [0])
-def test_every_operator(first: int, coverage_table: CoverageTables) -> None:
+def test_every_operator(
+    coverage_table: CoverageTables, kept_results: Callable[[str], KeptResults]
+) -> None:
     """No result is wrong, nothing crashes, and most operators for inference are right."""
     table = coverage_table.measurement_table("opinfo")
-    names = list(opinfo.operators())[first : first + 24]
-    cases = [lambda name=name: judged(name) for name in names]
+    names, verdicts = list(opinfo.operators()), kept_results("opinfo")
+    # The first case takes seconds, which the children then need not spend.
+    judged("relu")
     failures: list[str] = []
+    for first in range(0, len(names), GROUP):
+        failures += judge_each(names[first : first + GROUP], verdicts)
     ended: Counter[bool] = Counter()
-    for name, outcome in zip(names, run_all_forked(cases, timeout=1200, jobs=2), strict=True):
-        if outcome.kind is not OutcomeKind.VALUE:
-            failures.append(f"{name}: {outcome}")
+    for name in names:
+        if name not in verdicts:
             continue
-        assert isinstance(outcome.value, list)
-        counts = Counter(verdict for verdict, _ in outcome.value)
-        messages = [text for verdict, text in outcome.value if verdict is Verdict.REJECTED]
+        counts = Counter(verdict for verdict, _ in verdicts[name])
+        messages = [text for verdict, text in verdicts[name] if verdict == Verdict.REJECTED]
         why = reason_against(name)
         table.add(
             operator=name,
@@ -124,7 +145,7 @@ def test_every_operator(first: int, coverage_table: CoverageTables) -> None:
         if counts[Verdict.RIGHT] + counts[Verdict.REJECTED] and not why:
             ended[bool(messages)] += 1
     assert not failures, "\n".join(failures)
-    assert ended[False] >= 0.8 * ended.total(), ended
+    assert ended[False] >= 0.95 * ended.total(), ended
 
 
 if __name__ == "__main__":

@@ -272,7 +272,8 @@ def run_each(
     while len(done) < len(cases):
         todo = cases[len(done) : len(done) + together]
         with tempfile.TemporaryFile() as results:
-            outcome = run_forked(lambda t=todo, r=results: run_some(t, r), timeout=_TIMEOUT)
+            timeout = _TIMEOUT * max(len(todo) / 8, 1)
+            outcome = run_forked(lambda t=todo, r=results: run_some(t, r), timeout=timeout)
             results.seek(0)
             ended = list(_unpickled(results))
         done += ended
