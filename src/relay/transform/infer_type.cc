@@ -178,6 +178,12 @@ class Inferrer {
       return SetType(expr, TypeOf(expr));
     }
     if (expr.as<OpObj>() != nullptr) return;
+    ForEachChild(expr, [&](const Expr& child) {
+      const auto* op = child.as<OpObj>();
+      const auto* call = expr.as<CallObj>();
+      if (op == nullptr || (call != nullptr && call->op.same_as(child))) return;
+      Fail(expr, "the operator " + std::string(op->name) + " is a value here: expected a call");
+    });
     Push(expr, Phase::kLeave);
     if (const auto* let = expr.as<LetObj>()) {
       BindLet(*let);

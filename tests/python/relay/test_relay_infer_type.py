@@ -253,5 +253,12 @@ def test_types_that_grow():
     assert errors(text)[0].endswith("a type nests deeper than 500 levels")
 
 
+@pytest.mark.parametrize("body", ["nn.relu", "(%x, nn.relu)", "add(%x, exp)", "let %f = exp; %x"])
+def test_operators_that_are_not_called(body):
+    mod = relay.parse(f"def @main(%x: float32) {{ {body} }}")
+    with pytest.raises(RelayError, match=r"1:\d+: the operator .* is a value here"):
+        relay.transform.InferType()(mod)
+
+
 if __name__ == "__main__":
     tvm.testing.main()
