@@ -149,9 +149,9 @@ void DeclareRejected(std::initializer_list<const char*> names, const char* reaso
                      "program before AlterOpLayout"),
      DeclareRejected({"nn.bitpack", "nn.bitserial_conv2d", "nn.bitserial_dense"},
                      "bit-serial arithmetic is not supported"),
-     DeclareRejected({"nn.sparse_dense", "nn.internal.sparse_dense_padded", "nn.sparse_transpose",
-                      "nn.sparse_add", "nn.sparse_conv2d"},
-                     "sparse weights are not supported; make them dense"),
+     DeclareRejected({"nn.internal.sparse_dense_padded"},
+                     "TVM makes it of nn.sparse_dense for a GPU; save the program before that"),
+     DeclareRejected({"nn.sparse_conv2d"}, "sparse kernels are not supported; make them dense"),
      DeclareRejected({"nn.conv2d_backward_weight"}, "gradients are not supported"), true);
 
 }  // namespace
