@@ -166,7 +166,7 @@ def test_complex_numbers() -> None:
 
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         pairs = torch.view_as_complex(x.reshape(3, 4, 2))
-        turned = torch.view_as_real(pairs * turns).flatten(1)
+        turned = torch.view_as_real(pairs * turns.to(x.device)).flatten(1)
         products = torch.view_as_real(pairs @ pairs.mT / (pairs.sum(-1) + 2j))
         other = torch.view_as_real(torch.cat([pairs.exp(), pairs.conj() - 1], 1)[:, 1:])
         return turned, products, other, pairs.abs(), pairs.angle(), x.angle(), pairs.imag

@@ -173,6 +173,14 @@ def test_topk_by_a_size() -> None:
     )
 
 
+def test_topk_in_any_order() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values, places = x.topk(2, -1, sorted=False)
+        return values.sum(-1), x.gather(-1, places).sum(-1), x.topk(3, 0, False, False)[0].sum(0)
+
+    check_function(function, X)
+
+
 def halves_and_thirds(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x.view(2, -1, 3).sum(0) + y[1:].view(-1, 3, 3).sum(1)
 

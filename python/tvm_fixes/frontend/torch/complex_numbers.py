@@ -55,7 +55,7 @@ _LINEAR = frozenset(
     )
 )
 _PRODUCTS = ("bmm.default", "matmul.default", "mm.default")
-_SAME = ("resolve_conj.default", "resolve_neg.default")
+_SAME = ("_assert_tensor_metadata.default", "resolve_conj.default", "resolve_neg.default")
 _CONJUGATES = ("_conj.default", "_conj_physical.default", "conj_physical.default")
 
 

@@ -20,9 +20,9 @@ Versions
 Trigger
     A program with dynamic dims that computes with sizes (``x.shape[1] // 2``, ``max``), slices,
     splits or pads by them; an element from the end of a dynamic axis; negative padding; ``cat``
-    with an empty tensor or of several dtypes; squeezes and ``topk`` of symbolic sizes;
-    ``nonzero``.  An input whose size is a multiple of a symbol that is not the size of any input.
-    A converter that returns a type other than PyTorch's.
+    with an empty tensor or of several dtypes; squeezes and ``topk`` of symbolic sizes; ``topk`` in
+    any order; ``nonzero``.  An input whose size is a multiple of a symbol that is not the size of
+    any input.  A converter that returns a type other than PyTorch's.
 Symptom
     Silently, ``x[-1]`` reads out of bounds, and the shape or dtype of an output differs from
     PyTorch's.  Errors at import or build: ``Unsupported function types ['sym_max']``, ``Concat
@@ -521,13 +521,16 @@ class Sizes(Corrections):
 
     def _top_k_converter(self, stock: Convert) -> Convert:
         def convert(node: fx.Node) -> relax.Expr:
-            x, k, axis, largest, _ = self._arguments(
+            x, k, axis, largest, is_sorted = self._arguments(
                 node, input=None, k=None, dim=-1, largest=True, sorted=True
             )
-            if isinstance(k, int):
+            if isinstance(k, int) and is_sorted:
                 return stock(node)
             switches.note(FIX_ID)
             emit = self.block_builder.emit
+            if isinstance(k, int):
+                # Every order is right.
+                return emit(relax.op.topk(x, k, axis, "both", largest, "int64"))
             every = emit(relax.op.topk(x, -1, axis, "both", largest, "int64"))
             parts = [emit(relax.TupleGetItem(every, index)) for index in range(2)]
             axis %= x.ty.ndim
