@@ -29,7 +29,6 @@ import torch
 import tvm
 import tvm.testing
 
-import tvm_fixes_cli
 from helpers.models import conv_net, onnx_conv
 from tvm_fixes import _ffi, doctor
 from tvm_fixes.compiler import WEIGHTS_CHOICES
@@ -38,6 +37,7 @@ from tvm_fixes.runtime import CompiledModel
 from tvm_fixes.source.module_file import read_module
 from tvm_fixes.support import switches
 from tvm_fixes_cli import main
+from tvm_fixes_cli.arguments import shape
 
 ESCAPE = "\x1b"
 
@@ -223,7 +223,7 @@ class TestCompile:
         ],
     )
     def test_shapes(self, text, expected):
-        assert tvm_fixes_cli._shape(text) == expected
+        assert shape(text) == expected
 
     @pytest.mark.parametrize("command", ["compile", "check", "verify", "inspect", "doctor"])
     def test_unknown_fix(self, onnx_file, capfd, monkeypatch, command):

@@ -163,6 +163,12 @@ def write_failure(failure: Failure, *, as_json: bool) -> None:
         print(json.dumps({"error": error}, indent=2))
 
 
+def not_loaded(error: BaseException) -> Failure:
+    """Return the failure for an exception of an import of the package."""
+    reason = " ".join(str(error).split())
+    return Failure(f"TVM and its fixes cannot be loaded: {reason}")
+
+
 @contextmanager
 def loading() -> Iterator[None]:
     """Show on a terminal that TVM and PyTorch load, and turn an error of it into a failure."""
@@ -179,8 +185,7 @@ def loading() -> Iterator[None]:
         # The import of the package reads the switches, too, and rejects unknown names.
         if str(error).startswith(_DISABLE):
             raise Failure(str(error), WRONG_USE) from error
-        reason = " ".join(str(error).split())
-        raise Failure(f"TVM and its fixes cannot be loaded: {reason}") from error
+        raise not_loaded(error) from error
     from tvm_fixes.support import switches
 
     try:

@@ -1,0 +1,142 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The parser, and the arguments that several commands have.
+
+Nothing here loads TVM, so that help and errors appear at once.
+"""
+
+import argparse
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from . import terminal
+from .terminal import EQUAL, WRONG_USE, Failure
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+EXAMPLES = """\
+examples:
+  tvm-fixes compile model.onnx -o out/
+  tvm-fixes compile model.pt2 --layout NHWC -o out/
+  tvm-fixes compile package.module:factory --target '{"kind": "llvm", "mcpu": "skylake-avx512"}'
+  tvm-fixes compile dynamic.onnx --shape image=1,3,64,64 --json
+  tvm-fixes compile model.onnx --target cuda/sm_90 --no-compare -o out/
+  tvm-fixes compile old.relay --params old.params -o out/
+  tvm-fixes check model.onnx
+  tvm-fixes verify model.onnx
+  tvm-fixes inspect out/
+  tvm-fixes doctor
+"""
+
+Result = tuple[int, Callable[[], None]]
+"""The exit status of a command, and what writes its result to standard output."""
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that reports an error if its help cannot be written to standard output."""
+
+    def print_help(self, file: "SupportsWrite[str] | None" = None) -> None:
+        if file is not None:
+            super().print_help(file)
+            return
+        status = terminal.write_out(EQUAL, partial(print, self.format_help(), end=""))
+        if status != EQUAL:
+            self.exit(status)
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    command: Callable[[argparse.Namespace], Result],
+    *,
+    help: str,
+    description: str,
+    epilog: str,
+) -> argparse.ArgumentParser:
+    """Add a command whose description and epilog keep their line breaks."""
+    parser = commands.add_parser(
+        name,
+        help=help,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=command)
+    return parser
+
+
+def add_shape(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--shape",
+        metavar="NAME=D0,D1,...",
+        type=shape,
+        action="append",
+        default=[],
+        help="the shape of one input; repeat the option for more inputs. A name (batch,3,h,w) "
+        "makes a dim of a PyTorch factory symbolic, or names an existing symbolic dim; equal "
+        "names mean equal sizes. A number makes a symbolic dim of an ONNX model static; for "
+        "PyTorch, it is the size used for the comparison",
+    )
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="read a .pt2 file even if it may run code (pickles, custom objects, compiled code)",
+    )
+
+
+def add_params(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--params",
+        metavar="FILE",
+        help="parameters of a Relay program, written by relay.save_param_dict; they become "
+        "constants of the model",
+    )
+
+
+def shapes_of(arguments: argparse.Namespace) -> dict[str, tuple[int | str, ...]]:
+    shapes = dict(arguments.shape)
+    if len(shapes) != len(arguments.shape):
+        raise Failure("--shape: an input is given twice", WRONG_USE)
+    return shapes
+
+
+def shape(text: str) -> tuple[str, tuple[int | str, ...]]:
+    name, separator, dims = text.rpartition("=")
+    shape = tuple(_dim(dim.strip()) for dim in dims.split(",")) if dims.strip() else ()
+    if not separator or not name or None in shape:
+        raise argparse.ArgumentTypeError(f"expected NAME=batch,3,64,64, got {text!r}")
+    return name, tuple(dim for dim in shape if dim is not None)
+
+
+def _dim(text: str) -> int | str | None:
+    if text.isdecimal():
+        return int(text)
+    return text if any(c.isalpha() or c == "_" for c in text) else None
+
+
+def tolerance(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number >= 0, got {text!r}")
+    return value

@@ -1,0 +1,179 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The command ``compile``."""
+
+import argparse
+import json
+
+from . import terminal
+from .arguments import (
+    EXAMPLES,
+    Commands,
+    Result,
+    add_command,
+    add_params,
+    add_shape,
+    add_trust,
+    shapes_of,
+    tolerance,
+)
+from .package import loaded
+from .terminal import EQUAL, FAILED
+
+# Copies of the choices in tvm_fixes.compiler and tvm_fixes.pipeline, whose import takes seconds.
+_WEIGHTS = ("auto", "inside", "outside")
+_LAYOUTS = ("NCHW", "NHWC", "NCHW4c", "NCHW8c", "NCHW16c")
+
+_HELP = """\
+Compile a model into a library for TVM's virtual machine. Run the library and ONNX Runtime or
+PyTorch on the same random inputs, and report errors, latency and size. A Relay program of TVM
+0.6 to 0.19 is translated; nothing can run it, so its outputs are not compared.
+
+exit status: 0 all outputs equal, or not compared; 1 outputs differ, or compilation failed;
+2 usage error
+"""
+
+
+def add(commands: Commands) -> None:
+    """Add the command to the parser."""
+    parser = add_command(
+        commands,
+        "compile",
+        _run,
+        help="compile a model and compare it with the original",
+        description=_HELP,
+        epilog=EXAMPLES,
+    )
+    parser.add_argument(
+        "source",
+        metavar="MODEL",
+        help="an .onnx file, a .pt2 file (torch.export.save), or package.module:factory: a "
+        "callable, which is executed, that returns an nn.Module in eval mode and a tuple of "
+        "example inputs; or a Relay program: a .relay or .txt file of its text, or a .json file of "
+        "tvm.ir.save_json (TVM 0.6 to 0.19)",
+    )
+    add_params(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", help="save the artifact to DIR, unless outputs differ"
+    )
+    parser.add_argument(
+        "--target",
+        default="native",
+        help="'native' (this CPU, the default), 'cuda/sm_90' (a GPU architecture), 'cuda' (the "
+        "GPU of this machine), a TVM target tag, or a target configuration as JSON",
+    )
+    parser.add_argument(
+        "--layout",
+        choices=_LAYOUTS,
+        help="convert convolutions of any rank to channels-first, channels-last or blocked "
+        "channels (default: keep each layout, or use blocked channels where they are faster)",
+    )
+    add_shape(parser)
+    add_trust(parser)
+    parser.add_argument(
+        "--static",
+        action="store_true",
+        help="make all dims static, with the sizes from --shape or PyTorch's example inputs",
+    )
+    parser.add_argument(
+        "--no-compare",
+        action="store_true",
+        help="do not run the model or compare its outputs with the original's",
+    )
+    parser.add_argument(
+        "--rtol", type=tolerance, help="relative tolerance; default depends on dtype"
+    )
+    parser.add_argument(
+        "--atol", type=tolerance, help="absolute tolerance; default depends on dtype"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")
+    parser.add_argument("--no-verify", action="store_true", help="do not verify the module")
+    parser.add_argument(
+        "--verify-each",
+        action="store_true",
+        help="also verify the module after each pass, so that an error names the faulty pass",
+    )
+    parser.add_argument(
+        "--runtime-checks",
+        action="store_true",
+        help="let the model check at run time what cannot be proved at compile time",
+    )
+    parser.add_argument(
+        "--unsafe-indices",
+        action="store_true",
+        help="trust computed indices: neither check nor bound them",
+    )
+    parser.add_argument(
+        "--max-growth",
+        type=float,
+        metavar="TIMES",
+        help="limit folded constants to TIMES x the originals (default: 1.2)",
+    )
+    parser.add_argument(
+        "--max-size-ratio",
+        type=float,
+        metavar="TIMES",
+        help="fail if constants exceed TIMES x parameters (+256 KiB); by default, warn above 1.2 x",
+    )
+    parser.add_argument(
+        "--weights",
+        choices=_WEIGHTS,
+        default="auto",
+        help="store weights inside or outside the library, or auto (outside from 1 GiB; default)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
+
+
+def _run(arguments: argparse.Namespace) -> Result:
+    shapes = shapes_of(arguments)
+    with loaded(with_torch=not arguments.source.endswith(".onnx")):
+        from tvm_fixes.compiler import compile as compile_model
+        from tvm_fixes.console import StepPrinter, render
+
+        given = {} if arguments.max_growth is None else {"max_growth": arguments.max_growth}
+        with StepPrinter(terminal.console(stderr=True)) as printer:
+            model = compile_model(
+                arguments.source,
+                target=arguments.target,
+                layout=arguments.layout,
+                shapes=shapes,
+                static=arguments.static,
+                output=arguments.output,
+                compare=not arguments.no_compare,
+                rtol=arguments.rtol,
+                atol=arguments.atol,
+                seed=arguments.seed,
+                verify=not arguments.no_verify,
+                verify_each=arguments.verify_each,
+                runtime_checks=arguments.runtime_checks,
+                unsafe_indices=arguments.unsafe_indices,
+                **given,
+                max_size_ratio=arguments.max_size_ratio,
+                weights=arguments.weights,
+                trust=arguments.trust,
+                params=arguments.params,
+                progress=None if arguments.quiet else printer,
+            )
+    report = model.report
+    assert report is not None
+
+    def write() -> None:
+        if arguments.json:
+            saved = arguments.output if report.equal is not False else None
+            document = report.to_dict() | {"target": model.manifest.target, "output": saved}
+            print(json.dumps(document, indent=2))
+        else:
+            render(report, terminal.console(), output=arguments.output)
+
+    return FAILED if report.equal is False else EQUAL, write

@@ -1,0 +1,72 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The loading of the package, which takes seconds, and its errors."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from . import terminal
+from .terminal import FAILED, WRONG_USE, Failure
+
+
+def import_package(with_torch: bool) -> None:
+    # TVM imports PyTorch if it can, which takes longer than everything else.
+    is_hidden = not with_torch and "torch" not in sys.modules
+    if is_hidden:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        import tvm_fixes  # noqa: F401
+    finally:
+        if is_hidden:
+            del sys.modules["torch"]
+
+
+def import_doctor() -> ModuleType:
+    try:
+        from tvm_fixes import doctor
+    except ImportError:
+        # The doctor reports why the package does not load. It needs only the package's modules, and
+        # Python finds these through a package object even if the package's own code has not run.
+        spec = importlib.util.find_spec("tvm_fixes")
+        if spec is None:
+            raise
+        sys.modules["tvm_fixes"] = importlib.util.module_from_spec(spec)
+        from tvm_fixes import doctor
+    return doctor
+
+
+@contextmanager
+def loaded(*, with_torch: bool) -> Iterator[None]:
+    """Load the package, then run the ``with`` block, in which it is used.
+
+    What models and libraries print goes to standard error.  An error of the package becomes a
+    failure with its exit status.
+    """
+    with terminal.stdout_to_stderr(), terminal.without_warnings():
+        with terminal.loading():
+            import_package(with_torch)
+        from tvm_fixes.errors import CompileError, UsageError, VerifyError
+
+        try:
+            yield
+        except CompileError as error:
+            status = WRONG_USE if isinstance(error, UsageError) else FAILED
+            lines = isinstance(error, VerifyError)
+            raise Failure(error.message, status, error.stage, lines=lines) from error
+        except ImportError as error:
+            if not (error.name or "").startswith("tvm_fixes"):
+                raise
+            raise terminal.not_loaded(error) from error
