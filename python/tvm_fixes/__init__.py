@@ -26,6 +26,7 @@ from . import frontend, relay, testing, transform  # noqa: E402
 from .compiler import build, compile  # noqa: E402
 from .errors import CompileError, VerifyError  # noqa: E402
 from .lifting import lift  # noqa: E402
+from .optimizing import opt  # noqa: E402
 from .pipeline import pipeline  # noqa: E402
 from .pipeline import register as _register_pipeline  # noqa: E402
 from .relax import legalize as _legalize  # noqa: E402
@@ -60,6 +61,7 @@ __all__ = [
     "compile",
     "frontend",
     "lift",
+    "opt",
     "pipeline",
     "relay",
     "testing",

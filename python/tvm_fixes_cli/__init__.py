@@ -26,11 +26,11 @@ from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 
-from . import check, compile, doctor, inspect, terminal, verify
+from . import check, compile, doctor, inspect, opt, terminal, verify
 from .arguments import EXAMPLES, Parser, Result
 from .terminal import EQUAL, INTERRUPTED, TERMINATED, Failure
 
-_COMMANDS = (compile, check, verify, inspect, doctor)
+_COMMANDS = (compile, check, verify, opt, inspect, doctor)
 """The modules of the commands, in the order of the help."""
 
 

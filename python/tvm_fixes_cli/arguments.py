@@ -37,6 +37,7 @@ examples:
   tvm-fixes compile old.relay --params old.params -o out/
   tvm-fixes check model.onnx
   tvm-fixes verify model.onnx
+  tvm-fixes opt --passes LegalizeOps,FuseOps module.py
   tvm-fixes inspect out/
   tvm-fixes doctor
 """
@@ -91,6 +92,15 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
         "makes a dim of a PyTorch factory symbolic, or names an existing symbolic dim; equal "
         "names mean equal sizes. A number makes a symbolic dim of an ONNX model static; for "
         "PyTorch, it is the size used for the comparison",
+    )
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--target",
+        default="native",
+        help="'native' (this CPU, the default), 'cuda/sm_90' (a GPU architecture), 'cuda' (the "
+        "GPU of this machine), a TVM target tag, or a target configuration as JSON",
     )
 
 

@@ -23,6 +23,7 @@ from .arguments import (
     add_command,
     add_params,
     add_shape,
+    add_target,
     add_trust,
     shapes_of,
     tolerance,
@@ -66,12 +67,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "-o", "--output", metavar="DIR", help="save the artifact to DIR, unless outputs differ"
     )
-    parser.add_argument(
-        "--target",
-        default="native",
-        help="'native' (this CPU, the default), 'cuda/sm_90' (a GPU architecture), 'cuda' (the "
-        "GPU of this machine), a TVM target tag, or a target configuration as JSON",
-    )
+    add_target(parser)
     parser.add_argument(
         "--layout",
         choices=_LAYOUTS,
@@ -131,6 +127,11 @@ def add(commands: Commands) -> None:
         default="auto",
         help="store weights inside or outside the library, or auto (outside from 1 GiB; default)",
     )
+    parser.add_argument(
+        "--dump-ir",
+        metavar="DIR",
+        help="write the module after each pass that changes it to DIR, with a diff",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
 
@@ -163,6 +164,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 weights=arguments.weights,
                 trust=arguments.trust,
                 params=arguments.params,
+                dump_ir=arguments.dump_ir,
                 progress=None if arguments.quiet else printer,
             )
     report = model.report

@@ -35,6 +35,7 @@ LAYERS = (
     "source",
     "debug",
     "transform pipeline",
+    "passes optimizing",
     "compiler.progress compiler.options",
     "compiler.verification compiler.linking compiler.reference",
     "compiler.steps",

@@ -22,6 +22,7 @@ import tvm
 from tvm import relax
 
 from .. import target as targets
+from ..debug.dump_ir import DumpIR
 from ..pipeline import stages
 from ..relax.constants.growth import MAX_GROWTH
 from ..relax.constants.make import making_constants
@@ -68,6 +69,7 @@ def compile(
     trust: bool = False,
     params: Params | None = None,
     updated_inputs: Mapping[str, str] | None = None,
+    dump_ir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compile a model into a library and compare its outputs with the original's.
@@ -134,6 +136,10 @@ def compile(
         Inputs that a run may overwrite, such as a cache, and the output that is the new value of
         each: see :meth:`CompiledModel.run`.  Inputs that a PyTorch program itself writes to are
         always updated.
+    dump_ir : path, optional
+        A directory for the module after the import and after each pass that changes it, as
+        TVMScript with constants elided, and for the differences: see
+        :class:`tvm_fixes.debug.dump_ir.DumpIR`.
     progress : callable, optional
         Called with a :class:`Step` when a step begins and when it ends.
 
@@ -170,6 +176,7 @@ def compile(
                 unsafe_indices=unsafe_indices,
             )
             check_machine(resolved, compare, output)
+            dump = None if dump_ir is None else DumpIR(dump_ir)
             opened = open_source(source, shapes, trust=trust, params=params)
             if static:
                 opened.make_static()
@@ -177,6 +184,8 @@ def compile(
         with run.step("import"):
             mod, origins, warned = import_model(opened, static)
             mod = declare_updates(mod, opened, updated_inputs or {})
+        if dump is not None:
+            ended.enter_context(dump.watching(mod))
         verification.check(mod, run, "verify")
         signature = opened.signature(mod["main"])
         reference = None

@@ -22,6 +22,7 @@ from tvm import relax
 from .. import verifier
 from ..fixes.verifier import VERIFIER
 from ..support import switches
+from ..support.instruments import watched_by
 from .progress import Run
 
 
@@ -102,11 +103,4 @@ class Verification:
         """The context for the passes: the current one, plus VerifyEach for `after_each_pass`."""
         if not self.after_each_pass or not switches.enabled(VERIFIER):
             return nullcontext()
-        current = tvm.transform.PassContext.current()
-        return tvm.transform.PassContext(
-            opt_level=current.opt_level,
-            required_pass=current.required_pass,
-            disabled_pass=current.disabled_pass,
-            instruments=[*current.instruments, verifier.VerifyEach()],
-            config=current.config,
-        )
+        return watched_by(verifier.VerifyEach())

@@ -49,7 +49,7 @@ _DECORATORS = (
 _DATA = re.compile(
     r"None|bool|int|float|DataType|Device"
     r"|ffi\.(?:Array|Bytes|Dict|List|Map|Shape|SmallBytes|SmallStr|String|Tensor)"
-    r"|(?:arith|ir|relax|script|sym|target|te|tir|tirx|transform)\.[\w.]+"
+    r"|(?:arith|ir|prim|relax|s_tir|script|sym|target|te|tir|tirx|transform)\.[\w.]+"
 )
 
 # Limits for reading and verifying a module: base seconds, file bytes per additional second, and

@@ -68,6 +68,17 @@ def read_text(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> str
     return data.decode()
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically: a reader sees the old text, or the whole new one."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8", errors="backslashreplace")
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
 def sync(path: str | os.PathLike[str]) -> None:
     """Flush a file or a directory to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -25,6 +25,7 @@ from tvm.relax.backend.cpu_generic import pipeline as stock
 
 from ...errors import ArtifactError, summarize
 from ...support import logs
+from ...support.instruments import unwatched
 from ...support.tensors import raw_bytes
 from ...tirx import semantics
 from ...tirx.dot_product import has_instruction
@@ -60,7 +61,8 @@ def evaluate(
     if not results:
         return {}
     try:
-        tensors = _run(_needed(computation, results), results, mod)
+        with unwatched():
+            tensors = _run(_needed(computation, results), results, mod)
     except ArtifactError:
         raise
     except Exception as error:

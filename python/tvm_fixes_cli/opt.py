@@ -1,0 +1,196 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The command ``opt``."""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import terminal
+from .arguments import (
+    Commands,
+    Result,
+    add_command,
+    add_params,
+    add_shape,
+    add_target,
+    add_trust,
+    shapes_of,
+)
+from .package import loaded
+from .terminal import EQUAL, FAILED, WRONG_USE, Failure
+
+if TYPE_CHECKING:
+    from tvm_fixes.debug.changes import Change
+
+_HELP = """\
+Apply passes to a module in the given order, verify it after each, and print it as TVMScript.
+
+A .py file is executed: read only files that you trust. So is TVMScript from standard input.
+
+exit status: 0 done; 1 a pass failed or broke the module, or unreadable file; 2 usage error
+"""
+
+_EXAMPLES = """\
+examples:
+  tvm-fixes opt --passes LegalizeOps,FuseOps,FuseTIR module.py
+  tvm-fixes opt --passes 'pipeline(layout=NHWC)' --print-changed model.onnx -o lowered.json
+  tvm-fixes opt --passes relax.FoldConstant,ScheduleReductions - < module.json
+  tvm-fixes opt --list
+"""
+
+
+def add(commands: Commands) -> None:
+    """Add the command to the parser."""
+    parser = add_command(
+        commands,
+        "opt",
+        _run,
+        help="apply passes to a module and print it",
+        description=_HELP,
+        epilog=_EXAMPLES,
+    )
+    parser.add_argument(
+        "source",
+        metavar="FILE",
+        nargs="?",
+        help="a .py file of TVMScript, which is executed (FILE.py:NAME if it has several modules), "
+        "a .json file (tvm.ir.save_json), a model as for 'compile', which is imported, or - for "
+        "TVMScript or JSON from standard input",
+    )
+    parser.add_argument(
+        "--passes",
+        metavar="A,B,...",
+        help="names of passes, with arguments in parentheses: 'pipeline(layout=NHWC)'; TVM's, if "
+        "one of ours has the same name, as relax.NAME, tirx.NAME or s_tir.NAME",
+    )
+    parser.add_argument("--list", action="store_true", help="list the passes and exit")
+    parser.add_argument(
+        "--print-changed",
+        action="store_true",
+        help="print a diff to standard error after each pass that changes something",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write the module to FILE, with the values of constants, instead of printing it: as "
+        "JSON, which can always be read again, if the name ends in .json; otherwise as TVMScript",
+    )
+    parser.add_argument(
+        "--constants",
+        action="store_true",
+        help="print the values of constants too, which TVMScript elides",
+    )
+    add_target(parser)
+    parser.add_argument("--no-verify", action="store_true", help="do not verify the module")
+    add_params(parser)
+    add_shape(parser)
+    add_trust(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="print the passes and the module as one JSON object"
+    )
+
+
+def _run(arguments: argparse.Namespace) -> Result:
+    if arguments.list:
+        return _list(arguments)
+    if arguments.source is None or not arguments.passes:
+        raise Failure("opt needs --passes and a file, or --list", WRONG_USE)
+    shapes = shapes_of(arguments)
+    with loaded(with_torch=not arguments.source.endswith((".onnx", ".py", ".json", "-"))):
+        import tvm
+
+        from tvm_fixes.optimizing import opt
+        from tvm_fixes.support.files import write_text
+
+        with _named(arguments.source) as source:
+            result = opt(
+                source,
+                arguments.passes,
+                target=arguments.target,
+                verify=not arguments.no_verify,
+                on_change=_print_change if arguments.print_changed else None,
+                shapes=shapes,
+                trust=arguments.trust,
+                params=arguments.params,
+            )
+        has_values = arguments.constants or arguments.output is not None
+        is_json = (arguments.output or "").endswith(".json")
+        text = (
+            tvm.ir.save_json(result.module)
+            if is_json
+            else result.module.script(show_meta=has_values)
+        )
+        if arguments.output is not None:
+            try:
+                write_text(Path(arguments.output), text)
+            except OSError as error:
+                raise Failure(f"{arguments.output}: {error.strerror}") from error
+
+    def write() -> None:
+        if arguments.json:
+            print(json.dumps(result.to_dict() | {"output": arguments.output}, indent=2))
+        elif arguments.output is None:
+            print(terminal.printable(text))
+
+    return EQUAL, write
+
+
+def _list(arguments: argparse.Namespace) -> Result:
+    with loaded(with_torch=False):
+        from tvm_fixes.passes import known_passes
+
+        found = [one for one in known_passes() if not one.required]
+
+    def write() -> None:
+        if arguments.json:
+            rows = [{"name": str(one), "summary": one.summary} for one in found]
+            print(json.dumps(rows, indent=2))
+            return
+        width = max(len(str(one)) for one in found)
+        for one in found:
+            print(f"{one!s:<{width}}  {one.summary}")
+
+    return EQUAL, write
+
+
+def _print_change(change: "Change") -> None:
+    print(terminal.printable(f"# {change.name}\n{change.diff}"), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _named(source: str) -> Iterator[str]:
+    """The name of a file; for ``-``, of one with what standard input has, until the block ends."""
+    if source != "-":
+        yield source
+        return
+    try:
+        text = sys.stdin.read()
+    except (OSError, ValueError) as error:
+        raise Failure(f"standard input: {error}", FAILED) from error
+    from tvm_fixes.errors import CompileError
+
+    with tempfile.TemporaryDirectory(prefix="tvm-fixes-") as folder:
+        path = Path(folder) / f"input.{'json' if text.lstrip().startswith('{') else 'py'}"
+        path.write_text(text)
+        try:
+            yield str(path)
+        except CompileError as error:
+            error.message = error.message.replace(str(path), "standard input")
+            raise
