@@ -41,6 +41,7 @@ from .relax.transform import (
     FoldPadIntoConv,
     FoldPermuteIntoScatter,
     FuseDequantizeMatmul,
+    FuseOps,
     FuseQuantized,
     FuseSafeSoftmax,
     InsertRuntimeChecks,
@@ -54,6 +55,7 @@ from .relax.transform import (
     RewriteCUDAGraph,
     SortByKeys,
     SplitDataflow,
+    SpreadSourceNodes,
     StaticPlanBlockMemory,
     UpdateInPlace,
     VMShapeLower,
@@ -267,16 +269,21 @@ def _legalize_passes(
     kernel would be fused into its consumer.
     """
     stock = _stock(name, target)
+    own = {step.info.name: step for step in (fold, FuseOps())}
     passes = [
-        fold if step.info.name == fold.info.name else step
+        own.get(step.info.name, step)
         for step in stock.legalize_passes(target)
         if step.info.name != _SCHEDULE
     ]
     # Replace reads of a lowered tuple by its fields: fusion does not look through tuples.
     lowered = 1 + [step.info.name for step in passes].index("LegalizeOps")
-    passes[lowered:lowered] = [ReadTupleFields(), SplitDataflow()]
-    first = [*([LowerAssertOp()] if is_cpu(target) else []), ReadTransposedWeights(max_growth)]
-    first.append(FoldLayoutTransform(max_growth))
+    passes[lowered:lowered] = [
+        SpreadSourceNodes(),
+        ReadTupleFields(),
+        SplitDataflow(),
+    ]
+    first = [SpreadSourceNodes(), *([LowerAssertOp()] if is_cpu(target) else [])]
+    first += [ReadTransposedWeights(max_growth), FoldLayoutTransform(max_growth)]
     first += [ReadTransposedRows(), MergeReshapes()] if is_cpu(target) else []
     on_gpu = [
         *(DecomposeGroupNorm(), FuseSafeSoftmax(), DispatchToCublas(), DispatchToCudnn()),
@@ -284,8 +291,8 @@ def _legalize_passes(
         DecomposeConvTranspose(),
     ]
     # Before TVM's dispatch, whose kernels write out of bounds for empty rows.
-    own = [SortByKeys(), LowerScan(), *([] if is_cpu(target) else on_gpu)]
-    dispatch = [*own, *stock.library_dispatch_passes(target)]
+    before = [SortByKeys(), LowerScan(), *([] if is_cpu(target) else on_gpu)]
+    dispatch = [*before, *stock.library_dispatch_passes(target)]
     return [*dispatch, *first, *passes]
 
 

@@ -200,7 +200,7 @@ def compile(
             collect_kernels() as kernels,
             making_constants(scratch, origins.add),
         ):
-            mod, transforms = lower(mod, lowering, resolved, run, verification, to_params)
+            mod, transforms, called = lower(mod, lowering, resolved, run, verification, to_params)
         with run.step("build"):
             inside = constants_of(mod)
             every = [*inside, *outside]
@@ -209,7 +209,12 @@ def compile(
             executable = build_executable(mod, resolved)
         with run.step("export"):
             model = export(
-                executable, resolved, signature, origins.records(inside), origins.named(outside)
+                executable,
+                resolved,
+                signature,
+                origins.records(inside),
+                origins.named(outside),
+                called,
             )
         report = Report(
             source=opened.name,

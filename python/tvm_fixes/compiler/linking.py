@@ -26,6 +26,7 @@ from tvm.support import cc
 from .. import target as targets
 from ..errors import CompileError
 from ..relax.constants.provenance import ConstantRecord, Weight
+from ..relax.kernel_calls import KernelCalls
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import (
     LIBRARY,
@@ -66,9 +67,10 @@ def export(
     signature: Signature,
     constants: tuple[ConstantRecord, ...],
     weights: Mapping[str, Weight],
+    kernels: KernelCalls,
 ) -> CompiledModel:
     """Link the library with :func:`link`, and load it if it runs on this machine."""
-    linked = link(executable, target, signature, constants, weights)
+    linked = link(executable, target, signature, constants, weights, kernels)
     return CompiledModel(linked.directory, linked.manifest, owner=linked.owner)
 
 
@@ -78,6 +80,7 @@ def link(
     signature: Signature,
     constants: tuple[ConstantRecord, ...],
     weights: Mapping[str, Weight] | None = None,
+    kernels: KernelCalls | None = None,
 ) -> Linked:
     """Link the library in a temporary directory, and write the weights next to it.
 
@@ -92,6 +95,8 @@ def link(
         The provenance of the constants in the library.
     weights : mapping of str to Weight, optional
         The weights to store outside the library.
+    kernels : KernelCalls, optional
+        The kernels that the library calls.
 
     Raises
     ------
@@ -114,6 +119,7 @@ def link(
             size=(directory / LIBRARY).stat().st_size,
             constants=constants,
             weights=written,
+            kernels=kernels or KernelCalls(),
         )
         return Linked(directory, manifest, owner)
     except BaseException:

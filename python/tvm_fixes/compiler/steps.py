@@ -14,6 +14,7 @@
 
 import warnings
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import tvm
 from tvm import relax
@@ -22,6 +23,7 @@ from ..errors import UsageError
 from ..pipeline import Stages
 from ..relax.analysis import activation_transforms
 from ..relax.constants.provenance import Origins
+from ..relax.kernel_calls import KernelCalls, kernel_calls
 from ..relax.updates import with_updates
 from ..source import Source
 from ..support.memory import Scratch
@@ -128,6 +130,23 @@ def _check_static(main: relax.Function) -> None:
             raise UsageError(f"cannot make input {param.name!r} static: its type is {param.ty}")
 
 
+class Lowered(NamedTuple):
+    """A module that is ready to build.
+
+    Attributes
+    ----------
+    mod : tvm.IRModule
+    transforms : int
+        The number of layout transforms of activations that are left after the layout stage.
+    kernels : KernelCalls
+        The kernels that it calls, with the nodes of the model that each call computes.
+    """
+
+    mod: tvm.IRModule
+    transforms: int
+    kernels: KernelCalls
+
+
 def lower(
     mod: tvm.IRModule,
     lowering: Stages,
@@ -135,7 +154,7 @@ def lower(
     run: Run,
     verification: Verification,
     to_params: Iterable[tvm.transform.Pass] = (),
-) -> tuple[tvm.IRModule, int]:
+) -> Lowered:
     """Run each stage of the pipeline as a step.
 
     Parameters
@@ -149,13 +168,6 @@ def lower(
         Verifies the module after ``Legalize``.
     to_params : iterable of Pass
         Passes that take constants out of the module; they run before the stage ``Lower``.
-
-    Returns
-    -------
-    mod : tvm.IRModule
-        The module to build.
-    transforms : int
-        The number of layout transforms of activations that are left after the layout stage.
     """
 
     def through(mod: tvm.IRModule, *stages: tvm.transform.Pass) -> tvm.IRModule:
@@ -169,9 +181,10 @@ def lower(
         transforms = len(activation_transforms(mod))
         mod = through(mod, *lowering.preparation, lowering.legalize, lowering.update)
         verification.check(mod, run, "verify kernels")
+        kernels = kernel_calls(mod)
         mod = through(mod, lowering.inline, *lowering.schedules)
         mod = through(mod, *to_params, lowering.lower, *lowering.guards)
-    return mod, transforms
+    return Lowered(mod, transforms, kernels)
 
 
 def build_executable(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:

@@ -26,6 +26,8 @@ from tvm import relax
 
 from ..errors import ArtifactError, UnsupportedOperatorError, summarize
 from ..relax.constants.provenance import ConstantRecord
+from ..relax.kernel_calls import KernelCall, KernelCalls
+from ..relax.source_nodes import SourceNode
 from ..relax.updates import updates_of
 from ..support.files import open_regular, read_text
 from .report import Report
@@ -180,6 +182,8 @@ class Manifest:
         The provenance of the constants, if known.
     weights : WeightsRecord or None
         The weights outside the library; None if they are inside.
+    kernels : KernelCalls
+        The kernels that the library calls, with the nodes of the model that each call computes.
     report : Report or None
         The report of the compilation, including the fixes applied.
     """
@@ -197,6 +201,7 @@ class Manifest:
     constants: tuple[ConstantRecord, ...] = ()
     weights: WeightsRecord | None = None
     updates: dict[str, int] = field(default_factory=dict)
+    kernels: KernelCalls = field(default_factory=KernelCalls)
     report: Report | None = None
 
     @property
@@ -240,6 +245,8 @@ class Manifest:
             )
             if values.get("weights") is not None:
                 values["weights"] = read_weights_record(values["weights"])
+            if "kernels" in values:
+                values["kernels"] = _read_kernels(values["kernels"])
             values["bounds"] = {k: (low, high) for k, (low, high) in values["bounds"].items()}
             if values.get("report") is not None:
                 values["report"] = Report.from_dict(values["report"])
@@ -410,6 +417,14 @@ def read_weights_record(value: Mapping[str, Any]) -> WeightsRecord:
         for entry in value["tensors"]
     )
     return WeightsRecord(value["size"], value["sha256"], value["header_sha256"], tensors)
+
+
+def _read_kernels(value: Mapping[str, Any]) -> KernelCalls:
+    nodes = tuple(SourceNode(**node) for node in value["nodes"])
+    calls = tuple(KernelCall(call["kernel"], tuple(call["nodes"])) for call in value["calls"])
+    if any(not 0 <= place < len(nodes) for call in calls for place in call.nodes):
+        raise ValueError("kernels: expected places of nodes")
+    return KernelCalls(nodes, calls, value["flops"])
 
 
 def read_spec(value: Mapping[str, Any]) -> TensorSpec:

@@ -26,6 +26,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter as TVMGraphI
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from ...fixes.onnx_importer import FUNCTIONS, IF, LOOPS, QUANTIZED, SHAPE_VALUES, UNNAMED_DIMS
+from ...relax.source_nodes import SourceNode, mark, spread
 from ...support import switches
 from ...support.serial import in_turn
 from . import corrections
@@ -157,6 +158,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         mod = super().from_onnx(graph, opset)
         if not switches.enabled(SHAPE_VALUES):
             return mod
+        spread(mod)
         mod = relax.transform.DeadCodeElimination(["main"])(mod)
         has_if = any(node.op_type == "If" for node in graph.node)
         return with_dataflow(mod) if has_if else mod
@@ -229,6 +231,8 @@ class ONNXGraphImporter(TVMGraphImporter):
                 f"{node.op_type} {name_of(node)!r}: {len(node.output)} outputs are used; "
                 f"expected at most {len(outputs)}"
             )
+        for output in outputs:
+            mark(output, SourceNode(name_of(node), operator_of(node)))
         return outputs
 
     def _carry(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> dict[str, Any]:

@@ -75,6 +75,7 @@ from ...fixes.torch_importer import (
     REDUCTIONS,
     TILE,
 )
+from ...relax.source_nodes import spread
 from ...relax.updates import with_updates
 from ...support import switches
 from ...support.serial import in_turn
@@ -98,6 +99,7 @@ from .random_numbers import RandomNumbers, check_recurrent_dropout
 from .reductions import Reductions
 from .sampling import Sampling
 from .sizes import Sizes
+from .source_nodes import marking
 from .vision import Vision
 
 __all__ = ["ExportedProgramImporter", "from_exported_program"]
@@ -215,7 +217,7 @@ class ExportedProgramImporter(
             of_complex = {**self.complex_calls(), **self.fourier_calls()}
             converters = dict(self.pairing_converters(converters, of_complex))
             converters = {name: self.naming_converter(c) for name, c in converters.items()}
-        return converters
+        return {name: marking(convert) for name, convert in converters.items()}
 
     def _convolution_of_rank(self, node: fx.Node) -> relax.Expr:
         x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = (
@@ -398,6 +400,7 @@ def from_exported_program(
         no_bind_return_tuple=no_bind_return_tuple,
         custom_convert_map=custom_convert_map,
     )
+    spread(mod)
     if not updates:
         return mod
     switches.note(MUTATIONS)

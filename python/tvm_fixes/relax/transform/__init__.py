@@ -30,6 +30,7 @@ from .fold_layout_transform import FoldLayoutTransform
 from .fold_pad_into_conv import FoldPadIntoConv
 from .fold_permute_into_scatter import FoldPermuteIntoScatter
 from .fuse_dequantize_matmul import FuseDequantizeMatmul
+from .fuse_ops import FuseOps
 from .fuse_quantized import FuseQuantized
 from .fuse_safe_softmax import FuseSafeSoftmax
 from .fuse_transpose_matmul import FuseTransposeMatmul
@@ -50,6 +51,7 @@ from .refresh_types import RefreshTypes
 from .rewrite_cuda_graph import RewriteCUDAGraph
 from .sort_by_keys import SortByKeys
 from .split_dataflow import SplitDataflow
+from .spread_source_nodes import SpreadSourceNodes
 from .static_plan_block_memory import StaticPlanBlockMemory
 from .update_in_place import UpdateInPlace
 from .vm_shape_lower import VMShapeLower
@@ -73,6 +75,7 @@ __all__ = [
     "FoldPadIntoConv",
     "FoldPermuteIntoScatter",
     "FuseDequantizeMatmul",
+    "FuseOps",
     "FuseQuantized",
     "FuseSafeSoftmax",
     "FuseTransposeMatmul",
@@ -93,6 +96,7 @@ __all__ = [
     "RewriteCUDAGraph",
     "SortByKeys",
     "SplitDataflow",
+    "SpreadSourceNodes",
     "StaticPlanBlockMemory",
     "UpdateInPlace",
     "VMShapeLower",

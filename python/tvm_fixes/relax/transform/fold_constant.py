@@ -49,6 +49,7 @@ from ..constants.growth import MAX_GROWTH
 from ..constants.make import few_at_a_time, made_constant
 from ..guard import uninstrumented
 from ..ir import map_leaves, tensor_of, with_body, with_functions
+from ..source_nodes import inherit
 
 NAME = "FoldConstant"
 
@@ -234,6 +235,8 @@ def rebind(
         for global_var, new in values.items()
         if new
     }
+    for global_var, function in changed.items():
+        inherit(mod[global_var], function, values[global_var])
     return with_functions(mod, changed)
 
 

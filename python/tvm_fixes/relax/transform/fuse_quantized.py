@@ -70,6 +70,7 @@ from ..quantized_products import (
     obstacle_to,
     with_operands,
 )
+from ..source_nodes import inherit_vanished
 
 _CONVOLUTIONS = frozenset(
     f"relax.nn.conv{rank}d{kind}" for rank in SPATIAL_AXES for kind in ("", "_transpose")
@@ -166,7 +167,9 @@ def FuseQuantized() -> tvm.transform.Pass:
         if not fusing.is_changed:
             return mod
         switches.note(FIX_ID)
-        return relax.transform.DeadCodeElimination()(fusing.builder_.get())
+        fused = relax.transform.DeadCodeElimination()(fusing.builder_.get())
+        inherit_vanished(mod, fused)
+        return fused
 
     return tvm.transform.module_pass(run, opt_level=0, name="FuseQuantized")
 

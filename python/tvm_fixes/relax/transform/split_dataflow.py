@@ -131,7 +131,7 @@ def _with_outputs(function: relax.Function) -> relax.Function:
     shared: dict[relax.Var, relax.Var] = {}
 
     def share(variable: relax.Var) -> None:
-        shared[variable] = relax.Var(variable.name, variable.ty)
+        shared[variable] = relax.Var(variable.name, variable.ty, variable.span)
 
     for number, block in enumerate(function.body.blocks):
         home.update((binding.var, number) for binding in block.bindings)

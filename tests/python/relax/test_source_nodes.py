@@ -1,0 +1,196 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""tvm_fixes.relax.source_nodes and kernel_calls: what kernels compute, in terms of the model."""
+
+import numpy as np
+import onnx
+import pytest
+import torch
+import tvm
+import tvm.testing
+from onnx import TensorProto, parser
+from torch import nn
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+
+from helpers.architectures import ARCHITECTURES
+from helpers.relax_modules import cpu
+from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.frontend.torch import from_exported_program
+from tvm_fixes.pipeline import stages
+from tvm_fixes.relax.analysis import bindings
+from tvm_fixes.relax.kernel_calls import kernel_calls
+from tvm_fixes.relax.source_nodes import SourceNode, mark, nodes_of, span_of, spread
+from tvm_fixes.runtime.manifest import Manifest
+
+
+def two_layers() -> onnx.ModelProto:
+    """Two equal layers, whose kernels are shared, in names that no identifier has."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        layers (float[8, 32] x, float[32, 32] w, float[32] b) => (float[8, 32] y) {
+            m0 = MatMul(x, w)
+            a0 = Add(m0, b)
+            r0 = Sigmoid(a0)
+            m1 = MatMul(r0, w)
+            a1 = Add(m1, b)
+            y = Sigmoid(a1)
+        }"""
+    )
+    for index, node in enumerate(model.graph.node):
+        node.name = f"/layer.{index // 3}/{node.op_type}:0"
+    return model
+
+
+def calls_of(mod: tvm.IRModule) -> list[tuple[str, list[str]]]:
+    """The kernels that a module calls when it is lowered, with the names of their nodes."""
+    with cpu():
+        for stage in stages():
+            if stage.info.name == "InlineElementwise":
+                break
+            mod = stage(mod)
+    found = kernel_calls(mod)
+    return [(call.kernel, [found.nodes[p].name for p in call.nodes]) for call in found.calls]
+
+
+def test_kernels_that_layers_share_know_the_nodes_of_each_call():
+    calls = calls_of(from_onnx(two_layers()))
+    assert len({kernel for kernel, _ in calls}) == len(calls) / 2
+    for layer, part in enumerate((calls[: len(calls) // 2], calls[len(calls) // 2 :])):
+        names = {name for _, nodes in part for name in nodes}
+        assert names == {f"/layer.{layer}/{op}:0" for op in ("MatMul", "Add", "Sigmoid")}
+        assert f"/layer.{layer}/MatMul:0" in part[0][1]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.stem(x).softmax(1)
+
+
+def test_pytorch_nodes_have_the_operators_before_decomposition_and_the_paths_of_modules():
+    program = torch.export.export(Net().eval(), (torch.randn(1, 3, 8, 8),))
+    mod = from_exported_program(program)
+    found = {node for b in bindings(mod["main"]) for node in nodes_of(b.var)}
+    assert SourceNode("conv2d", "aten.conv2d.default", "stem.0") in found
+    assert SourceNode("batch_norm", "aten.batch_norm.default", "stem.1") in found
+    fused = calls_of(mod)[0]
+    assert fused[0].startswith("fused_conv2d")
+    assert fused[1] == ["conv2d", "batch_norm", "relu"]
+
+
+def test_spans_do_not_change_what_a_module_is():
+    marked = from_onnx(two_layers())
+    bare = tvm.ir.load_json(tvm.ir.save_json(marked))
+    strip = {b.var: relax.Var(b.var.name, b.var.ty) for b in bindings(bare["main"])}
+    assert strip and all(nodes_of(b.var) for b in bindings(marked["main"]))
+    tvm.ir.assert_structural_equal(marked, tvm.script.from_source(marked.script(show_meta=True)))
+    assert nodes_of(next(iter(bindings(bare["main"]))).var), "spans survive a file"
+
+
+def test_a_variable_without_nodes_belongs_to_its_reader():
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((4,), "float32")):
+            with R.dataflow():
+                first = R.add(x, x)
+                second = R.multiply(first, x)
+                third = R.exp(second)
+                last = R.negative(third)
+                R.output(last)
+            return last
+
+    by_name = {b.var.name: b.var for b in bindings(Module["main"])}
+    own = {name: SourceNode(name, "Op") for name in ("second", "third")}
+    for name, node in own.items():
+        mark(by_name[name], node)
+    mark(by_name["second"], SourceNode("other", "Op"))  # an operator that returns its operand
+    spread(Module)
+    nodes = {name: nodes_of(var) for name, var in by_name.items()}
+    assert nodes["first"] == nodes["second"] == (own["second"],)
+    assert nodes["last"] == nodes["third"] == (own["third"],)
+
+
+def test_a_span_stands_for_several_nodes_in_order_and_without_repetition():
+    nodes = [SourceNode("b", "Op", 'a "quoted".path'), SourceNode("a", "Op")]
+    nested = tvm.ir.SequentialSpan([span_of(nodes), span_of(nodes[:1])])
+    var = relax.Var("x", relax.TensorType((1,), "float32"), nested)
+    assert nodes_of(var) == tuple(nodes)
+
+
+def test_places_of_tvmscript_are_not_nodes():
+    place = tvm.ir.Span(tvm.ir.SourceName("module.py"), 1, 1, 1, 9)
+    assert nodes_of(relax.Var("x", relax.TensorType((1,), "float32"), place)) == ()
+
+
+def test_nodes_in_branches_are_found():
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        branches (float[4] x, bool[] c) => (float[4] y) {
+            y = If (c) <
+                then_branch = yes () => (float[4] t) { t = Exp(x) },
+                else_branch = no () => (float[4] f) { f = Neg(x) }
+            >
+        }"""
+    )
+    names = {name for _, nodes in calls_of(from_onnx(model)) for name in nodes}
+    assert {"t", "f"} <= names
+
+
+def test_a_quantized_convolution_knows_the_steps_around_it():
+    weight = np.ones((8, 4, 1, 1), "int8")
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        q (uint8[1, 4, 8, 8] x) => (uint8[1, 8, 8, 8] y)
+        <float s = {0.1}, uint8 z = {128}, int8 wz = {0}> {
+            xf = DequantizeLinear(x, s, z)
+            wf = DequantizeLinear(w, s, wz)
+            c = Conv(xf, wf)
+            y = QuantizeLinear(c, s, z)
+        }"""
+    )
+    model.graph.initializer.append(
+        onnx.helper.make_tensor("w", TensorProto.INT8, weight.shape, weight.tobytes(), raw=True)
+    )
+    named = [nodes for _, nodes in calls_of(from_onnx(model))]
+    assert any("c" in nodes and "y" in nodes for nodes in named)
+    assert all(named)
+
+
+@pytest.mark.parametrize("name", ["bert", "resnet"])
+@pytest.mark.filterwarnings("ignore")
+def test_every_kernel_of_a_model_is_attributed(name):
+    module, inputs = ARCHITECTURES[name].make()
+    program = torch.export.export(module.eval(), inputs)
+    calls = calls_of(from_exported_program(program))
+    assert len(calls) > 5
+    assert all(nodes for _, nodes in calls)
+
+
+def test_the_manifest_keeps_the_calls():
+    import tvm_fixes
+
+    model = tvm_fixes.compile(two_layers(), compare=False)
+    kernels = model.manifest.kernels
+    assert {node.operator for node in kernels.nodes} == {"MatMul", "Add", "Sigmoid"}
+    assert any(kernels.flops[call.kernel] >= 2 * 8 * 32 * 32 for call in kernels.calls)
+    assert Manifest.from_json(model.manifest.to_json()).kernels == kernels
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
