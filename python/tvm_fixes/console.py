@@ -21,6 +21,7 @@ from rich.table import Table
 
 from .compiler import Step
 from .debug.comparison import BLOCKS
+from .debug.layers import LayerComparison, ValueComparison
 from .frontend.operators import Operator
 from .frontend.relay import ProgramDescription
 from .runtime.inspection import Constant, Inspection
@@ -163,6 +164,79 @@ def render_preflight(found: Preflight, console: Console) -> None:
     elif found.problem:
         verdict = f"[red]error[/]: {escape(found.problem)}"
     console.print(verdict, highlight=False, soft_wrap=True)
+
+
+def render_comparison(found: LayerComparison, console: Console, *, show_all: bool = False) -> None:
+    """Print where a compiled model first differs from the original, and how the error grows."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    for label, value in _comparison_rows(found):
+        table.add_row(label, value)
+    console.print(table, highlight=False)
+    shown = found.values if show_all else found.growth[:_MAX_ROWS]
+    if shown:
+        console.print(_values(shown), highlight=False)
+    left = 0 if show_all else len(found.growth) - len(shown)
+    if left:
+        console.print(f"{left} values with larger errors not shown (use --all)", highlight=False)
+
+
+def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
+    rows = [("model", escape(found.source)), ("reference", escape(found.reference))]
+    rows.append(("outputs", _equal_of([output.equal for output in found.outputs])))
+    rows.append(("values", _equal_of([value.result.equal for value in found.values])))
+    if found.first is not None:
+        node, problem = found.first.node, found.first.result.problem
+        name = f", node {escape(node.name)}" if node.path else ""
+        rows.append(("first difference", f"[red]{escape(str(node))}[/]{name}"))
+        rows.append(("", escape(problem)))
+    elif not all(output.equal for output in found.outputs):
+        rows.append(("first difference", "none: the outputs differ only if nothing else is one"))
+    if found.is_hidden and found.first is not None:
+        rows.append(("", "only if no other value is an output: a fused kernel, or a pass"))
+    for counted, label in (("nans", "first NaN"), ("infinities", "first infinity")):
+        ours, theirs = found.first_with(counted), found.first_with(f"reference_{counted}")
+        if ours is not None or theirs is not None:
+            rows.append((label, f"{_place(ours)}; in the reference: {_place(theirs)}"))
+    if found.stock_outputs:
+        rows.append(("plain TVM", _equal_of([output.equal for output in found.stock_outputs])))
+    if found.first_stock is not None:
+        rows.append(("", f"first differs at {_place(found.first_stock)}"))
+    rows += [("plain TVM fails", escape(problem)) for problem in found.stock_problems]
+    rows += [("not compared", escape(f"{k}: {why}")) for k, why in found.skipped.items()]
+    return rows
+
+
+def _equal_of(verdicts: Sequence[bool]) -> str:
+    color = "green" if all(verdicts) else "red"
+    return f"[{color}]{sum(verdicts)} of {len(verdicts)} equal[/]"
+
+
+def _place(value: ValueComparison | None) -> str:
+    return "none" if value is None else escape(f"{value.node} (value {value.name})")
+
+
+def _values(values: Sequence[ValueComparison]) -> Table:
+    has_stock = any(value.stock for value in values)
+    rows = Table("value", "operator", "module or node", "shape", "relative error", "")
+    if has_stock:
+        rows.add_column("plain TVM")
+    for value in values:
+        result = value.result
+        cells = [escape(result.name), escape(value.node.operator)]
+        cells += [escape(value.node.path or value.node.name)]
+        cells += [f"({', '.join(map(str, result.shape))})", _error(result.max_rel_error)]
+        cells.append(_verdict(result))
+        if has_stock:
+            cells.append(_stock_verdict(value.stock))
+        rows.add_row(*cells)
+    return rows
+
+
+def _stock_verdict(result: OutputComparison | None) -> str:
+    if result is None:
+        return "-"
+    return "[green]equal[/]" if result.equal else f"[red]off by {_error(result.max_rel_error)}[/]"
 
 
 def _operator_table(operators: Sequence[Operator]) -> Table:

@@ -39,8 +39,12 @@ examples:
   tvm-fixes verify model.onnx
   tvm-fixes opt --passes LegalizeOps,FuseOps module.py
   tvm-fixes inspect out/
+  tvm-fixes compare model.onnx
   tvm-fixes doctor
 """
+
+LAYOUTS = ("NCHW", "NHWC", "NCHW4c", "NCHW8c", "NCHW16c")
+"""The choices of ``--layout``, as in ``tvm_fixes.pipeline``, whose import takes seconds."""
 
 Result = tuple[int, Callable[[], None]]
 """The exit status of a command, and what writes its result to standard output."""

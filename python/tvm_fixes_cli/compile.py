@@ -18,6 +18,7 @@ import json
 from . import terminal
 from .arguments import (
     EXAMPLES,
+    LAYOUTS,
     Commands,
     Result,
     add_command,
@@ -31,9 +32,8 @@ from .arguments import (
 from .package import loaded
 from .terminal import EQUAL, FAILED
 
-# Copies of the choices in tvm_fixes.compiler and tvm_fixes.pipeline, whose import takes seconds.
+# A copy of the choices in tvm_fixes.compiler, whose import takes seconds.
 _WEIGHTS = ("auto", "inside", "outside")
-_LAYOUTS = ("NCHW", "NHWC", "NCHW4c", "NCHW8c", "NCHW16c")
 
 _HELP = """\
 Compile a model into a library for TVM's virtual machine. Run the library and ONNX Runtime or
@@ -70,7 +70,7 @@ def add(commands: Commands) -> None:
     add_target(parser)
     parser.add_argument(
         "--layout",
-        choices=_LAYOUTS,
+        choices=LAYOUTS,
         help="convert convolutions of any rank to channels-first, channels-last or blocked "
         "channels (default: keep each layout, or use blocked channels where they are faster)",
     )

@@ -30,7 +30,7 @@ from ..support.signals import interruptible
 
 
 class Reference(AbstractContextManager["Reference"]):
-    """The original model in its own process, with random inputs.
+    """The original model in its own process, with given or random inputs.
 
     Attributes
     ----------
@@ -40,9 +40,13 @@ class Reference(AbstractContextManager["Reference"]):
         The runtime and its version.
     """
 
-    def __init__(self, source: Source, seed: int) -> None:
+    def __init__(
+        self, source: Source, seed: int = 0, inputs: list[np.ndarray] | None = None
+    ) -> None:
         self.source = source
-        self.inputs = source.example_inputs(np.random.default_rng(seed))
+        if inputs is None:
+            inputs = source.example_inputs(np.random.default_rng(seed))
+        self.inputs = inputs
         with self._errors():
             self._process = ReferenceProcess(source.reference, self.inputs)
         self.name = self._process.name
@@ -108,14 +112,14 @@ def _compare(
         ours.append(inputs[place])
         specs.append(model.inputs[place])
     theirs = reference.outputs()
-    outputs = [
-        comparison.compare(spec.name, *pair, rtol=rtol, atol=atol)
-        for spec, *pair in zip(specs, ours, theirs, strict=True)
-    ]
-    if rtol is None and atol is None and not all(output.equal for output in outputs):
-        exact = reference.source.float64_outputs(reference.inputs)
-        if exact is not None and len(exact) == len(outputs):
-            outputs = list(map(comparison.judge, outputs, ours, theirs, exact))
+    outputs = comparison.compare_all(
+        [spec.name for spec in specs],
+        ours,
+        theirs,
+        partial(reference.source.float64_outputs, reference.inputs),
+        rtol=rtol,
+        atol=atol,
+    )
     latency, reference_latency = comparison.latencies_ms(
         [
             partial(comparison.median_seconds, partial(model.run, *inputs)),

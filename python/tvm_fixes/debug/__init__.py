@@ -11,3 +11,19 @@
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
 """Comparison of a compiled model with its original."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .layers import LayerComparison, compare
+
+__all__ = ["LayerComparison", "compare"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the tools on first use: the compiler imports modules of this package."""
+    if name in __all__:
+        from . import layers
+
+        return getattr(layers, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

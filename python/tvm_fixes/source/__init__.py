@@ -57,6 +57,8 @@ def open_source(
     CompileError
         If a file cannot be read or a program cannot be exported.
     """
+    if isinstance(source, Source):
+        return source
     if isinstance(source, relay.IRModule):
         return RelaySource(source, shapes=shapes, params=params)
     if isinstance(source, str | os.PathLike):

@@ -19,6 +19,7 @@ import types
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +28,7 @@ import tvm
 from tvm import relax
 
 from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
+from ..relax.source_nodes import SourceNode
 from ..runtime.manifest import Dim, Signature, TensorSpec, describe_function, describe_shape
 from ..support import logs
 from ..support.isolate import OutcomeKind, run_forked
@@ -45,6 +47,24 @@ _MAX_FLOAT64_BYTES, _MAX_FLOAT64_SECONDS = 2 << 30, 60.0
 
 # The maximum number of nodes that a message lists.
 _MAX_LISTED = 5
+
+
+@dataclass(frozen=True)
+class ModelValue:
+    """A tensor that a node of a model computes.
+
+    Attributes
+    ----------
+    name : str
+        The name of the value.
+    node : SourceNode
+    nbytes : int or None
+        Its size for the example inputs, if known.
+    """
+
+    name: str
+    node: SourceNode
+    nbytes: int | None
 
 
 def existing(path: Path) -> Path:
@@ -136,6 +156,24 @@ class Source(ABC):
         run : callable
             Maps the inputs, in order, to the outputs, in order.
         """
+
+    def values(self, inputs: list[np.ndarray]) -> list[ModelValue]:
+        """The intermediate values of the model for `inputs`, in the order of their computation.
+
+        Raises
+        ------
+        UsageError
+            If nothing else can run the model.
+        """
+        raise UsageError(f"{self.name}: no other runtime can run it, so there is no reference")
+
+    def with_outputs(self, names: Sequence[str]) -> "Source":
+        """The part of the model that computes some of its :meth:`values`, and returns them."""
+        raise NotImplementedError
+
+    def save_in(self, folder: Path) -> Path:
+        """Write the model to a file in `folder`, for another process; return the file."""
+        raise NotImplementedError
 
     def float64_outputs(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
         """The outputs of the model, computed in float64; None if that is not possible.

@@ -26,10 +26,13 @@ from ..errors import CompileError, UnsupportedOperatorError, summarize
 from ..runtime.manifest import Dim, TensorSpec
 from ..support.memory import map_bytes, tensor_in
 from ..support.tensors import nbytes_of, raw_bytes
-from .base import Reference, Shapes, Source, import_extra, local_of
+from .base import ModelValue, Reference, Shapes, Source, import_extra, local_of
 
 if TYPE_CHECKING:
     import onnx
+
+
+_EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 def read_model(path: Path) -> "onnx.ModelProto":
@@ -77,6 +80,7 @@ class OnnxSource(Source):
 
         super().__init__(name, shapes)
         self._model, self._path = model, path
+        self._is_part = False
         self._mapped: dict[str, tvm.runtime.Tensor] = {}
         if not model.ir_version or not model.opset_import or not model.graph.output:
             raise CompileError(f"{name}: incomplete ONNX model: no IR version, opset or outputs")
@@ -222,16 +226,43 @@ class OnnxSource(Source):
                 array = np.ascontiguousarray(onnx.numpy_helper.to_array(tensor))
                 yield name, array.reshape(-1).view("uint8")
 
+    def values(self, inputs: list[np.ndarray]) -> list[ModelValue]:
+        from .onnx_values import onnx_values
+
+        shapes = {s.name: value.shape for s, value in zip(self.inputs, inputs, strict=True)}
+        return list(onnx_values(self._model, shapes))
+
+    def with_outputs(self, names: Sequence[str]) -> "OnnxSource":
+        from .onnx_values import with_onnx_outputs
+
+        part = OnnxSource(with_onnx_outputs(self._model, names), self.name, self.shapes, self._path)
+        part._is_part, part._is_static = True, self._is_static
+        return part
+
+    def save_in(self, folder: Path) -> Path:
+        import onnx
+        from onnx.external_data_helper import load_external_data_for_model
+
+        whole = onnx.ModelProto()
+        whole.CopyFrom(self._model)
+        if self._path is not None:
+            load_external_data_for_model(whole, str(self._path.parent))
+        onnx.save(whole, folder / "model.onnx")
+        return folder / "model.onnx"
+
     def reference(self) -> tuple[str, Reference]:
         onnxruntime = import_extra(
             "onnxruntime", "compare", "the comparison (skip it with --no-compare)"
         )
         # Prefer the path: only a file can have external weights and exceed 2 GiB.
-        model = str(self._path) if self._path else self._model.SerializeToString()
+        in_memory = self._path is None or self._is_part
+        model = self._model.SerializeToString() if in_memory else str(self._path)
 
         def session_of(precise: str) -> Any:
             options = onnxruntime.SessionOptions()
             options.log_severity_level = 3
+            if in_memory and self._path is not None:
+                options.add_session_config_entry(_EXTERNAL_FOLDER, str(self._path.parent))
             options.add_session_config_entry("session.x64quantprecision", precise)
             return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 

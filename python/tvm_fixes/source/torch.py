@@ -17,7 +17,7 @@ import copy
 import io
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -37,8 +37,9 @@ from ..frontend.operators import Operator
 from ..relax.updates import updates_of
 from ..runtime.manifest import TensorSpec
 from ..support.tensors import to_numpy, to_torch
-from .base import Reference, Shapes, Source, draw, import_extra, local_of
+from .base import ModelValue, Reference, Shapes, Source, draw, import_extra, local_of
 from .pt2 import load_checked
+from .torch_values import program_values, with_program_outputs
 
 if TYPE_CHECKING:
     import torch
@@ -265,6 +266,21 @@ class TorchSource(Source):
             if example.numel() and not example.is_floating_point() and not example.is_complex():
                 low, high = int(example.min()), int(example.max())
         return draw(rng, spec, shape, low, high)
+
+    def values(self, inputs: list[np.ndarray]) -> list[ModelValue]:
+        return list(program_values(self._program))
+
+    def with_outputs(self, names: Sequence[str]) -> "TorchSource":
+        part = TorchSource(with_program_outputs(self._program, names), self.name, self.shapes)
+        part.output_names = tuple(names)
+        part._is_static = self._is_static
+        return part
+
+    def save_in(self, folder: Path) -> Path:
+        import torch
+
+        torch.export.save(self._program, folder / "model.pt2")
+        return folder / "model.pt2"
 
     def reference(self) -> tuple[str, Reference]:
         import torch

@@ -1,0 +1,90 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Inputs of a model from and to ``.npz`` files."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import CompileError, UsageError, summarize
+from ..runtime.manifest import describe_shape
+from ..source import Source
+from ..source.base import existing
+from ..support.tensors import numpy_dtype
+
+
+def load_inputs(
+    source: Source, given: str | os.PathLike[str] | Mapping[str, np.ndarray] | None, seed: int
+) -> list[np.ndarray]:
+    """The inputs of a model, in order: the given ones, or random ones.
+
+    Raises
+    ------
+    UsageError
+        If an input is missing or unknown, or has another dtype, rank or static extent.
+    """
+    if given is None:
+        return source.example_inputs(np.random.default_rng(seed))
+    arrays = given if isinstance(given, Mapping) else _read(Path(given))
+    names = [spec.name for spec in source.inputs]
+    if set(arrays) != set(names):
+        raise UsageError(
+            f"expected the inputs {', '.join(names)} of {source.name}, got {', '.join(arrays)}"
+        )
+    # NumPy writes the elements of dtypes such as bfloat16 as bytes.
+    arrays = {
+        spec.name: arrays[spec.name].view(numpy_dtype(spec.dtype))
+        if arrays[spec.name].dtype.kind == "V"
+        else arrays[spec.name]
+        for spec in source.inputs
+    }
+    for spec in source.inputs:
+        array, shape = arrays[spec.name], source.chosen_shape(spec)
+        fits = shape is None or (
+            len(shape) == array.ndim
+            and all(isinstance(d, str) or d == n for d, n in zip(shape, array.shape, strict=True))
+        )
+        if array.dtype != numpy_dtype(spec.dtype) or not fits:
+            raise UsageError(
+                f"input {spec.name!r} of {source.name}: expected {spec.dtype} "
+                f"{describe_shape(shape)}, got {array.dtype.name} {describe_shape(array.shape)}"
+            )
+    return [np.ascontiguousarray(arrays[name]) for name in names]
+
+
+def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays to an ``.npz`` file of exactly this name.
+
+    Raises
+    ------
+    CompileError
+        If it cannot be written.
+    """
+    try:
+        with open(path, "wb") as file:
+            np.savez(file, **dict[str, Any](arrays))
+    except OSError as error:
+        raise CompileError(f"{os.fspath(path)}: {error.strerror}") from error
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(existing(path), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{path}: not a readable .npz file: {summarize(error)}") from error

@@ -1,0 +1,341 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Comparison of a compiled model with the original, value by value.
+
+The model is compiled again with some of its intermediate values as outputs, and ONNX Runtime or
+PyTorch runs the same part of it.  A group of values is as large as a limit on memory allows.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..compiler import Progress, Step
+from ..compiler import compile as compile_model
+from ..compiler.options import check_request
+from ..compiler.reference import Reference
+from ..errors import CompileError
+from ..relax.source_nodes import SourceNode
+from ..runtime.report import OutputComparison
+from ..source import Params, Shapes, Source, open_source
+from ..source.base import ModelValue
+from ..support.signals import interruptible
+from .comparison import compare_all
+from .inputs import load_inputs, save_arrays
+from .stock import run_stock
+
+MAX_BYTES = 256 << 20
+"""The default limit on the size of the values that are compared at once."""
+
+# A group of values of unknown size has at most this many.
+_MAX_UNSIZED = 64
+
+
+@dataclass(frozen=True)
+class ValueComparison:
+    """A value of ours and of the reference.
+
+    Attributes
+    ----------
+    node : SourceNode
+        The node that computes it.
+    result : OutputComparison
+        The verdict and the errors; its ``name`` is that of the value.
+    nans, reference_nans : int
+        The number of elements that are not a number.
+    infinities, reference_infinities : int
+        The number of infinite elements.
+    stock : OutputComparison or None
+        The comparison of plain TVM with the reference, if it ran.
+    """
+
+    node: SourceNode
+    result: OutputComparison
+    nans: int
+    reference_nans: int
+    infinities: int
+    reference_infinities: int
+    stock: OutputComparison | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the value."""
+        return self.result.name
+
+
+@dataclass(frozen=True)
+class LayerComparison:
+    """The result of :func:`compare`.
+
+    Attributes
+    ----------
+    source, reference : str
+        The model, and the runtime that it is compared with.
+    outputs : list of OutputComparison
+        The outputs of the model, compiled as it is.
+    values : list of ValueComparison
+        The intermediate values, in the order of the model.
+    is_hidden : bool
+        Whether the outputs differ although all values are equal when they are compared in groups;
+        `values` then ends with the first one that differs when only it is an output.
+    skipped : dict of str to str
+        Values that could not be compared, with the reason.
+    stock_outputs : list of OutputComparison
+        The outputs of plain TVM, if it ran.
+    stock_problems : list of str
+        Why plain TVM did not run.
+    """
+
+    source: str
+    reference: str
+    outputs: list[OutputComparison]
+    values: list[ValueComparison] = field(default_factory=list)
+    is_hidden: bool = False
+    skipped: dict[str, str] = field(default_factory=dict)
+    stock_outputs: list[OutputComparison] = field(default_factory=list)
+    stock_problems: list[str] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        """Whether all outputs and values are equal."""
+        results = [*self.outputs, *(value.result for value in self.values)]
+        return all(result.equal for result in results)
+
+    @property
+    def first(self) -> ValueComparison | None:
+        """The first value that differs; None if none does."""
+        return next((value for value in self.values if not value.result.equal), None)
+
+    @property
+    def first_stock(self) -> ValueComparison | None:
+        """The first value that differs in plain TVM; None if none does, or it did not run."""
+        return next((v for v in self.values if v.stock is not None and not v.stock.equal), None)
+
+    def first_with(self, counted: str) -> ValueComparison | None:
+        """The first value with a positive ``nans``, ``reference_infinities`` or similar count."""
+        return next((value for value in self.values if getattr(value, counted)), None)
+
+    @property
+    def growth(self) -> list[ValueComparison]:
+        """The first value that differs, and each later one with a larger relative error."""
+        found: list[ValueComparison] = []
+        largest = -1.0
+        begin = self.values.index(self.first) if self.first is not None else len(self.values)
+        for value in self.values[begin:]:
+            error = value.result.max_rel_error
+            if not found or (error is not None and error > largest):
+                found.append(value)
+                largest = max(largest, error or 0.0)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as plain values, including the computed ones."""
+        firsts = {
+            f"first_{counted}": value.name
+            for counted in ("nans", "reference_nans", "infinities", "reference_infinities")
+            if (value := self.first_with(counted)) is not None
+        }
+        first = None if self.first is None else self.first.name
+        growth = [value.name for value in self.growth]
+        return asdict(self) | {"equal": self.equal, "first": first, "growth": growth} | firsts
+
+    def to_json(self) -> str:
+        """The comparison as one JSON object, indented."""
+        return json.dumps(self.to_dict(), indent=2)
+
+
+def compare(
+    source: Any,
+    *,
+    shapes: Shapes | None = None,
+    inputs: str | os.PathLike[str] | Mapping[str, np.ndarray] | None = None,
+    save_inputs: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_bytes: int = MAX_BYTES,
+    stock: bool = False,
+    trust: bool = False,
+    params: Params | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> LayerComparison:
+    """Compare each intermediate value of a compiled model with the original's.
+
+    Parameters
+    ----------
+    source, shapes, seed, rtol, atol, trust, params
+        As for :func:`tvm_fixes.compile`.
+    inputs : path or mapping of str to numpy.ndarray, optional
+        The inputs by name, or an ``.npz`` file of them; by default, random ones.
+    save_inputs : path, optional
+        An ``.npz`` file to write the inputs to.
+    max_bytes : int
+        The limit on the size of the values that are compared at once.
+    stock : bool
+        Also compare plain TVM, which runs in its own process.
+    progress : callable, optional
+        Called with a :class:`~tvm_fixes.compiler.Step` for each group of values.
+    **options
+        Further options of :func:`tvm_fixes.compile`, such as ``target`` and ``layout``.
+
+    Returns
+    -------
+    comparison : LayerComparison
+
+    Raises
+    ------
+    UsageError
+        If an option is invalid, the inputs do not fit the model, or no other runtime can run it.
+    CompileError
+        If the model cannot be compiled, or one of the two does not run.
+    """
+    check_request(rtol, atol, seed, None, options.get("weights", "auto"))
+    opened = open_source(source, shapes, trust=trust, params=params)
+    drawn = load_inputs(opened, inputs, seed)
+    if save_inputs is not None:
+        save_arrays(save_inputs, {s.name: v for s, v in zip(opened.inputs, drawn, strict=True)})
+    return _Comparing(opened, drawn, rtol, atol, stock, progress, options).run(max_bytes)
+
+
+class _Comparing:
+    """One comparison of a model, with given inputs."""
+
+    def __init__(
+        self,
+        source: Source,
+        inputs: list[np.ndarray],
+        rtol: float | None,
+        atol: float | None,
+        stock: bool,
+        progress: Progress | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._source, self._inputs = source, inputs
+        self._rtol, self._atol = rtol, atol
+        self._stock, self._options = stock, options
+        self._progress = progress or (lambda step: None)
+        self._skipped: dict[str, str] = {}
+        self._problems: dict[str, None] = {}
+        self.reference = ""
+
+    def run(self, max_bytes: int) -> LayerComparison:
+        known = self._source.values(self._inputs)
+        self._progress(Step("outputs"))
+        outputs, _, stock_outputs = self._pairs(self._source)
+        values: list[ValueComparison] = []
+        for group in _groups(known, max_bytes):
+            self._progress(Step(f"values {len(values) + 1} to {len(values) + len(group)}"))
+            values += self._compare(group)
+        is_hidden = all(value.result.equal for value in values) and not all(
+            output.equal for output in outputs
+        )
+        if is_hidden:
+            values += self._search([value for value in known if value.name not in self._skipped])
+        return LayerComparison(
+            self._source.name,
+            self.reference,
+            outputs,
+            values,
+            is_hidden,
+            self._skipped,
+            stock_outputs,
+            list(self._problems),
+        )
+
+    def _compare(self, group: Sequence[ModelValue]) -> list[ValueComparison]:
+        """Compare some values; leave out those that cannot be compiled."""
+        try:
+            part = self._source.with_outputs([value.name for value in group])
+            results, counts, stock = self._pairs(part)
+        except CompileError as error:
+            if len(group) == 1:
+                self._skipped[group[0].name] = error.message
+                return []
+            middle = len(group) // 2
+            return [*self._compare(group[:middle]), *self._compare(group[middle:])]
+        others: list[OutputComparison | None] = [*stock] or [None] * len(group)
+        return [
+            ValueComparison(value.node, result, *count, other)
+            for value, result, count, other in zip(group, results, counts, others, strict=True)
+        ]
+
+    def _search(self, values: Sequence[ModelValue]) -> list[ValueComparison]:
+        """The first value that differs when only it is an output."""
+        low, high = 0, len(values)
+        found: list[ValueComparison] = []
+        while low < high:
+            middle = (low + high) // 2
+            self._progress(Step(f"value {middle + 1} alone"))
+            single = self._compare([values[middle]])
+            if single and not single[0].result.equal:
+                found, high = single, middle
+            else:
+                low = middle + 1
+        return found
+
+    def _pairs(
+        self, part: Source
+    ) -> tuple[list[OutputComparison], list[tuple[int, int, int, int]], list[OutputComparison]]:
+        """Compare the outputs of a part of the model; count NaNs and infinities."""
+        model = compile_model(part, compare=False, **self._options)
+        with Reference(part, inputs=self._inputs) as reference:
+            self.reference = reference.name
+            theirs = reference.outputs()[: len(model.outputs)]
+        names = [spec.name for spec in model.outputs]
+        result = interruptible(partial(model.run, *(value.copy() for value in self._inputs)))
+        ours = list(result) if len(names) > 1 else [result]
+        judged = partial(
+            compare_all,
+            exact=partial(part.float64_outputs, self._inputs),
+            rtol=self._rtol,
+            atol=self._atol,
+        )
+        counts = [
+            (_count(np.isnan, a), _count(np.isnan, b), _count(np.isinf, a), _count(np.isinf, b))
+            for a, b in zip(ours, theirs, strict=True)
+        ]
+        stock: list[OutputComparison] = []
+        if self._stock:
+            found = run_stock(part, self._inputs)
+            if isinstance(found, str):
+                self._problems.setdefault(found)
+            else:
+                stock = judged(names, found, theirs)
+        return judged(names, ours, theirs), counts, stock
+
+
+def _groups(values: Sequence[ModelValue], max_bytes: int) -> Iterator[list[ModelValue]]:
+    """Split values into runs of at most `max_bytes`."""
+    group: list[ModelValue] = []
+    size = 0
+    for value in values:
+        nbytes = max_bytes // _MAX_UNSIZED if value.nbytes is None else value.nbytes
+        if group and size + nbytes > max_bytes:
+            yield group
+            group, size = [], 0
+        group.append(value)
+        size += nbytes
+    if group:
+        yield group
+
+
+def _count(test: Callable[[np.ndarray], np.ndarray], array: np.ndarray) -> int:
+    if array.dtype.kind not in "fcV":
+        return 0
+    return int(np.count_nonzero(test(array)))

@@ -1,0 +1,95 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The intermediate values of exported programs, and programs that return some of them."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .base import ModelValue
+
+if TYPE_CHECKING:
+    import torch
+    from torch import fx
+
+# Operators whose results are not worth a comparison: they compute nothing.
+_COPIES = ("alias", "clone", "contiguous", "detach", "dropout", "empty", "empty_like", "lift_fresh")
+
+
+def program_values(program: "torch.export.ExportedProgram") -> Iterator[ModelValue]:
+    """The tensors that the nodes of a program compute, in their order."""
+    import torch
+
+    from ..frontend.torch.source_nodes import source_node
+
+    for node in program.graph.nodes:
+        tensor = node.meta.get("val")
+        if node.op != "call_function" or not isinstance(tensor, torch.Tensor) or not node.users:
+            continue
+        name = str(getattr(node.target, "__name__", "")).partition(".")[0]
+        if name in _COPIES or tensor.layout is not torch.strided:
+            continue
+        yield ModelValue(node.name, source_node(node), _nbytes(tensor))
+
+
+def with_program_outputs(
+    program: "torch.export.ExportedProgram", names: Sequence[str]
+) -> "torch.export.ExportedProgram":
+    """A program with the same inputs that returns the results of the nodes `names`."""
+    from torch import fx
+    from torch.export.graph_signature import (
+        ExportGraphSignature,
+        OutputKind,
+        OutputSpec,
+        TensorArgument,
+    )
+    from torch.utils import _pytree as pytree
+
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    graph.graph_copy(program.graph, copies)
+    by_name = {node.name: copy for node, copy in copies.items()}
+    returned = tuple(by_name[name] for name in names)
+    graph.output(returned)
+    _rename(graph, program.graph, copies)
+    graph.eliminate_dead_code()
+    arguments = [TensorArgument(name=name) for name in names]
+    _, out_spec = pytree.tree_flatten(returned)
+    root = program.module_call_graph[0]
+    called = replace(root.signature, outputs=arguments, out_spec=out_spec)
+    changed = copy.copy(program)
+    changed._graph_module = fx.GraphModule(program.graph_module, graph)
+    changed._graph_signature = ExportGraphSignature(
+        program.graph_signature.input_specs,
+        [OutputSpec(OutputKind.USER_OUTPUT, argument, None) for argument in arguments],
+    )
+    changed._module_call_graph = [replace(root, signature=called)]
+    return changed
+
+
+def _rename(graph: "fx.Graph", original: "fx.Graph", copies: "dict[fx.Node, fx.Node]") -> None:
+    """Give the copies of nodes the names that the signature of the program refers to."""
+    for node, duplicate in copies.items():
+        if duplicate.name != node.name:
+            raise RuntimeError(f"node {node.name!r} was renamed to {duplicate.name!r}")
+
+
+def _nbytes(tensor: Any) -> int | None:
+    count = tensor.element_size()
+    for extent in tensor.shape:
+        hint = extent if isinstance(extent, int) else getattr(extent.node, "hint", None)
+        if hint is None:
+            return None
+        count *= int(hint)
+    return int(count)

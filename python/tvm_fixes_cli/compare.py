@@ -1,0 +1,116 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The command ``compare``."""
+
+import argparse
+
+from . import terminal
+from .arguments import (
+    LAYOUTS,
+    Commands,
+    Result,
+    add_command,
+    add_shape,
+    add_trust,
+    shapes_of,
+    tolerance,
+)
+from .package import loaded
+from .terminal import EQUAL, FAILED, Failure
+
+_HELP = """\
+Compare a compiled model with the original value by value: what each ONNX node or each node of a
+PyTorch program computes. Report the first value that differs, with its node and error, how the
+error grows afterwards, and where NaN and infinity first appear.
+
+exit status: 0 all values and outputs equal, 1 a value differs, or compilation failed, 2 usage error
+"""
+
+_EXAMPLES = """\
+examples:
+  tvm-fixes compare model.onnx
+  tvm-fixes compare package.module:factory --stock --json
+  tvm-fixes compare model.onnx --save-inputs inputs.npz
+  tvm-fixes compare model.onnx --inputs inputs.npz --layout NHWC
+"""
+
+
+def add(commands: Commands) -> None:
+    """Add the command to the parser."""
+    parser = add_command(
+        commands,
+        "compare",
+        _run,
+        help="find the first node whose result differs from the original's",
+        description=_HELP,
+        epilog=_EXAMPLES,
+    )
+    parser.add_argument(
+        "source", metavar="MODEL", help="an .onnx or .pt2 file, or package.module:factory"
+    )
+    add_shape(parser)
+    add_trust(parser)
+    parser.add_argument("--target", default="native", help="as for 'compile' (default: native)")
+    parser.add_argument("--layout", choices=LAYOUTS, help="as for 'compile'")
+    parser.add_argument("--inputs", metavar="FILE", help="an .npz file of inputs by name")
+    parser.add_argument("--save-inputs", metavar="FILE", help="write the inputs to an .npz file")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")
+    parser.add_argument("--rtol", type=tolerance, help="relative tolerance")
+    parser.add_argument("--atol", type=tolerance, help="absolute tolerance")
+    parser.add_argument(
+        "--max-bytes",
+        type=int,
+        default=256 << 20,
+        metavar="N",
+        help="compare values of at most N bytes at once (default: 256 MiB)",
+    )
+    parser.add_argument(
+        "--stock", action="store_true", help="also compare plain TVM, in a process of its own"
+    )
+    parser.add_argument("--all", action="store_true", help="list all values")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
+
+
+def _run(arguments: argparse.Namespace) -> Result:
+    shapes = shapes_of(arguments)
+    if arguments.max_bytes < 1:
+        raise Failure(f"--max-bytes: expected a positive number, got {arguments.max_bytes}", 2)
+    with loaded(with_torch=not arguments.source.endswith(".onnx")):
+        from tvm_fixes.console import StepPrinter, render_comparison
+        from tvm_fixes.debug import compare
+
+        with StepPrinter(terminal.console(stderr=True)) as printer:
+            found = compare(
+                arguments.source,
+                shapes=shapes,
+                inputs=arguments.inputs,
+                save_inputs=arguments.save_inputs,
+                seed=arguments.seed,
+                rtol=arguments.rtol,
+                atol=arguments.atol,
+                max_bytes=arguments.max_bytes,
+                stock=arguments.stock,
+                trust=arguments.trust,
+                target=arguments.target,
+                layout=arguments.layout,
+                progress=None if arguments.quiet else printer,
+            )
+
+    def write() -> None:
+        if arguments.json:
+            print(found.to_json())
+        else:
+            render_comparison(found, terminal.console(), show_all=arguments.all)
+
+    return EQUAL if found.equal else FAILED, write

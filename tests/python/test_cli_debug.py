@@ -1,0 +1,104 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""``tvm-fixes compare``: options, output and exit status; the story of docs/debugging.md."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tvm.testing
+from onnx import parser
+
+from tvm_fixes_cli import main
+
+PAGE = (Path(__file__).parents[2] / "docs" / "debugging.md").read_text()
+
+
+def consoles() -> list[tuple[str, str]]:
+    """The commands of the page, with what it shows of their output."""
+    blocks = re.findall(r"^```console\n\$ (.*?)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return [(command, output) for command, output in blocks]
+
+
+def cells(text: str) -> list[list[str]]:
+    """The words of each line, without numbers and the borders of tables."""
+    lines = ([w for w in re.split(r"[\s│┃]+", line) if w] for line in text.splitlines())
+    kept = ([w for w in words if not re.fullmatch(r"[\d.e+-]+", w)] for words in lines)
+    return [words for words in kept if words and words[0][0] not in "┏┡└"]
+
+
+@pytest.fixture
+def detector(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    exec(program, {})
+    return "detector.onnx"
+
+
+def test_the_story_of_the_page(detector, monkeypatch, capsys):
+    (with_stock, shown), (disabled, difference) = consoles()
+    assert main(with_stock.split()[1:]) == 0
+    assert cells(capsys.readouterr().out) == cells(shown)
+    assignment, _, *arguments = disabled.split()
+    monkeypatch.setenv(*assignment.split("="))
+    assert main(arguments) == 1
+    assert cells(difference)[0] in cells(capsys.readouterr().out)
+
+
+@pytest.fixture
+def model(tmp_path):
+    found = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        g (float[2, 4] x) => (float[2, 4] y) { e = Exp(x) y = Neg(e) }"""
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(found, path)
+    return path
+
+
+def test_json_and_the_files_of_inputs(model, tmp_path, capsys):
+    inputs = tmp_path / "inputs.npz"
+    assert main(["compare", str(model), "--json", "--save-inputs", str(inputs), "-q"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["equal"] and [v["result"]["name"] for v in document["values"]] == ["e", "y"]
+    np.savez(inputs, x=np.full((2, 4), 1e3, "float32"))
+    assert main(["compare", str(model), "--inputs", str(inputs), "--all"]) == 0
+    captured = capsys.readouterr()
+    assert "first infinity  Exp e (value e); in the reference: Exp e (value e)" in captured.out
+    assert "values 1 to 2" in captured.err or captured.err == ""
+
+
+@pytest.mark.parametrize(
+    "options, status, problem",
+    [
+        (["--inputs", "missing.npz"], 2, "missing.npz: no such file"),
+        (["--max-bytes", "0"], 2, "expected a positive number"),
+        (["--layout", "NHWC", "--shape", "z=1"], 2, "unknown input 'z'"),
+        (["--save-inputs", "/missing/inputs.npz"], 1, "No such file or directory"),
+    ],
+)
+def test_failures(model, options, status, problem, capsys):
+    assert main(["compare", str(model), *options]) == status
+    assert problem in capsys.readouterr().err
+
+
+def test_a_missing_model_is_a_usage_error(capsys):
+    assert main(["compare", "missing.onnx"]) == 2
+    assert "missing.onnx: no such file" in capsys.readouterr().err
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
