@@ -134,7 +134,7 @@ class TestDumpIR:
         assert "contains files that are not of an earlier dump" in capfd.readouterr().err
 
     def test_interrupted(self, script, tmp_path):
-        """What was written before can be read."""
+        """The files written before the interrupt can be read."""
         program = (
             "import signal, sys, tvm_fixes\n"
             "from tvm_fixes.compiler import compilation\n"

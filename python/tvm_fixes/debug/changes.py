@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What each pass changes in a module, as a diff of its TVMScript."""
+"""The changes of each pass in a module, as a diff of its TVMScript."""
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
@@ -57,7 +57,7 @@ class Change:
     before, after : str
         The text of the module: see :func:`text_of`.
     is_whole : bool
-        Whether `after` is another module instead of a changed one, such as the kernels alone.
+        Whether `after` is another module instead of a changed one, such as only its kernels.
     """
 
     name: str

@@ -171,7 +171,7 @@ def compare_all(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> list[OutputComparison]:
-    """Compare arrays; if some differ by more than the default tolerances, also with float64.
+    """Compare arrays, and with a run in float64 if some differ by more than the tolerances.
 
     Parameters
     ----------

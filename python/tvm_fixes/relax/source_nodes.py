@@ -252,7 +252,7 @@ def _has_nodes(span: tvm.ir.Span | None) -> bool:
 
 
 def _result(body: relax.Expr, same: Mapping[relax.Var, Any]) -> Any:
-    """What a function returns, in the terms of its caller; a tuple for several results."""
+    """The results of a function in the terms of its caller; a tuple for several."""
     if isinstance(body, relax.Tuple):
         return tuple(same.get(field) for field in body.fields)
     return same.get(body)

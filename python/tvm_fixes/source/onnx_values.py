@@ -98,7 +98,7 @@ def _inferred(
         if value.name in shapes:
             element = value.type.tensor_type.elem_type
             value.type.CopyFrom(helper.make_tensor_type_proto(element, shapes[value.name]))
-    # They may state other extents than those that follow from the inputs.
+    # Its extents may differ from those that follow from the inputs.
     del sized.graph.value_info[:]
     return {value.name: value.type for value in _inferred_values(sized)}
 
@@ -125,7 +125,7 @@ def _without_data(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _operands(node: onnx.NodeProto) -> Iterator[str]:
-    """The names that a node reads, also in its subgraphs."""
+    """The names that a node and its subgraphs read."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
