@@ -52,7 +52,7 @@ class KnownPass:
     make : callable
         Makes the pass.
     is_plain : bool
-        Whether it needs no package in front of `name`: no other package has the name, or it is ours.
+        Whether no other package has a pass of this name, or it is ours.
     """
 
     package: str
