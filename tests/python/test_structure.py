@@ -33,7 +33,7 @@ LAYERS = (
     "frontend",
     "runtime",
     "source",
-    "debug.comparison debug.reference_process",
+    "debug.comparison debug.reference_process debug.changes debug.dump_ir",
     "transform pipeline",
     "passes optimizing",
     "compiler.progress compiler.options",

@@ -166,6 +166,17 @@ def test_pools_2d():
     )
 
 
+@pytest.mark.parametrize("unknown", [0, 1])
+def test_channels_that_one_operand_knows(unknown):
+    x, vectors = integers(3, 4), [integers(3, seed=seed) for seed in range(4)]
+    gamma, beta, mean, variance = (vector[:, None] for vector in vectors)
+    vectors[3] = variance[:, 0] = abs(variance[:, 0]) + 1
+    expected = (x - mean) / np.sqrt(variance + 1e-5) * gamma + beta
+    shapes = [("?", 4), *[(3,)] * 4] if unknown == 0 else [(3, "?"), *[("?",)] * 4]
+    body = "nn.batch_norm(%x0, %x1, %x2, %x3, %x4, axis=0).0"
+    check_program({body: expected}, x, *vectors, shapes=shapes, rtol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
 def test_averages_of_integers(dtype):
     """They keep their dtype, as in Relay, and round toward zero."""

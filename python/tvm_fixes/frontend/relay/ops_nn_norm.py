@@ -14,8 +14,10 @@
 
 from tvm import relax, topi
 
+from ... import relay
 from .converter import Converted, OpCall, converter
 from .ops_nn_activation import axis_of
+from .values import refine
 
 
 def _options(call: OpCall) -> dict[str, float | bool]:
@@ -31,12 +33,24 @@ def _others(call: OpCall, *axes: int) -> list[int]:
     return [axis for axis in range(len(call.input_types[0].shape)) if axis not in axes]
 
 
+def _with_channels(call: OpCall, axis: int) -> list[relax.Expr]:
+    """Return the inputs with the number of channels that one of them knows; Relax compares them."""
+    places = [axis, *([0] * (len(call.inputs) - 1))]
+    shapes = [list(ty.shape) for ty in call.input_types]
+    known = [s[i] for s, i in zip(shapes, places, strict=True) if isinstance(s[i], int)]
+    inputs = []
+    for expr, ty, shape, place in zip(call.inputs, call.input_types, shapes, places, strict=True):
+        shape[place] = known[0] if known else shape[place]
+        inputs.append(refine(call.builder, expr, relay.TensorType(shape, ty.dtype)))
+    return inputs
+
+
 @converter("nn.batch_norm")
 def batch_norm(call: OpCall) -> Converted:
     """Normalize by given means and variances, which it returns unchanged."""
-    result = relax.op.nn.batch_norm(
-        *call.inputs, axis=axis_of(call), training=False, **_options(call)
-    )
+    axis = axis_of(call)
+    inputs = _with_channels(call, axis)
+    result = relax.op.nn.batch_norm(*inputs, axis=axis, training=False, **_options(call))
     normalized = call.emit(relax.TupleGetItem(call.emit(result), 0))
     return normalized, call.inputs[3], call.inputs[4]
 
