@@ -106,6 +106,23 @@ def test_wider_data_are_rounded_as_pytorch_does(dtype):
     np.testing.assert_array_equal(got, want)
 
 
+def test_extents_that_are_sums():
+    """The extent of the concatenation is ``1 + (n - 1)``; its kernels and the scan's fuse."""
+
+    def differences(builder, x):
+        inside = {"assume_inbound": True}
+        first = builder.emit(op.strided_slice(x, [0], [0], [1], **inside))
+        before = builder.emit(op.strided_slice(x, [0], [0], [n - 1], **inside))
+        after = builder.emit(op.strided_slice(x, [0], [1], [n], **inside))
+        both = builder.emit(op.concat([first, builder.emit(op.subtract(after, before))], 0))
+        return op.cumsum(builder.emit(op.astype(both, "int64")), 0)
+
+    vm = machine({"main": build({"x": tensor(n)}, differences)})
+    for extent in (5, 2):
+        x = np.random.default_rng(0).integers(-9, 9, extent).astype("float32")
+        np.testing.assert_array_equal(call(vm, "main", x), x)
+
+
 def test_static_lines_of_no_elements():
     vm = machine(scans(4, 0))
     for name in CASES:
