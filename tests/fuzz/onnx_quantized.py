@@ -211,7 +211,8 @@ def _convolution(graph: Graph) -> None:
     groups = int(graph.choose([1, 1, channels, *(g for g in (2, 4, 8) if channels % g == 0)]))
     outside = groups * int(graph.choose((1, 1, 2, 3, 4, 8, 16) if groups < 9 else (1, 1, 2)))
     kernel = [1 + graph.below(3) for _ in range(spatial)]
-    transposed = graph.chance(0.2)
+    # ONNX Runtime crashes in a transposed convolution of no elements.
+    transposed = graph.chance(0.2) and real.value.array.size > 0
     inner = [channels, outside // groups] if transposed else [outside, channels // groups]
     weight = _weight(graph, [*inner, *kernel], int(transposed) if groups == 1 else 0)
     if weight is None:

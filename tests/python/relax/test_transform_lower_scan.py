@@ -107,7 +107,7 @@ def test_wider_data_are_rounded_as_pytorch_does(dtype):
 
 
 def test_extents_that_are_sums():
-    """The extent of the concatenation is ``1 + (n - 1)``; its kernels and the scan's fuse."""
+    """The extent of the concatenation is ``1 + (n - 1)``, and that of its cast is ``n``."""
 
     def differences(builder, x):
         inside = {"assume_inbound": True}

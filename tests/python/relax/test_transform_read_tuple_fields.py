@@ -76,6 +76,31 @@ def test_before_and_expected() -> None:
     tvm.ir.assert_structural_equal(ReadTupleFields()(Before), Expected)
 
 
+def test_another_name_of_a_variable() -> None:
+    @R.function
+    def named(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+        with R.dataflow():
+            a = R.exp(x)
+            b = a
+            out = R.tanh(b)
+            R.output(out)
+        return out
+
+    @R.function
+    def expected(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+        with R.dataflow():
+            a = R.exp(x)
+            out = R.tanh(a)
+            R.output(out)
+        return out
+
+    before, after = (
+        tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+        for function in (named, expected)
+    )
+    tvm.ir.assert_structural_equal(ReadTupleFields()(before), after)
+
+
 def test_unchanged() -> None:
     once = ReadTupleFields()(Before)
     tvm.ir.assert_structural_equal(ReadTupleFields()(once), once)

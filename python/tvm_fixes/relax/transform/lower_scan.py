@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 import tvm
 from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
-from tvm.sym import Analyzer
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
@@ -26,7 +25,7 @@ from ...target.cpu import is_cpu
 from ...target.gpu import is_gpu
 from ...tirx.gpu_scan import scan_kernel
 from ...tirx.parallel import is_worth_threads
-from ...tirx.util import count_of, extern, is_zero, unravel
+from ...tirx.util import OPAQUE, count_of, extern, is_zero, unravel
 from ..analysis import operator_calls
 from ..rewrite import rewrite_functions
 
@@ -92,13 +91,14 @@ class _Lowering(PyExprMutator):
     ) -> relax.Expr:
         name = operator.removeprefix("relax.")
         arguments = (operator, axis, dtype, is_exclusive)
-        # Kernels fuse only if they agree in the expressions of extents, and those of ``te.compute``
-        # are simplified.
-        shape = [Analyzer().simplify(extent) for extent in data.ty.shape]
-        simplified = relax.Var("data", relax.TensorType(shape, data.ty.dtype))
-        call = self.builder_.call_te(_scan, simplified, *arguments, primfunc_name_hint=name)
-        function, _, *sizes = call.args
-        return relax.Call(call.op, [function, relax.Tuple([data]), *sizes], None, call.ty_args)
+        # Not fused: kernels fuse only if they agree in the expressions of extents.
+        return self.builder_.call_te(
+            _scan,
+            data,
+            *arguments,
+            primfunc_name_hint=name,
+            primfunc_attrs={"op_pattern": OPAQUE},
+        )
 
     def _for_gpu(
         self, data: relax.Expr, operator: str, axis: int | None, dtype: str, is_exclusive: bool

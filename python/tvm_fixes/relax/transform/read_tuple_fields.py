@@ -21,6 +21,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..analysis import bindings
+
 
 def ReadTupleFields() -> tvm.transform.Pass:
     """Replace a field of a tuple that the function makes by the field's value.
@@ -38,7 +40,7 @@ def ReadTupleFields() -> tvm.transform.Pass:
         changed = {
             variable: _Reader(mod).visit_expr(function)
             for variable, function in mod.functions_items()
-            if isinstance(function, relax.Function) and _reads_field(function)
+            if isinstance(function, relax.Function) and _has_other_names(function)
         }
         if not changed:
             return mod
@@ -47,15 +49,11 @@ def ReadTupleFields() -> tvm.transform.Pass:
     return tvm.transform.module_pass(run, opt_level=0, name="ReadTupleFields")
 
 
-def _reads_field(function: relax.Function) -> bool:
-    found: list[relax.Expr] = []
-
-    def visit(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.TupleGetItem):
-            found.append(expr)
-
-    relax.analysis.post_order_visit(function, visit)
-    return bool(found)
+def _has_other_names(function: relax.Function) -> bool:
+    """Whether a binding names a field of a tuple, or another variable."""
+    return any(
+        isinstance(binding.value, relax.TupleGetItem | relax.Var) for binding in bindings(function)
+    )
 
 
 @mutator
