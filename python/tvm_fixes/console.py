@@ -100,7 +100,7 @@ def render_diagnostics(found: Diagnostics, console: Console) -> None:
 
 
 def render_inspection(found: Inspection, console: Console, *, show_all: bool = False) -> None:
-    """Print the sizes of the parts of an artifact; only the largest parts unless `show_all`."""
+    """Print the sizes of the parts of an artifact; if `show_all`, all constants, and sections."""
     limit = None if show_all else _MAX_ROWS
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
@@ -112,17 +112,13 @@ def render_inspection(found: Inspection, console: Console, *, show_all: bool = F
     table.add_row("parameters", _times(found.parameter_bytes, None))
     table.add_row("constants", _times(found.constant_bytes, found.constant_ratio))
     table.add_row("duplicates", _bytes(found.duplicate_bytes))
+    table.add_row("code", _bytes(found.code_bytes))
+    table.add_row("debug information", _bytes(found.debug_bytes))
     table.add_row("all files", _times(found.nbytes, found.size_ratio))
     console.print(table, highlight=False)
-    sections = sorted(found.sections, key=lambda section: -section.nbytes)
     tensors = sorted(
         (c for c in found.constants if c.kind == "tensor"), key=lambda constant: -constant.nbytes
     )
-    rows = Table("section", "offset", "size")
-    for section in sections[:limit]:
-        if section.name:
-            rows.add_row(escape(section.name), str(section.offset), _bytes(section.nbytes))
-    console.print(rows, highlight=False)
     rows = Table("constant", "type", "size", "parameter")
     for constant in tensors[:limit]:
         index = str(constant.index)
@@ -131,6 +127,16 @@ def render_inspection(found: Inspection, console: Console, *, show_all: bool = F
     left = len(tensors[limit:] if limit else [])
     if left:
         console.print(f"{left} smaller constants not shown (use --all)", highlight=False)
+    if show_all:
+        console.print(_sections(found), highlight=False)
+
+
+def _sections(found: Inspection) -> Table:
+    rows = Table("section", "offset", "size")
+    for section in sorted(found.sections, key=lambda section: -section.nbytes):
+        if section.name:
+            rows.add_row(escape(section.name), str(section.offset), _bytes(section.nbytes))
+    return rows
 
 
 def render_program(found: ProgramDescription, console: Console) -> None:

@@ -229,13 +229,18 @@ class DoctorReport:
         )
 
 
-def run(ids: Iterable[str] | None = None, *, timeout: float = 30.0) -> DoctorReport:
+def run(
+    ids: Iterable[str] | None = None, *, quick: bool = False, timeout: float = 30.0
+) -> DoctorReport:
     """Examine this installation.
 
     Parameters
     ----------
     ids : iterable of str, optional
         The fixes to examine; all of them by default.
+    quick : bool
+        Run no probes: examine only versions, the native library, and the fixes that are
+        requirements on the environment.
     timeout : float
         Time limit of one run of a probe, in seconds.
 
@@ -251,12 +256,7 @@ def run(ids: Iterable[str] | None = None, *, timeout: float = 30.0) -> DoctorRep
     """
     disabled = switches.disabled()
     wanted = set(switches.FIX_IDS if ids is None else ids)
-    unknown = sorted(wanted.difference(switches.FIX_IDS))
-    if unknown:
-        raise ValueError(
-            f"unknown fix {', '.join(map(repr, unknown))}; "
-            f"known fixes: {', '.join(switches.FIX_IDS)}"
-        )
+    switches.check_known(wanted)
     versions: dict[str, str | None] = {"python": platform.python_version()}
     versions.update((package, _installed_version(package)) for package in _PACKAGES)
     native = _ffi.native_status()
@@ -265,7 +265,11 @@ def run(ids: Iterable[str] | None = None, *, timeout: float = 30.0) -> DoctorRep
         versions=versions,
         native=native,
         disabled=tuple(fix_id for fix_id in switches.FIX_IDS if fix_id in disabled),
-        rows=_rows([fix for fix in FIXES if fix.id in wanted], native.ok, timeout),
+        rows=_rows(
+            [fix for fix in FIXES if fix.id in wanted and (fix.requirement or not quick)],
+            native.ok,
+            timeout,
+        ),
     )
 
 

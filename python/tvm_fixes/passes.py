@@ -13,7 +13,6 @@
 """All passes by name, ours and TVM's, as ``tvm-fixes opt`` runs them."""
 
 import ast
-import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ import tvm.s_tir.transform
 from . import transform
 from .errors import UsageError, summarize
 from .pipeline import Stages, pipeline, stages
+from .support.suggestions import did_you_mean
 
 _OWN = "tvm_fixes"
 
@@ -196,9 +196,7 @@ def _find(name: str) -> KnownPass:
     holders = [one.full_name for one in known_passes() if one.name == name]
     if holders:
         raise UsageError(f"pass {name!r}: expected one of {', '.join(holders)}")
-    lower = {one.lower(): one for one in by_name}
-    close = difflib.get_close_matches(name.lower(), lower, n=1)
-    hint = f"did you mean {lower[close[0]]}?" if close else "`tvm-fixes opt --list` shows all"
+    hint = did_you_mean(name, by_name) or "`tvm-fixes opt --list` shows all"
     raise UsageError(f"unknown pass {name!r}; {hint}")
 
 

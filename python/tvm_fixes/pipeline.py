@@ -206,8 +206,7 @@ def stages(
     """
     if name not in (None, "cpu", "gpu"):
         raise UsageError(f"unknown pipeline {name!r}; expected 'cpu' or 'gpu'")
-    if layout is not None and layout not in LAYOUTS:
-        raise UsageError(f"unknown layout {layout!r}; expected one of {', '.join(LAYOUTS)}")
+    layout = layout_named(layout)
     return Stages(
         operators=(
             DynamicToStatic(),
@@ -250,6 +249,22 @@ def stages(
             CheckLowered(),
         ),
     )
+
+
+def layout_named(name: str | None) -> str | None:
+    """The layout of :data:`LAYOUTS` with a name in upper or lower case; None for None.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    if name is None or name in LAYOUTS:
+        return name
+    by_lower = {layout.lower(): layout for layout in LAYOUTS}
+    if name.lower() not in by_lower:
+        raise UsageError(f"unknown layout {name!r}; expected one of {', '.join(LAYOUTS)}")
+    return by_lower[name.lower()]
 
 
 def _cpu_stage(fusing: tvm.transform.Pass) -> tvm.transform.Pass:

@@ -16,10 +16,12 @@ Nothing here loads TVM, so that help and errors appear at once.
 """
 
 import argparse
+import difflib
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from . import terminal
 from .terminal import EQUAL, WRONG_USE, Failure
@@ -49,11 +51,33 @@ LAYOUTS = ("NCHW", "NHWC", "NCHW4c", "NCHW8c", "NCHW16c")
 Result = tuple[int, Callable[[], None]]
 """The exit status of a command, and what writes its result to standard output."""
 
+# Such an error of argparse has the word and the choices.
+_WRONG_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
+
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports an error if its help cannot be written to standard output."""
+    """A parser whose errors are one line, with a suggestion for a misspelled word.
+
+    It also reports an error if its help cannot be written to standard output.
+    """
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            parser: Parser = getattr(parsed, "parser", self)
+            hint = _did_you_mean(unknown[0].partition("=")[0], parser._option_string_actions)
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return parsed
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error and a hint in one line, without the usage, and exit."""
+        choice = _WRONG_CHOICE.search(message)
+        if choice is not None:
+            message += _did_you_mean(choice[1], re.findall(r"[\w-]+", choice[2]))
+        text = terminal.printable(message).replace("\n", "\\n")
+        self.exit(WRONG_USE, f"tvm-fixes: error: {text} (see `{self.prog} --help`)\n")
 
     def print_help(self, file: "SupportsWrite[str] | None" = None) -> None:
         if file is not None:
@@ -62,6 +86,12 @@ class Parser(argparse.ArgumentParser):
         status = terminal.write_out(EQUAL, partial(print, self.format_help(), end=""))
         if status != EQUAL:
             self.exit(status)
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    # The package has the same for its names; its import would take seconds.
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def add_command(
@@ -81,7 +111,7 @@ def add_command(
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(run=command)
+    parser.set_defaults(run=command, parser=parser)
     return parser
 
 
@@ -133,17 +163,26 @@ def shapes_of(arguments: argparse.Namespace) -> dict[str, tuple[int | str, ...]]
 
 
 def shape(text: str) -> tuple[str, tuple[int | str, ...]]:
+    """Parse ``image=batch,3,64,64``, or ``image=1x3x64x64`` for numbers."""
     name, separator, dims = text.rpartition("=")
-    shape = tuple(_dim(dim.strip()) for dim in dims.split(",")) if dims.strip() else ()
-    if not separator or not name or None in shape:
-        raise argparse.ArgumentTypeError(f"expected NAME=batch,3,64,64, got {text!r}")
-    return name, tuple(dim for dim in shape if dim is not None)
+    mark = "x" if re.fullmatch(r"\d+(x\d+)+", dims.strip()) else ","
+    extents = tuple(_dim(dim.strip()) for dim in dims.split(mark)) if dims.strip() else ()
+    if not separator or not name or None in extents:
+        raise argparse.ArgumentTypeError(
+            f"expected NAME=batch,3,64,64 or NAME=1x3x64x64, got {text!r}"
+        )
+    return name, tuple(dim for dim in extents if dim is not None)
 
 
 def _dim(text: str) -> int | str | None:
     if text.isdecimal():
         return int(text)
     return text if any(c.isalpha() or c == "_" for c in text) else None
+
+
+def layout(text: str) -> str:
+    """The layout in its own case; an unknown one unchanged, which argparse rejects."""
+    return next((known for known in LAYOUTS if known.lower() == text.lower()), text)
 
 
 def tolerance(text: str) -> float:

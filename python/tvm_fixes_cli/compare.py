@@ -22,6 +22,7 @@ from .arguments import (
     add_command,
     add_shape,
     add_trust,
+    layout,
     shapes_of,
     tolerance,
 )
@@ -61,7 +62,7 @@ def add(commands: Commands) -> None:
     add_shape(parser)
     add_trust(parser)
     parser.add_argument("--target", default="native", help="as for 'compile' (default: native)")
-    parser.add_argument("--layout", choices=LAYOUTS, help="as for 'compile'")
+    parser.add_argument("--layout", type=layout, choices=LAYOUTS, help="as for 'compile'")
     parser.add_argument("--inputs", metavar="FILE", help="an .npz file of inputs by name")
     parser.add_argument("--save-inputs", metavar="FILE", help="write the inputs to an .npz file")
     parser.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")

@@ -26,6 +26,7 @@ from .arguments import (
     add_shape,
     add_target,
     add_trust,
+    layout,
     shapes_of,
     tolerance,
 )
@@ -70,9 +71,11 @@ def add(commands: Commands) -> None:
     add_target(parser)
     parser.add_argument(
         "--layout",
+        type=layout,
         choices=LAYOUTS,
         help="convert convolutions of any rank to channels-first, channels-last or blocked "
-        "channels (default: keep each layout, or use blocked channels where they are faster)",
+        "channels, in upper or lower case (default: keep each layout, or use blocked channels "
+        "where they are faster)",
     )
     add_shape(parser)
     add_trust(parser)
@@ -128,6 +131,9 @@ def add(commands: Commands) -> None:
         help="store weights inside or outside the library, or auto (outside from 1 GiB; default)",
     )
     parser.add_argument(
+        "--strip", action="store_true", help="leave debug information out of the library"
+    )
+    parser.add_argument(
         "--dump-ir",
         metavar="DIR",
         help="write the module after each pass that changes it to DIR, with a diff",
@@ -162,6 +168,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 **given,
                 max_size_ratio=arguments.max_size_ratio,
                 weights=arguments.weights,
+                strip=arguments.strip,
                 trust=arguments.trust,
                 params=arguments.params,
                 dump_ir=arguments.dump_ir,

@@ -28,7 +28,13 @@ def add(commands: Commands) -> None:
         description="Check this installation: print its versions, and test each fix on and off. "
         "The exit status is 1 if something needs fixing.",
     )
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, parser=parser)
+    parser.add_argument(
+        "fixes", metavar="FIX", nargs="*", help="the id of a fix to test (default: all)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="run no tests: check only versions and the library"
+    )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
 
@@ -37,7 +43,7 @@ def _run(arguments: argparse.Namespace) -> Result:
         with terminal.loading():
             doctor = import_doctor()
         try:
-            report = doctor.run()
+            report = doctor.run(arguments.fixes or None, quick=arguments.quick)
         except ValueError as error:
             raise Failure(str(error), WRONG_USE) from error
         except OSError as error:

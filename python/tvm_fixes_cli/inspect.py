@@ -21,13 +21,15 @@ from .package import loaded
 from .terminal import EQUAL, WRONG_USE, Failure
 
 _HELP = """\
-Show where the bytes of an artifact are: the sections of the library, its TVM modules, and each
-constant with its size, type and parameter, the largest first. Nothing is loaded or run.
+Show where the bytes of an artifact are: constants, code, debug information and TVM modules, and
+each constant with its size, type and parameter, the largest first; with --all, also the sections of
+the library. Nothing is loaded or run.
 
 Of a Relay program, show its inputs, parameters, types and operators, and which operators cannot be
 translated.
 
-exit status: 0 shown, 1 not a complete TVM artifact or a malformed program, 2 usage error
+exit status: 0 shown, 1 not a complete TVM artifact or a malformed program, 2 no such file
+or another usage error
 """
 
 _EXAMPLES = """\
@@ -57,7 +59,7 @@ def add(commands: Commands) -> None:
     )
     add_params(parser)
     parser.add_argument(
-        "--all", action="store_true", help="show all sections and constants, not only the largest"
+        "--all", action="store_true", help="show all constants, and the sections of the library"
     )
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
 

@@ -34,9 +34,10 @@ from tvm_fixes import _ffi, doctor
 from tvm_fixes.compiler import WEIGHTS_CHOICES
 from tvm_fixes.pipeline import LAYOUTS
 from tvm_fixes.runtime import CompiledModel
+from tvm_fixes.runtime.inspection import inspect
 from tvm_fixes.source.module_file import read_module
 from tvm_fixes.support import switches
-from tvm_fixes_cli import main
+from tvm_fixes_cli import _parser, main
 from tvm_fixes_cli.arguments import shape
 
 ESCAPE = "\x1b"
@@ -111,6 +112,17 @@ class TestCompile:
         document = json.loads(capfd.readouterr().out)
         assert document["unproved"] == unproved
         assert ("verify" in document["seconds"]) == (unproved is not None)
+
+    def test_strip(self, onnx_file, tmp_path):
+        sizes = []
+        for strip in ([], ["--strip"]):
+            assert compile_(onnx_file, "-q", "-o", tmp_path / "out", *strip) == 0
+            found = inspect(tmp_path / "out")
+            sizes.append(found.nbytes)
+            assert (found.debug_bytes > 0) == (not strip)
+            assert found.code_bytes > 1000
+            assert CompiledModel.load(tmp_path / "out").report.equal
+        assert sizes[1] < 0.8 * sizes[0]
 
     @pytest.mark.parametrize("how", ["print", "native"])
     def test_json_alone_on_standard_output(self, capfd, monkeypatch, how):
@@ -197,10 +209,16 @@ class TestCompile:
         [
             ([], "required: MODEL"),
             (["m.onnx", "--layout", "NCWH"], "invalid choice: 'NCWH'"),
-            (["m.onnx", "--shape", "x"], "expected NAME=batch,3,64,64, got 'x'"),
-            (["m.onnx", "--shape", "=1"], "expected NAME=batch,3,64,64, got '=1'"),
-            (["m.onnx", "--shape", "x=1,,2"], "expected NAME=batch,3,64,64, got 'x=1,,2'"),
-            (["m.onnx", "--shape", "x=1,-2"], "expected NAME=batch,3,64,64, got 'x=1,-2'"),
+            (["m.onnx", "--layout", "NCWH"], "did you mean NCHW?"),
+            (["m.onnx", "--layuot", "NCHW"], "unrecognized arguments: --layuot NCHW"),
+            (["m.onnx", "--layuot", "NCHW"], "did you mean --layout?"),
+            (["m.onnx", "--layuot=NCHW"], "did you mean --layout?"),
+            (["m.onnx", "--zz\x1b\n"], r"unrecognized arguments: --zz\x1b\n (see"),
+            (["m.onnx", "--weights", "insde"], "did you mean inside?"),
+            (["m.onnx", "--shape", "x"], "or NAME=1x3x64x64, got 'x'"),
+            (["m.onnx", "--shape", "=1"], "or NAME=1x3x64x64, got '=1'"),
+            (["m.onnx", "--shape", "x=1,,2"], "or NAME=1x3x64x64, got 'x=1,,2'"),
+            (["m.onnx", "--shape", "x=1,-2"], "or NAME=1x3x64x64, got 'x=1,-2'"),
             (["m.onnx", "--rtol", "-1"], "expected a number >= 0"),
             (["m.onnx", "--rtol", "nan"], "expected a number >= 0"),
             (["m.onnx", "--atol", "x"], "expected a number >= 0, got 'x'"),
@@ -210,11 +228,45 @@ class TestCompile:
         with pytest.raises(SystemExit) as left:
             compile_(*arguments)
         assert left.value.code == 2
-        assert message in capfd.readouterr().err
+        err = capfd.readouterr().err
+        assert message in err
+        assert err.startswith("tvm-fixes: error: ") and err.count("\n") == 1
+        assert err.endswith("(see `tvm-fixes compile --help`)\n")
+
+    def test_wrong_command(self, capfd):
+        with pytest.raises(SystemExit) as left:
+            main(["compil", "m.onnx"])
+        assert left.value.code == 2
+        assert "did you mean compile? (see `tvm-fixes --help`)" in capfd.readouterr().err
+
+    @pytest.mark.parametrize("text, layout", [("nhwc", "NHWC"), ("nchw16C", "NCHW16c")])
+    def test_layouts_in_any_case(self, text, layout):
+        assert _parser().parse_args(["compile", "m.onnx", "--layout", text]).layout == layout
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ["compile"],
+            ["check"],
+            ["verify"],
+            ["opt", "--passes", "Normalize"],
+            ["inspect"],
+        ],
+    )
+    @pytest.mark.parametrize("name", ["no.onnx", "no.pt2", "no.relay", "no.json", "no/such"])
+    def test_a_missing_file(self, capfd, command, name):
+        if name == "no.json" and command[0] == "compile":
+            name = "no.txt"
+        assert main([*command, name]) == 2
+        err = capfd.readouterr().err
+        assert err.startswith("tvm-fixes: error: ") and err.count("\n") == 1
 
     @pytest.mark.parametrize(
         "text, expected",
         [
+            ("image=1x3x8x8", ("image", (1, 3, 8, 8))),
+            ("x=1x", ("x", ("1x",))),
+            ("x=batchx3", ("x", ("batchx3",))),
             ("x=1,3", ("x", (1, 3))),
             ("a=b=1", ("a=b", (1,))),
             ("s=", ("s", ())),
@@ -635,12 +687,15 @@ class TestInspect:
         out, err = capfd.readouterr()
         assert err == ""
         assert re.search(r"^parameters +432 B *$", out, re.MULTILINE)
-        assert re.search(r"\.text +│", out)
+        assert re.search(r"^code +[\d.]+ kB *$", out, re.MULTILINE)
+        assert re.search(r"^debug information +[\d.]+ kB *$", out, re.MULTILINE)
+        assert not re.search(r"\.text +│", out)
         assert re.search(r"float32 \(.*\) +│ 432 B +│ w", out)
         assert main(["inspect", str(artifact / "model.so"), "--all"]) == 0
         out, _ = capfd.readouterr()
         assert "unknown (no manifest)" in out
         assert "432 B" in out
+        assert 0 < out.index("│ 432 B") < re.search(r"\.text +│", out).start()
 
     def test_json(self, artifact, capfd):
         assert main(["inspect", str(artifact), "--json"]) == 0
@@ -678,7 +733,7 @@ class TestDoctor:
     def report(self, monkeypatch):
         """A report without the probes, which have their own tests."""
         report = doctor.run(ids=[])
-        monkeypatch.setattr(doctor, "run", lambda: report)
+        monkeypatch.setattr(doctor, "run", lambda *_, **__: report)
         return report
 
     def test_table(self, report, capfd):
@@ -689,8 +744,24 @@ class TestDoctor:
         assert main(["doctor", "--json"]) == 0
         assert json.loads(capfd.readouterr().out)["tvm"]["version"] == tvm.__version__
 
+    def test_some_fixes(self, capfd):
+        assert main(["doctor", "ffi-0.1.15", "--json"]) == 0
+        assert [row["id"] for row in json.loads(capfd.readouterr().out)["fixes"]] == ["ffi-0.1.15"]
+
+    def test_quick(self, capfd):
+        assert main(["doctor", "--quick", "--json"]) == 0
+        rows = json.loads(capfd.readouterr().out)["fixes"]
+        assert [row["kind"] for row in rows] == ["environment"]
+
+    @pytest.mark.parametrize(
+        "fix, hint", [("conv-legalise", "did you mean conv-legalize?"), ("zz", "known fixes: ")]
+    )
+    def test_a_fix_that_is_unknown(self, capfd, fix, hint):
+        assert main(["doctor", fix]) == 2
+        assert f"error: unknown fix {fix!r}; {hint}" in capfd.readouterr().err
+
     def test_a_file_that_cannot_be_read(self, monkeypatch, capfd):
-        def fail():
+        def fail(*_, **__):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
         monkeypatch.setattr(doctor, "run", fail)

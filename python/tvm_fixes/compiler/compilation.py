@@ -23,7 +23,7 @@ from tvm import relax
 
 from .. import target as targets
 from ..debug.dump_ir import DumpIR
-from ..pipeline import stages
+from ..pipeline import layout_named, stages
 from ..relax.constants.growth import MAX_GROWTH
 from ..relax.constants.make import making_constants
 from ..relax.constants.provenance import constants_of
@@ -65,6 +65,7 @@ def compile(
     max_growth: float = MAX_GROWTH,
     max_size_ratio: float | None = None,
     weights: str = "auto",
+    strip: bool = False,
     unsafe_indices: bool = False,
     trust: bool = False,
     params: Params | None = None,
@@ -123,6 +124,8 @@ def compile(
     weights : str
         Store the weights ``"inside"`` the library, ``"outside"`` it in ``weights.safetensors``, or
         ``"auto"`` (outside from 1 GiB).
+    strip : bool
+        Leave the debug information out of the library, which is a third of a small one.
     unsafe_indices : bool
         Trust computed indices.  Otherwise, one out of range raises an ``AssertionError``: see
         :func:`tvm_fixes.pipeline`.
@@ -169,6 +172,7 @@ def compile(
         with run.step("load"):
             check_request(rtol, atol, seed, max_size_ratio, weights)
             resolved = targets.resolve(target)
+            layout = layout_named(layout)
             lowering = stages(
                 layout=layout,
                 runtime_checks=runtime_checks,
@@ -215,6 +219,7 @@ def compile(
                 origins.records(inside),
                 origins.named(outside),
                 called,
+                strip=strip,
             )
         report = Report(
             source=opened.name,

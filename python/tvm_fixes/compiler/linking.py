@@ -68,9 +68,11 @@ def export(
     constants: tuple[ConstantRecord, ...],
     weights: Mapping[str, Weight],
     kernels: KernelCalls,
+    *,
+    strip: bool = False,
 ) -> CompiledModel:
     """Link the library with :func:`link`, and load it if it runs on this machine."""
-    linked = link(executable, target, signature, constants, weights, kernels)
+    linked = link(executable, target, signature, constants, weights, kernels, strip=strip)
     return CompiledModel(linked.directory, linked.manifest, owner=linked.owner)
 
 
@@ -81,6 +83,8 @@ def link(
     constants: tuple[ConstantRecord, ...],
     weights: Mapping[str, Weight] | None = None,
     kernels: KernelCalls | None = None,
+    *,
+    strip: bool = False,
 ) -> Linked:
     """Link the library in a temporary directory, and write the weights next to it.
 
@@ -97,6 +101,8 @@ def link(
         The weights to store outside the library.
     kernels : KernelCalls, optional
         The kernels that the library calls.
+    strip : bool
+        Leave out debug information and the names of local symbols.
 
     Raises
     ------
@@ -107,7 +113,7 @@ def link(
     try:
         directory = Path(owner.name)
         with tempfile.TemporaryDirectory(dir=directory) as workspace:
-            _link(executable, directory / LIBRARY, workspace, target)
+            _link(executable, directory / LIBRARY, workspace, target, strip)
         written = _write_weights(directory / WEIGHTS, weights) if weights else None
         manifest = Manifest(
             **signature._asdict(),
@@ -137,15 +143,22 @@ def _write_weights(path: Path, weights: Mapping[str, Weight]) -> WeightsRecord:
 
 
 def _link(
-    executable: relax.VMExecutable, library: Path, workspace: str, target: tvm.target.Target
+    executable: relax.VMExecutable,
+    library: Path,
+    workspace: str,
+    target: tvm.target.Target,
+    strip: bool,
 ) -> None:
+    arguments = cuda_libraries.link_arguments(target)
+    if strip:
+        arguments["options"] = [*arguments.get("options", []), "-s"]
     # In a child: LLVM calls exit() if it cannot write an object file.
     triple = targets.triple_of(target)
     write = partial(
         executable.export_library,
         str(library),
         workspace_dir=workspace,
-        **cuda_libraries.link_arguments(target),
+        **arguments,
     )
     outcome = run_forked(write, timeout=None)
     if outcome.kind is OutcomeKind.VALUE:

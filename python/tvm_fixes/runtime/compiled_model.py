@@ -146,6 +146,10 @@ class CompiledModel:
         new = {index: by_name[name] for name, index in manifest.updates.items()}
         return updated(result, new, len(self.outputs), as_torch=as_torch)
 
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
+        """Run the model: see :meth:`run`."""
+        return self.run(*args, **named)
+
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the artifact to `directory` atomically.
 

@@ -27,7 +27,7 @@ from typing import Any
 import tvm_ffi
 
 from .. import _ffi
-from ..errors import ArtifactError, summarize
+from ..errors import ArtifactError, UsageError, summarize
 from ..support.files import open_regular
 from ..support.tensors import nbytes_of
 from .lifted_manifest import LiftedManifest, is_lifted
@@ -40,6 +40,10 @@ from .manifest import (
     read_manifest,
 )
 from .weights import tensor_offsets
+
+# Sections of machine code, and prefixes of those that stripping removes.
+_CODE = frozenset({".text", ".plt", ".plt.got", ".plt.sec", ".init", ".fini"})
+_DEBUG = (".debug", ".symtab", ".strtab")
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,16 @@ class Inspection:
         return sum(constant.nbytes for constant in self.constants if constant.kind == "tensor")
 
     @property
+    def code_bytes(self) -> int:
+        """The size of the library's machine code for the CPU."""
+        return sum(section.nbytes for section in self.sections if section.name in _CODE)
+
+    @property
+    def debug_bytes(self) -> int:
+        """The size of what no program needs: debug information, and names of local symbols."""
+        return sum(one.nbytes for one in self.sections if one.name.startswith(_DEBUG))
+
+    @property
     def duplicate_bytes(self) -> int:
         """The size of the duplicates among them."""
         return sum(c.nbytes for c in self.constants if c.duplicate_of is not None)
@@ -171,7 +185,10 @@ class Inspection:
 
     def to_dict(self) -> dict[str, Any]:
         """The inspection as plain values, including the computed ones."""
-        computed = ("nbytes", "constant_bytes", "duplicate_bytes", "size_ratio", "constant_ratio")
+        computed = (
+            *("nbytes", "constant_bytes", "code_bytes", "debug_bytes", "duplicate_bytes"),
+            *("size_ratio", "constant_ratio"),
+        )
         return asdict(self) | {name: getattr(self, name) for name in computed}
 
     def to_json(self) -> str:
@@ -194,10 +211,14 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
 
     Raises
     ------
+    UsageError
+        If there is no such file or directory.
     ArtifactError
         If it is neither, is incomplete, or has a format that this version does not read.
     """
     location = Path(path)
+    if not os.path.lexists(location):
+        raise UsageError(f"{path}: no such file or directory")
     manifest, weights, parameter_bytes = _read_manifest(location)
     library = location / LIBRARY if os.path.isdir(location) else location
     try:

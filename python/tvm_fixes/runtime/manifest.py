@@ -393,7 +393,9 @@ def _dim_of(dim: Any, dim_names: dict[Any, str]) -> Dim:
     if isinstance(dim, tvm.tirx.IntImm):
         return int(dim)
     if not tvm.ir.is_prim_var(dim):
-        return str(dim)
+        # As Python writes it, without the dtypes of TVMScript: `(h - 1) // 2 + 1`.
+        plain = re.sub(r"T\.int(?:32|64)\((-?\d+)\)", r"\1", str(dim))
+        return re.sub(r"T\.(min|max)\(", r"\1(", plain)
     if dim not in dim_names:
         # Different dims may have the same name, such as "?".
         name = str(dim.name)

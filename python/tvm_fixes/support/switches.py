@@ -13,10 +13,12 @@
 """The switches of the fixes, which ``TVM_FIXES_DISABLE`` turns off."""
 
 import os
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
 from ..fixes import FIXES
 from .collector import Collector
+from .suggestions import did_you_mean
 
 FIX_IDS: tuple[str, ...] = tuple(fix.id for fix in FIXES)
 
@@ -34,18 +36,30 @@ def disabled() -> frozenset[str]:
     Raises
     ------
     ValueError
-        If an id is unknown; the message lists the known ones.
+        If an id is unknown; the message has a similar one, or lists all.
     """
     ids = frozenset(
         part for raw in os.environ.get(ENVIRONMENT_VARIABLE, "").split(",") if (part := raw.strip())
     )
-    unknown = sorted(ids.difference(FIX_IDS))
-    if unknown:
-        raise ValueError(
-            f"{ENVIRONMENT_VARIABLE}: unknown fix {', '.join(map(repr, unknown))}; "
-            f"known fixes: {', '.join(FIX_IDS)}"
-        )
+    try:
+        check_known(ids)
+    except ValueError as error:
+        raise ValueError(f"{ENVIRONMENT_VARIABLE}: {error}") from None
     return ids
+
+
+def check_known(ids: Iterable[str]) -> None:
+    """Check that fixes exist.
+
+    Raises
+    ------
+    ValueError
+        If an id is unknown; the message has a similar one, or lists all.
+    """
+    unknown = sorted(set(ids).difference(FIX_IDS))
+    if unknown:
+        hint = did_you_mean(unknown[0], FIX_IDS) or f"known fixes: {', '.join(FIX_IDS)}"
+        raise ValueError(f"unknown fix {', '.join(map(repr, unknown))}; {hint}")
 
 
 def enabled(fix_id: str) -> bool:
@@ -56,8 +70,7 @@ def enabled(fix_id: str) -> bool:
     ValueError
         If `fix_id`, or an id in ``TVM_FIXES_DISABLE``, is unknown.
     """
-    if fix_id not in FIX_IDS:
-        raise ValueError(f"unknown fix {fix_id!r}; known fixes: {', '.join(FIX_IDS)}")
+    check_known([fix_id])
     return fix_id not in disabled()
 
 

@@ -25,6 +25,7 @@ import tvm
 from tvm.target import codegen
 
 from ..errors import UsageError, summarize
+from ..support.suggestions import did_you_mean
 from . import cuda
 from .cuda_libraries import LIBRARIES
 
@@ -104,7 +105,9 @@ def resolve(
     try:
         resolved = tvm.target.Target(config)
     except (ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"target {_show(target)}: {summarize(error)}") from error
+        known = [*KINDS, "native", *map(str, tvm.target.list_tags() or ())]
+        hint = did_you_mean(target, known) if isinstance(target, str) else None
+        raise UsageError(f"target {_show(target)}: {hint or summarize(error)}") from error
     kind = resolved.kind.name
     if kind not in kinds:
         expected = " or ".join(f"{KINDS[name]} (kind {name})" for name in kinds)
