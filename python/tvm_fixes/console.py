@@ -22,6 +22,7 @@ from rich.table import Table
 from .compiler import Step
 from .debug.comparison import BLOCKS
 from .debug.layers import LayerComparison, ValueComparison
+from .debug.profiling import Profile
 from .frontend.operators import Operator
 from .frontend.relay import ProgramDescription
 from .runtime.inspection import Constant, Inspection
@@ -243,6 +244,52 @@ def _stock_verdict(result: OutputComparison | None) -> str:
     if result is None:
         return "-"
     return "[green]equal[/]" if result.equal else f"[red]off by {_error(result.max_rel_error)}[/]"
+
+
+def render_profile(found: Profile, console: Console, *, show_all: bool = False) -> None:
+    """Print the time of a model's kernels, the slowest first."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    others = sorted(found.other_seconds.items(), key=lambda other: -other[1])
+    names = ", ".join(name for name, _ in others[:_MAX_PLACES])
+    table.add_row("model", escape(found.model))
+    table.add_row("one run", f"{_time(found.run_seconds)} (median, without instruments)")
+    table.add_row("kernels", f"{_time(found.kernel_seconds)} in {len(found.kernels)} calls")
+    table.add_row("other calls", f"{_time(sum(found.other_seconds.values()))} ({escape(names)})")
+    table.add_row("attributed", f"{found.attributed:.0%} of the time of kernels")
+    limits = found.limits
+    table.add_row(
+        "limits", f"{limits.flops / 1e9:.3g} GFLOP/s, {limits.bandwidth / 1e9:.3g} GB/s (NumPy)"
+    )
+    if not found.is_exact:
+        table.add_row("", "the model has branches or loops: kernels list the nodes of all calls")
+    console.print(table, highlight=False)
+    shown = found.slowest if show_all else found.slowest[:_MAX_ROWS]
+    rows = Table()
+    for title in ("time", "share", "GFLOP/s", "GB/s", "of limit"):
+        rows.add_column(title, justify="right")
+    rows.add_column("computes", overflow="fold")
+    rows.add_column("kernel", overflow="fold")
+    for kernel in shown:
+        rate = 1e-9 / kernel.seconds if kernel.seconds else 0.0
+        share, limit = kernel.seconds / (found.kernel_seconds or 1), found.share_of_limits(kernel)
+        rows.add_row(
+            _time(kernel.seconds),
+            f"{share:.1%}",
+            "-" if kernel.flops is None else f"{kernel.flops * rate:.3g}",
+            f"{kernel.nbytes * rate:.3g}",
+            "-" if limit is None else f"{limit:.0%}",
+            escape(kernel.source or "-"),
+            escape(kernel.kernel),
+        )
+    console.print(rows, highlight=False)
+    left = len(found.kernels) - len(shown)
+    if left:
+        console.print(f"{left} faster calls not shown (use --all)", highlight=False)
+
+
+def _time(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.3g} µs"
 
 
 def _operator_table(operators: Sequence[Operator]) -> Table:

@@ -42,6 +42,7 @@ examples:
   tvm-fixes opt --passes LegalizeOps,FuseOps module.py
   tvm-fixes inspect out/
   tvm-fixes compare model.onnx
+  tvm-fixes profile out/
   tvm-fixes doctor
 """
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""``tvm-fixes compare``: options, output and exit status; the story of docs/debugging.md."""
+"""``tvm-fixes compare`` and ``profile``: options, output and exit status; docs/debugging.md."""
 
 import json
 import re
@@ -98,6 +98,35 @@ def test_failures(model, options, status, problem, capsys):
 def test_a_missing_model_is_a_usage_error(capsys):
     assert main(["compare", "missing.onnx"]) == 2
     assert "missing.onnx: no such file" in capsys.readouterr().err
+
+
+def test_profile(model, tmp_path, capsys):
+    trace, out = tmp_path / "trace.json", tmp_path / "out"
+    assert main(["compile", str(model), "-o", str(out), "-q", "--no-compare"]) == 0
+    capsys.readouterr()
+    assert main(["profile", str(out), "--seconds", "0", "--trace", str(trace)]) == 0
+    shown = capsys.readouterr().out
+    assert "attributed   100% of the time of kernels" in shown
+    assert "e: Exp; y: Neg" in shown
+    (event,) = json.loads(trace.read_text())["traceEvents"]
+    assert event["name"] == "Exp, Neg"
+    assert main(["profile", str(model), "--seconds", "0", "--json", "-q"]) == 0
+    assert json.loads(capsys.readouterr().out)["attributed"] == 1
+
+
+@pytest.mark.parametrize(
+    "options, status, problem",
+    [
+        (["missing"], 2, "missing: no such file"),
+        (["."], 1, "not an artifact"),
+        (["{model}", "--seed", "-1"], 2, "seed must be >= 0"),
+        (["{model}", "--seconds", "0", "--trace", "/missing/trace.json"], 1, "/missing/trace.json"),
+    ],
+)
+def test_failures_of_profile(model, options, status, problem, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["profile", *(option.format(model=model) for option in options)]) == status
+    assert problem in capsys.readouterr().err
 
 
 if __name__ == "__main__":

@@ -10,20 +10,27 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Comparison of a compiled model with its original."""
+"""Comparison of a compiled model with its original, and the time of its kernels."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .layers import LayerComparison, compare
+    from .profiling import Profile, profile
 
-__all__ = ["LayerComparison", "compare"]
+__all__ = ["LayerComparison", "Profile", "compare", "profile"]
+
+_MODULES = {
+    "LayerComparison": "layers",
+    "Profile": "profiling",
+    "compare": "layers",
+    "profile": "profiling",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import the tools on first use: the compiler imports modules of this package."""
-    if name in __all__:
-        from . import layers
-
-        return getattr(layers, name)
+    if name in _MODULES:
+        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

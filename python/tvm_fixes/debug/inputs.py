@@ -13,16 +13,17 @@
 """Inputs of a model from and to ``.npz`` files."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import CompileError, UsageError, summarize
-from ..runtime.manifest import describe_shape
-from ..source import Source
-from ..source.base import existing
+from ..runtime.manifest import Dim, Manifest, TensorSpec, describe_shape
+from ..source import Shapes, Source
+from ..source.base import draw, existing
 from ..support.tensors import numpy_dtype
 
 
@@ -38,28 +39,70 @@ def load_inputs(
     """
     if given is None:
         return source.example_inputs(np.random.default_rng(seed))
+    specs = [replace(spec, shape=source.chosen_shape(spec)) for spec in source.inputs]
+    return _fitting(specs, given)
+
+
+def inputs_of_artifact(
+    manifest: Manifest,
+    shapes: Shapes | None,
+    given: str | os.PathLike[str] | Mapping[str, np.ndarray] | None,
+    seed: int,
+) -> list[np.ndarray]:
+    """The inputs of an artifact, in order: the given ones, or random ones.
+
+    Parameters
+    ----------
+    manifest : Manifest
+    shapes : mapping of str to sequence of int and str, optional
+        The shapes of inputs with symbolic dims.
+    given, seed
+        As for :func:`load_inputs`.
+
+    Raises
+    ------
+    UsageError
+        As for :func:`load_inputs`, or if the size of a symbolic dim is unknown.
+    """
+    if given is not None:
+        return _fitting(manifest.inputs, given)
+    sizes: dict[Dim, Dim] = {}
+    for spec in manifest.inputs:
+        sizes.update(zip(spec.shape or (), (shapes or {}).get(spec.name, ()), strict=False))
+    rng = np.random.default_rng(seed)
+    arrays = []
+    for spec in manifest.inputs:
+        dims = [dim if isinstance(dim, int) else sizes.get(dim) for dim in spec.shape or ()]
+        if spec.shape is None or not all(isinstance(dim, int) for dim in dims):
+            raise UsageError(f"input {spec}: give its shape (--shape) or the inputs (--inputs)")
+        arrays.append(draw(rng, spec, tuple(int(dim) for dim in dims if dim is not None), 0, 1))
+    return arrays
+
+
+def _fitting(
+    specs: Sequence[TensorSpec], given: str | os.PathLike[str] | Mapping[str, np.ndarray]
+) -> list[np.ndarray]:
+    """The given inputs in order, if they have the dtypes and shapes of `specs`."""
     arrays = given if isinstance(given, Mapping) else _read(Path(given))
-    names = [spec.name for spec in source.inputs]
+    names = [spec.name for spec in specs]
     if set(arrays) != set(names):
-        raise UsageError(
-            f"expected the inputs {', '.join(names)} of {source.name}, got {', '.join(arrays)}"
-        )
+        raise UsageError(f"expected the inputs {', '.join(names)}, got {', '.join(arrays)}")
     # NumPy writes the elements of dtypes such as bfloat16 as bytes.
     arrays = {
         spec.name: arrays[spec.name].view(numpy_dtype(spec.dtype))
         if arrays[spec.name].dtype.kind == "V"
         else arrays[spec.name]
-        for spec in source.inputs
+        for spec in specs
     }
-    for spec in source.inputs:
-        array, shape = arrays[spec.name], source.chosen_shape(spec)
+    for spec in specs:
+        array, shape = arrays[spec.name], spec.shape
         fits = shape is None or (
             len(shape) == array.ndim
             and all(isinstance(d, str) or d == n for d, n in zip(shape, array.shape, strict=True))
         )
         if array.dtype != numpy_dtype(spec.dtype) or not fits:
             raise UsageError(
-                f"input {spec.name!r} of {source.name}: expected {spec.dtype} "
+                f"input {spec.name!r}: expected {spec.dtype} "
                 f"{describe_shape(shape)}, got {array.dtype.name} {describe_shape(array.shape)}"
             )
     return [np.ascontiguousarray(arrays[name]) for name in names]

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.s_tir.analysis import estimate_tir_flops
+from tvm_ffi import structural_walk
 
 from .analysis import bindings
 from .ir import is_kernel_call, operator_name
@@ -92,9 +93,13 @@ def _calls_in(mod: tvm.IRModule) -> Iterator[tuple[str, relax.Var]]:
 
 
 def _flops_of(function: tvm.ir.BaseFunc) -> float | None:
-    """The floating-point operations of a kernel; None if its extents are symbolic."""
-    if not isinstance(function, tvm.tirx.PrimFunc):
+    """The floating-point operations of a kernel; None if the extent of a loop is not constant."""
+    if not isinstance(function, tirx.PrimFunc):
         return None
+    extents: list[tirx.Expr] = []
+    structural_walk(function.body, (tirx.For, lambda loop: extents.append(loop.extent)))
+    if not all(isinstance(extent, tirx.IntImm) for extent in extents):
+        return None  # TVM would count one iteration
     try:
         return float(estimate_tir_flops(tvm.IRModule({"main": function})))
     except Exception:  # TVM cannot count some statements, such as loops without an extent

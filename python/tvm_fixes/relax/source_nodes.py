@@ -86,6 +86,11 @@ def _bindings_of(mod: tvm.IRModule) -> Iterator[relax.Binding]:
             yield from bindings(function)
 
 
+def _operands(value: relax.Expr) -> list[relax.Var]:
+    """The variables that a value reads; of a branch, only the condition."""
+    return variables(value.cond if isinstance(value, relax.If) else value)
+
+
 def _spread_in(every: list[relax.Binding]) -> None:
     for binding in every:
         span = getattr(binding.value, "span", None)
@@ -97,10 +102,10 @@ def _spread_in(every: list[relax.Binding]) -> None:
         if var in readers and not _has_nodes(var.span):
             _set_span(var, readers[var])
         if _has_nodes(var.span):
-            readers.update((operand, var.span) for operand in variables(binding.value))
+            readers.update((operand, var.span) for operand in _operands(binding.value))
     for binding in every:
         if not _has_nodes(binding.var.span):
-            spans = (var.span for var in variables(binding.value))
+            spans = (var.span for var in _operands(binding.value))
             span = next(filter(_has_nodes, spans), None)
             if span is not None:
                 _set_span(binding.var, span)
@@ -158,7 +163,7 @@ def inherit_vanished(before: tvm.IRModule, after: tvm.IRModule) -> None:
         for node in own.keys() - kept:
             for reader in read_by:
                 merged[reader].setdefault(node)
-        for operand in variables(binding.value):
+        for operand in _operands(binding.value):
             readers[operand].update(read_by)
     if not merged:
         return

@@ -14,6 +14,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -149,6 +150,40 @@ class CompiledModel:
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Run the model: see :meth:`run`."""
         return self.run(*args, **named)
+
+    def bound(self, /, *args: Any) -> Callable[[], Any]:
+        """The model with its inputs, for measurements: each call is one run on the same tensors.
+
+        Parameters
+        ----------
+        *args : numpy.ndarray or torch.Tensor
+            As for :meth:`run`, whose checks happen once, here.
+
+        Returns
+        -------
+        run : callable
+            Returns the outputs as TVM does.  An updated input keeps its new value for the next run.
+        """
+        values = bind(self.inputs, args, {})
+        check_arrays(zip(self.inputs, values, strict=True), self._manifest.bounds, INPUT)
+        function = self._function
+        tensors = [to_device(to_tvm(value), self._library.device) for value in values]
+
+        def run() -> Any:
+            with self._library.lock:
+                return function(*tensors)
+
+        return run
+
+    def instrumented(self, instrument: Callable[..., Any]) -> AbstractContextManager[None]:
+        """Call `instrument` around each call of the virtual machine within the ``with`` block.
+
+        Parameters
+        ----------
+        instrument : callable
+            As for ``tvm.relax.VirtualMachine.set_instrument``.
+        """
+        return self._library.instrumented(instrument)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the artifact to `directory` atomically.

@@ -16,8 +16,8 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
@@ -109,6 +109,16 @@ class Library:
         except AttributeError as error:
             raise self._not_loaded(error) from error
         return lambda *arguments: after_fork.call(function, *arguments)
+
+    @contextmanager
+    def instrumented(self, instrument: Callable[..., Any]) -> Iterator[None]:
+        """Call `instrument` around each call of the machine within the ``with`` block."""
+        self.machine.set_instrument(instrument)
+        try:
+            yield
+        finally:
+            # Not through Python's method, which rejects None.
+            self.machine.module["set_instrument"](None)
 
     def check_arity(self, number: int) -> None:
         """Check that the model's function takes `number` arguments.

@@ -1,0 +1,327 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The time of each kernel of a compiled model, with the nodes of the model that it computes."""
+
+import json
+import os
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..compiler import Progress, Step
+from ..compiler import compile as compile_model
+from ..errors import UsageError
+from ..relax.kernel_calls import KernelCalls
+from ..relax.source_nodes import SourceNode
+from ..runtime.compiled_model import CompiledModel
+from ..source import Params, Shapes, open_source
+from .events import Recorder, Recording
+from .inputs import inputs_of_artifact, load_inputs
+
+# The names of the virtual machine's own calls; the second kind computes extents.
+_VIRTUAL_MACHINE = ("vm.", "shape_func")
+
+_MIN_RUNS = 3
+
+# The time to measure each limit of the machine for.
+_LIMIT_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """One call of a kernel.
+
+    Attributes
+    ----------
+    kernel : str
+        The name of the kernel.
+    nodes : tuple of SourceNode
+        The nodes of the model that it computes.  If :attr:`Profile.is_exact` is false, the nodes
+        of all calls of this kernel.
+    seconds : float
+        The median time.
+    nbytes : int
+        The size of its operands and results.
+    flops : float or None
+        Its floating-point operations, if known.
+    """
+
+    kernel: str
+    nodes: tuple[SourceNode, ...]
+    seconds: float
+    nbytes: int
+    flops: float | None
+
+    @property
+    def source(self) -> str:
+        """The nodes in one line, each path of a module once."""
+        parts: dict[str, list[str]] = defaultdict(list)
+        for node in self.nodes:
+            parts[node.path or node.name].append(node.operator)
+        return "; ".join(f"{place}: {', '.join(ops)}" for place, ops in parts.items())
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the machine reaches, as NumPy measures it.
+
+    Attributes
+    ----------
+    flops : float
+        Operations per second of a product of two large float32 matrices.
+    bandwidth : float
+        Bytes per second, read and written, of a copy of a large array.
+    """
+
+    flops: float
+    bandwidth: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The result of :func:`profile`.
+
+    Attributes
+    ----------
+    model : str
+    run_seconds : float
+        The median time of a run without instruments.
+    kernels : list of KernelTime
+        The calls of kernels, in the order of the run.
+    other_seconds : dict of str to float
+        The time of the virtual machine's own calls, such as allocations and the computation of
+        extents, by name.
+    runs : int
+        The number of runs with instruments.
+    is_exact : bool
+        Whether the run called the kernels in the order of the program, so that each call is known.
+        Otherwise, because of branches or loops, only the kernel is known.
+    limits : Limits
+    """
+
+    model: str
+    run_seconds: float
+    kernels: list[KernelTime]
+    other_seconds: dict[str, float]
+    runs: int
+    is_exact: bool
+    limits: Limits
+
+    @property
+    def kernel_seconds(self) -> float:
+        """The time of all kernels."""
+        return sum(kernel.seconds for kernel in self.kernels)
+
+    @property
+    def attributed(self) -> float:
+        """The share of the kernels' time whose nodes are known."""
+        known = sum(kernel.seconds for kernel in self.kernels if kernel.nodes)
+        return known / self.kernel_seconds if self.kernel_seconds else 1.0
+
+    @property
+    def accounted(self) -> float:
+        """The time of all calls, relative to the run without instruments."""
+        total = self.kernel_seconds + sum(self.other_seconds.values())
+        return total / self.run_seconds if self.run_seconds else 1.0
+
+    @property
+    def slowest(self) -> list[KernelTime]:
+        """The calls of kernels, the slowest first."""
+        return sorted(self.kernels, key=lambda kernel: -kernel.seconds)
+
+    def share_of_limits(self, kernel: KernelTime) -> float | None:
+        """The time that its operations or bytes take at the :attr:`limits`, relative to its own.
+
+        Data in the caches can be read faster than the limit.
+        """
+        if not kernel.seconds:
+            return None
+        least = max((kernel.flops or 0) / self.limits.flops, kernel.nbytes / self.limits.bandwidth)
+        return least / kernel.seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """The profile as plain values, including the computed ones."""
+        kernels = [
+            asdict(kernel) | {"share_of_limits": self.share_of_limits(kernel)}
+            for kernel in self.kernels
+        ]
+        computed = {name: getattr(self, name) for name in ("kernel_seconds", "attributed")}
+        return asdict(self) | {"kernels": kernels, "accounted": self.accounted} | computed
+
+    def to_json(self) -> str:
+        """The profile as one JSON object, indented."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def trace(self) -> str:
+        """The kernels of a run as a Chrome trace, for Perfetto or ``chrome://tracing``."""
+        events = []
+        start = 0.0
+        for kernel in self.kernels:
+            details = {"source": kernel.source, "bytes": kernel.nbytes, "flops": kernel.flops}
+            name = ", ".join(node.operator for node in kernel.nodes) or kernel.kernel
+            event = {"name": name, "cat": kernel.kernel, "ph": "X", "pid": 0, "tid": 0}
+            duration = 1e6 * kernel.seconds
+            events.append(
+                event | {"ts": start, "dur": duration, "args": {"kernel": kernel.kernel} | details}
+            )
+            start += duration
+        return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})
+
+
+def profile(
+    source: Any,
+    *,
+    shapes: Shapes | None = None,
+    inputs: str | os.PathLike[str] | Mapping[str, np.ndarray] | None = None,
+    seed: int = 0,
+    seconds: float = 2.0,
+    trust: bool = False,
+    params: Params | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Profile:
+    """Measure the time of each kernel of a model on a CPU.
+
+    Parameters
+    ----------
+    source : path, CompiledModel or object
+        The directory of an artifact, a compiled model, or a model as for
+        :func:`tvm_fixes.compile`, which is compiled first.
+    shapes, seed, trust, params
+        As for :func:`tvm_fixes.compile`.
+    inputs : path or mapping of str to numpy.ndarray, optional
+        The inputs by name, or an ``.npz`` file of them; by default, random ones.
+    seconds : float
+        The time to measure for; at least three runs are measured.
+    progress : callable, optional
+        As for :func:`tvm_fixes.compile`.
+    **options
+        Further options of :func:`tvm_fixes.compile`.
+
+    Returns
+    -------
+    profile : Profile
+
+    Raises
+    ------
+    UsageError
+        If an option is invalid, the inputs do not fit, or the model is for a GPU.
+    CompileError
+        If the model cannot be compiled.
+    ArtifactError
+        If `source` is a directory without a complete artifact.
+    """
+    if seed < 0:
+        raise UsageError(f"seed must be >= 0, got {seed}")
+    if isinstance(source, str | os.PathLike) and Path(source).is_dir():
+        source = CompiledModel.load(source)
+    if isinstance(source, CompiledModel):
+        model = source
+        name = "model" if model.report is None else model.report.source
+        arrays = inputs_of_artifact(model.manifest, shapes, inputs, seed)
+    else:
+        opened = open_source(source, shapes, trust=trust, params=params)
+        model = compile_model(opened, compare=False, progress=progress, **options)
+        name, arrays = opened.name, load_inputs(opened, inputs, seed)
+    if model.manifest.target["kind"] != "llvm":
+        raise UsageError(f"{name}: only models for a CPU can be profiled")
+    (progress or (lambda step: None))(Step("measure"))
+    return _measure(model, name, arrays, seconds)
+
+
+def _measure(
+    model: CompiledModel, name: str, inputs: Sequence[np.ndarray], budget: float
+) -> Profile:
+    run = model.bound(*inputs)
+    run()
+    recorder = Recorder()
+    with model.instrumented(recorder.count):
+        run()
+    plain: list[float] = []
+    recordings: list[Recording] = []
+    end = time.perf_counter() + budget
+    # In turns, so that the load of the machine affects both alike.
+    while len(recordings) < _MIN_RUNS or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        plain.append(time.perf_counter() - start)
+        with model.instrumented(recorder.time):
+            run()
+        recordings.append(recorder.take())
+    run_seconds = statistics.median(plain)
+    times = recorder.own_times(recordings, run_seconds)
+    events = list(zip(recorder.names, times, recorder.sizes, strict=True))
+    kernels = [event for event in events if not event[0].startswith(_VIRTUAL_MACHINE)]
+    others: dict[str, float] = defaultdict(float)
+    for label, own, _ in events:
+        if label.startswith(_VIRTUAL_MACHINE):
+            others[label.removeprefix("vm.builtin.")] += own
+    known = model.manifest.kernels
+    nodes, is_exact = _nodes_of([label for label, _, _ in kernels], known)
+    return Profile(
+        name,
+        run_seconds,
+        [
+            KernelTime(label, of, own, size, known.flops.get(label))
+            for (label, own, size), of in zip(kernels, nodes, strict=True)
+        ],
+        dict(others),
+        len(recordings),
+        is_exact,
+        _limits(),
+    )
+
+
+def _nodes_of(
+    names: Sequence[str], known: KernelCalls
+) -> tuple[list[tuple[SourceNode, ...]], bool]:
+    """The nodes of each kernel of a run, and whether they are those of this call."""
+    by_kernel: dict[str, dict[int, None]] = defaultdict(dict)
+    for call in known.calls:
+        by_kernel[call.kernel].update(dict.fromkeys(call.nodes))
+    is_exact = [n for n in names if n in by_kernel] == [call.kernel for call in known.calls]
+    calls = iter(known.calls)
+    found = []
+    for name in names:
+        places: Sequence[int] = list(by_kernel.get(name, ()))
+        if is_exact and name in by_kernel:
+            places = next(calls).nodes
+        found.append(tuple(known.nodes[place] for place in places))
+    return found, is_exact
+
+
+def _limits() -> Limits:
+    size = 384
+    matrix = np.ones((size, size), "float32")
+    data = np.ones(1 << 25, "uint8")
+    product, copy = np.empty_like(matrix), np.empty_like(data)
+    per_product = _fastest(lambda: np.matmul(matrix, matrix, out=product))
+    per_copy = _fastest(lambda: np.copyto(copy, data))
+    return Limits(2 * size**3 / per_product, 2 * data.nbytes / per_copy)
+
+
+def _fastest(call: Callable[[], object]) -> float:
+    """The time of the fastest of many calls, which no other process interrupts."""
+    times: list[float] = []
+    end = time.perf_counter() + _LIMIT_SECONDS
+    while not times or time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)

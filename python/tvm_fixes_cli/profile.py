@@ -1,0 +1,110 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The command ``profile``."""
+
+import argparse
+from pathlib import Path
+
+from . import terminal
+from .arguments import (
+    LAYOUTS,
+    Commands,
+    Result,
+    add_command,
+    add_params,
+    add_shape,
+    add_trust,
+    layout,
+    shapes_of,
+    tolerance,
+)
+from .package import loaded
+from .terminal import EQUAL, Failure
+
+_HELP = """\
+Measure the time of each kernel of a compiled model on this CPU, with the ONNX nodes or the nodes
+and modules of the PyTorch program that it computes. A model is compiled first.
+
+exit status: 0 measured, 1 the model cannot be compiled or loaded, 2 usage error
+"""
+
+_EXAMPLES = """\
+examples:
+  tvm-fixes profile out/
+  tvm-fixes profile model.onnx --trace trace.json
+  tvm-fixes profile out/ --inputs inputs.npz --json
+"""
+
+
+def add(commands: Commands) -> None:
+    """Add the command to the parser."""
+    parser = add_command(
+        commands,
+        "profile",
+        _run,
+        help="measure the time of each kernel, by node of the model",
+        description=_HELP,
+        epilog=_EXAMPLES,
+    )
+    parser.add_argument(
+        "source",
+        metavar="DIR|MODEL",
+        help="an artifact of 'tvm-fixes compile', an .onnx or .pt2 file, or package.module:factory",
+    )
+    add_params(parser)
+    add_shape(parser)
+    add_trust(parser)
+    parser.add_argument("--layout", type=layout, choices=LAYOUTS, help="as for 'compile'")
+    parser.add_argument("--inputs", metavar="FILE", help="an .npz file of inputs by name")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")
+    parser.add_argument(
+        "--seconds", type=tolerance, default=2.0, help="the time to measure for (default: 2)"
+    )
+    parser.add_argument("--trace", metavar="FILE", help="write a Chrome trace to FILE")
+    parser.add_argument("--all", action="store_true", help="show all kernels, not only the slowest")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
+
+
+def _run(arguments: argparse.Namespace) -> Result:
+    shapes = shapes_of(arguments)
+    with loaded(with_torch=":" in arguments.source or ".pt2" in arguments.source):
+        from tvm_fixes.console import StepPrinter, render_profile
+        from tvm_fixes.debug import profile
+
+        given = {} if arguments.layout is None else {"layout": arguments.layout}
+        try:
+            with StepPrinter(terminal.console(stderr=True)) as printer:
+                found = profile(
+                    arguments.source,
+                    shapes=shapes,
+                    inputs=arguments.inputs,
+                    seed=arguments.seed,
+                    seconds=arguments.seconds,
+                    trust=arguments.trust,
+                    params=arguments.params,
+                    progress=None if arguments.quiet else printer,
+                    **given,
+                )
+            if arguments.trace is not None:
+                Path(arguments.trace).write_text(found.trace())
+        except OSError as error:
+            raise Failure(f"{arguments.trace}: {error.strerror}") from error
+
+    def write() -> None:
+        if arguments.json:
+            print(found.to_json())
+        else:
+            render_profile(found, terminal.console(), show_all=arguments.all)
+
+    return EQUAL, write

@@ -1,0 +1,177 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""tvm_fixes.debug.profile: times of kernels, with the nodes that they compute."""
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import onnx
+import pytest
+import torch
+import tvm
+import tvm.testing
+from onnx import parser
+
+import tvm_fixes
+from helpers.architectures import ARCHITECTURES
+from helpers.grids import sample
+from tvm_fixes.debug import events, profile
+from tvm_fixes.debug.events import Recorder
+from tvm_fixes.debug.profiling import KernelTime, Limits, Profile
+from tvm_fixes.errors import ArtifactError, UsageError
+from tvm_fixes.relax.source_nodes import SourceNode
+
+
+def network(rows: str = "64") -> onnx.ModelProto:
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 18]>
+        network (float[{rows}, 256] x) => (float[{rows}, 256] y) {{
+            m = MatMul(x, w)
+            t = Tanh(m)
+            n = MatMul(t, w)
+            y = Softmax(n)
+        }}"""
+    )
+    weight = np.random.default_rng(0).standard_normal((256, 256)).astype("float32")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    return model
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return tvm_fixes.compile(network(), compare=False)
+
+
+def test_kernels_have_times_nodes_bytes_and_operations(compiled):
+    found = profile(compiled, seconds=0.2)
+    assert found.is_exact and found.attributed == 1 and found.runs >= 3
+    products = [k for k in found.kernels if any(n.operator == "MatMul" for n in k.nodes)]
+    assert {node.name for kernel in products for node in kernel.nodes} >= {"m", "n"}
+    flops = 2 * 64 * 256 * 256
+    assert all(kernel.flops >= flops for kernel in products)
+    assert all(kernel.nbytes >= 4 * (2 * 64 * 256 + 256 * 256) for kernel in products)
+    assert 0 < found.kernel_seconds <= 2 * found.run_seconds
+    assert found.slowest[0].seconds == max(kernel.seconds for kernel in found.kernels)
+    assert found.limits.flops > 1e8 and found.limits.bandwidth > 1e8
+
+
+def test_the_instrument_is_removed(compiled, monkeypatch):
+    profile(compiled, seconds=0)
+    calls = []
+    monkeypatch.setattr(events.Recorder, "time", lambda *args: calls.append(args))
+    compiled.run(np.zeros((64, 256), "float32"))
+    assert calls == []
+    with pytest.raises(ZeroDivisionError), compiled.instrumented(lambda *args: None):
+        raise ZeroDivisionError
+    with compiled.instrumented(lambda *args: calls.append(args)):
+        compiled.run(np.zeros((64, 256), "float32"))
+    seen = len(calls)
+    compiled.run(np.zeros((64, 256), "float32"))
+    assert seen > 0 and len(calls) == seen
+
+
+def test_an_artifact_and_its_inputs(compiled, tmp_path):
+    compiled.save(tmp_path / "out")
+    found = profile(tmp_path / "out", seconds=0, inputs={"x": np.ones((64, 256), "float32")})
+    assert found.attributed == 1
+    with pytest.raises(UsageError, match="expected the inputs x"):
+        profile(tmp_path / "out", inputs={"z": np.ones((64, 256), "float32")})
+    with pytest.raises(ArtifactError):
+        profile(tmp_path)
+
+
+def test_symbolic_dims_need_a_size():
+    model = tvm_fixes.compile(network("rows"), compare=False)
+    with pytest.raises(UsageError, match="give its shape"):
+        profile(model)
+    found = profile(model, shapes={"x": (8, 256)}, seconds=0)
+    assert found.attributed == 1
+    assert any(kernel.flops is None for kernel in found.kernels)
+    wide = profile(model, shapes={"x": (16, 256)}, seconds=0)
+    assert sum(k.nbytes for k in wide.kernels) > sum(k.nbytes for k in found.kernels)
+
+
+def test_after_a_branch_a_kernel_has_the_nodes_of_all_its_calls():
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        branches (float[64] x, bool[1] c) => (float[64] y) {
+            y = If (c) <
+                then_branch = yes () => (float[64] t) { t = Exp(x) },
+                else_branch = no () => (float[64] f) { e = Exp(x) f = Neg(e) }
+            >
+        }"""
+    )
+    found = profile(model, seconds=0)
+    assert not found.is_exact
+    assert found.kernels and all(kernel.nodes for kernel in found.kernels)
+
+
+def test_a_model_for_a_gpu_is_rejected(compiled, monkeypatch):
+    monkeypatch.setitem(compiled.manifest.target, "kind", "cuda")
+    with pytest.raises(UsageError, match="CPU"):
+        profile(compiled)
+
+
+def test_times_are_without_those_of_inner_calls_and_of_the_instrument():
+    recorder = Recorder()
+    tensor = tvm.runtime.tensor(np.zeros(4, "float32"))
+    for name, arguments in (("outer", ()), ("inner", (tensor, tensor)), ("null", ())):
+        recorder.count(None, name, True, None, *arguments)
+    assert recorder.sizes == [0, 32, 0]
+    #        outer  inner       end      end of outer   null
+    marks = [-1000, -2000, 2000 + 5000, 1000 + 10000, -20000, 20000 + 100]
+    outer, inner, null = recorder.own_times([marks], run_seconds=9.7e-6)
+    assert null == 0
+    assert outer == pytest.approx(10e-6 - 5e-6 - 0.1e-6)
+    assert inner == pytest.approx(4.8e-6, abs=1e-9), "what one run takes, less the others"
+
+
+def test_the_source_names_each_module_once():
+    nodes = tuple(SourceNode(name, f"aten.{name}", "layer.0") for name in ("mul", "add"))
+    kernel = KernelTime("k", (*nodes, SourceNode("relu", "Relu")), 1e-3, 8_000_000, 4e6)
+    assert kernel.source == "layer.0: aten.mul, aten.add; relu: Relu"
+    found = Profile("m", 2e-3, [kernel], {"alloc_tensor": 1e-3}, 3, True, Limits(8e9, 16e9))
+    assert found.share_of_limits(kernel) == pytest.approx(0.5)
+    assert found.accounted == pytest.approx(1.0)
+
+
+def test_json_and_trace(compiled):
+    found = profile(compiled, seconds=0)
+    document = json.loads(found.to_json())
+    assert document["attributed"] == 1 and len(document["kernels"]) == len(found.kernels)
+    assert document["kernels"][0]["nodes"][0]["operator"] == "MatMul"
+    trace = json.loads(found.trace())["traceEvents"]
+    assert len(trace) == len(found.kernels)
+    assert sum(event["dur"] for event in trace) == pytest.approx(1e6 * found.kernel_seconds)
+    assert "MatMul" in trace[0]["name"]
+    assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-6 for a, b in pairwise(trace))
+
+
+MODELS = ["bert", "gpt2", "llama", "vit", "t5_encoder", "whisper_encoder", "convnext", "segformer"]
+MODELS += ["mobilenet_v2", "resnet", "unet2d", "vae"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", sample(MODELS, 1, seed=5))
+def test_models_of_transformers_and_diffusers(name):
+    module, inputs = ARCHITECTURES[name].make()
+    with torch.no_grad():
+        found = profile((module.eval(), inputs), seconds=1)
+    assert found.is_exact
+    assert found.attributed >= 0.95
+    assert found.accounted == pytest.approx(1, abs=0.05)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
