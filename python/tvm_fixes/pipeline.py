@@ -324,6 +324,27 @@ def _lower_passes(name: str | None, target: tvm.target.Target | None) -> list[tv
     return [AllocateEmptyConstants(), *(guarded.get(p.info.name, p) for p in passes)]
 
 
+def stock_rest(stage: str, executed: int, target: tvm.target.Target) -> list[tvm.transform.Pass]:
+    """TVM's own passes that lower a module from within the pipeline.
+
+    Parameters
+    ----------
+    stage : str
+        The stage of :class:`Stages` that the module is in.
+    executed : int
+        The number of passes of that stage that have run.
+    target : tvm.target.Target
+    """
+    stock = _stock(None, target)
+    lowering = [*stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
+    if stage in [one.info.name for one in stages().guards]:
+        return []
+    if stage != "Lower":
+        return [*stock.library_dispatch_passes(target), *stock.legalize_passes(target), *lowering]
+    own = len(_lower_passes(None, target)) - len(lowering)
+    return lowering[max(0, executed - own) :]
+
+
 def CheckLowered() -> tvm.transform.Pass:
     """Reject a module with operator calls that the virtual machine's code generator cannot emit.
 

@@ -15,14 +15,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax
 
 from .debug.comparison import compare
 from .errors import UsageError
 from .relax.lift.callers import RECORD, SUFFIX
-from .support.tensors import duplicate, to_tvm
+from .support.tensors import arrays_of, duplicate, to_tvm
 
 
 def assert_same_results(
@@ -76,9 +75,9 @@ def assert_same_results(
     values = [_to_tvm(value) for value in inputs]
     after = pass_(mod)
     name = pass_.info.name
-    expected = _flat(_build(mod, target, relax_pipeline)[function](*values))
+    expected = arrays_of(_build(mod, target, relax_pipeline)[function](*values))
     vm = _build(after, target, relax_pipeline)
-    got = _flat(_call_after(vm, mod, after, function, values))
+    got = arrays_of(_call_after(vm, mod, after, function, values))
     if len(got) != len(expected):
         raise AssertionError(
             f"{name}: {function}: expected {len(expected)} outputs, got {len(got)}"
@@ -190,11 +189,3 @@ def _to_tvm(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return list(map(_to_tvm, value))
     return value if isinstance(value, tvm.runtime.Tensor) else to_tvm(value)
-
-
-def _flat(value: Any) -> list[np.ndarray]:
-    if isinstance(value, tvm.runtime.Tensor):
-        return [value.numpy()]
-    if isinstance(value, tvm.runtime.ShapeTuple):
-        return [np.array(list(map(int, value)), "int64")]
-    return [leaf for field in value for leaf in _flat(field)]

@@ -26,11 +26,23 @@ from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 
-from . import check, compare, compile, doctor, inspect, opt, profile, terminal, verify
+from . import (
+    bisect,
+    check,
+    compare,
+    compile,
+    doctor,
+    inspect,
+    opt,
+    profile,
+    reduce,
+    terminal,
+    verify,
+)
 from .arguments import EXAMPLES, Parser, Result
 from .terminal import EQUAL, INTERRUPTED, TERMINATED, Failure
 
-_COMMANDS = (compile, check, verify, opt, inspect, compare, profile, doctor)
+_COMMANDS = (compile, check, verify, opt, inspect, compare, profile, reduce, bisect, doctor)
 """The modules of the commands, in the order of the help."""
 
 

@@ -43,6 +43,8 @@ examples:
   tvm-fixes inspect out/
   tvm-fixes compare model.onnx
   tvm-fixes profile out/
+  tvm-fixes reduce model.onnx -o reduced/
+  tvm-fixes bisect model.onnx
   tvm-fixes doctor
 """
 

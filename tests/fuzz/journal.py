@@ -12,10 +12,11 @@
 # and limitations under the License.
 """The results of a campaign on disk, one per line, so that an interrupted run can resume."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+
+from tvm_fixes.debug.journal import append_line, read_lines
 
 from .campaign import Result, Verdict
 
@@ -35,20 +36,13 @@ class Journal:
         self.results = list(self._read())
 
     def _read(self) -> Iterator[Result]:
-        if not self.path.exists():
-            return
-        with self.path.open() as file:
-            for line in file:
-                # The last line of a killed run may be incomplete.
-                if line.endswith("\n"):
-                    fields = json.loads(line)
-                    yield Result(**{**fields, "verdict": Verdict(fields["verdict"])})
+        for fields in read_lines(self.path):
+            yield Result(**{**fields, "verdict": Verdict(fields["verdict"])})
 
     def add(self, result: Result) -> None:
         """Append `result`."""
         self.results.append(result)
-        with self.path.open("a") as file:
-            file.write(json.dumps(asdict(result)) + "\n")
+        append_line(self.path, asdict(result))
 
     def next_seed(self, base: int) -> int:
         """The first seed from `base` on that has not run yet."""

@@ -25,6 +25,8 @@ import torch.nn.functional as F
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from tvm_fixes.debug.onnx_parts import names_read
+
 from .values import FLOATS
 
 Arrays = Mapping[str, np.ndarray]
@@ -151,17 +153,6 @@ def _with_rounded_sums(data: np.ndarray, rounded: Callable[[np.ndarray], np.ndar
 
 def _given(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
     return {t.name: numpy_helper.to_array(t) for t in model.graph.initializer} | dict(inputs)
-
-
-def names_read(node: onnx.NodeProto) -> set[str]:
-    """The names that a node and its subgraphs read."""
-    names = set(filter(None, node.input))
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            for inner in attribute.g.node:
-                names |= names_read(inner)
-            names |= {output.name for output in attribute.g.output}
-    return names
 
 
 def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndarray] | None:

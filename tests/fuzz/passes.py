@@ -22,8 +22,9 @@ from tvm import relax
 from tvm_fixes import pipeline, transform
 from tvm_fixes.errors import UnsupportedOperatorError, UsageError, summarize
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
+from tvm_fixes.support.tensors import arrays_of
 from tvm_fixes.target import resolve
-from tvm_fixes.testing import _call_after, _flat, _to_tvm
+from tvm_fixes.testing import _call_after, _to_tvm
 
 from .reduce_relax import Case, as_test, reduce
 from .relax_oracle import Undefined, expected
@@ -120,7 +121,7 @@ def _check(
 
     def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         values = [_to_tvm(one) for one in inputs]
-        return _flat(_call_after(vm, program.mod, after, "main", values))
+        return arrays_of(_call_after(vm, program.mod, after, "main", values))
 
     found = compare_at_sizes(program, seed, run)
     if found:
@@ -193,7 +194,7 @@ def _found(case: Case, target: Any, layout: str | None) -> str | None:
     except Exception as error:
         return f"not built: {summarize(error)}"
     try:
-        got = _flat(relax.VirtualMachine(built, tvm.cpu())["main"](*map(_to_tvm, case.inputs)))
+        got = arrays_of(relax.VirtualMachine(built, tvm.cpu())["main"](*map(_to_tvm, case.inputs)))
     except Exception as error:
         return f"failed: {summarize(error)}"
     found = want.difference(got)
@@ -215,7 +216,7 @@ def _describe_stock_result(program: Program, seed: int) -> str:
         return f"stock TVM does not build it: {summarize(error)}"
 
     def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return _flat(vm["main"](*map(_to_tvm, inputs)))
+        return arrays_of(vm["main"](*map(_to_tvm, inputs)))
 
     found = compare_at_sizes(program, seed, run)
     return f"stock TVM too: {found}" if found else "stock TVM is right"

@@ -12,22 +12,23 @@
 # and limitations under the License.
 """Reduces an ONNX model with a fault to a small model with the same fault."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper, printer
+from onnx import numpy_helper, printer
+
+from tvm_fixes.debug.literals import MAX_LITERAL, literal
+from tvm_fixes.debug.onnx_parts import OnnxCandidate, OnnxParts
+from tvm_fixes.debug.parts import smallest
 
 from . import onnx_oracle
-from .values import literal
 
 Arrays = Mapping[str, np.ndarray]
 Fails = Callable[[onnx.ModelProto, Arrays], bool]
 
 
-def reduce(
-    model: onnx.ModelProto, inputs: Arrays, fails: Fails
-) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+def reduce(model: onnx.ModelProto, inputs: Arrays, fails: Fails) -> tuple[onnx.ModelProto, Arrays]:
     """A part of `model` that still fails, with its inputs.
 
     Parameters
@@ -39,94 +40,11 @@ def reduce(
 
     Notes
     -----
-    First drops outputs, then nodes: the results of a node become inputs with the oracle's values.
-    Keeps each step that preserves the fault.
+    The values at a cut are the oracle's.
     """
-    inputs = dict(inputs)
-    smaller = True
-    while smaller:
-        smaller = False
-        for candidate, arrays in _candidates(model, inputs):
-            if fails(candidate, arrays):
-                model, inputs, smaller = candidate, arrays, True
-                break
-    return model, inputs
-
-
-def _candidates(
-    model: onnx.ModelProto, inputs: dict[str, np.ndarray]
-) -> Iterator[tuple[onnx.ModelProto, dict[str, np.ndarray]]]:
-    if len(model.graph.output) > 1:
-        for output in model.graph.output:
-            yield _pruned(_copy(model, outputs=[output]), inputs)
-    values = _intermediate_values(model, inputs)
-    for index in reversed(range(len(model.graph.node))):
-        names = [name for name in model.graph.node[index].output if name]
-        ends = {output.name for output in model.graph.output}
-        if not ends.isdisjoint(names) or not all(name in values for name in names):
-            continue
-        nodes = [node for i, node in enumerate(model.graph.node) if i != index]
-        cut = {name: values[name] for name in names}
-        yield _pruned(_copy(model, nodes=nodes, more_inputs=cut), inputs | cut)
-    for node in model.graph.node:
-        # Replace the result of the last node by its operand.
-        if node.output[0] == model.graph.output[0].name and len(model.graph.node) > 1:
-            for name in node.input:
-                if name in values:
-                    output = helper.make_tensor_value_info(name, _element(values[name]), None)
-                    yield _pruned(_copy(model, outputs=[output]), inputs)
-
-
-def _element(array: np.ndarray) -> int:
-    return int(helper.np_dtype_to_tensor_dtype(array.dtype))
-
-
-def _intermediate_values(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
-    names = [name for node in model.graph.node for name in node.output if name]
-    whole = _copy(model, outputs=[onnx.ValueInfoProto(name=name) for name in names])
-    results = onnx_oracle.outputs(whole, inputs)
-    return {} if results is None else dict(zip(names, results, strict=True))
-
-
-def _copy(
-    model: onnx.ModelProto,
-    *,
-    nodes: list[onnx.NodeProto] | None = None,
-    outputs: list[onnx.ValueInfoProto] | None = None,
-    more_inputs: Arrays | None = None,
-) -> onnx.ModelProto:
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    if nodes is not None:
-        del copy.graph.node[:]
-        copy.graph.node.extend(nodes)
-    if outputs is not None:
-        del copy.graph.output[:]
-        copy.graph.output.extend(outputs)
-    for name, array in (more_inputs or {}).items():
-        info = helper.make_tensor_value_info(name, _element(array), array.shape)
-        copy.graph.input.append(info)
-    return copy
-
-
-def _pruned(
-    model: onnx.ModelProto, inputs: Arrays
-) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """`model` without nodes and inputs that its outputs do not need."""
-    graph = model.graph
-    needed = {output.name for output in graph.output}
-    kept: list[onnx.NodeProto] = []
-    for node in reversed(graph.node):
-        if not needed.isdisjoint(node.output):
-            kept.insert(0, node)
-            needed |= onnx_oracle.names_read(node)
-    del graph.node[:]
-    graph.node.extend(kept)
-    for field in (graph.input, graph.initializer):
-        left = [item for item in field if item.name in needed]
-        del field[:]
-        field.extend(left)
-    return model, {value.name: inputs[value.name] for value in graph.input}
+    parts = OnnxParts(model, inputs, onnx_oracle.outputs)
+    found = smallest(parts, lambda one: fails(one.model(), one.inputs))
+    return (found.proto, found.inputs) if isinstance(found, OnnxCandidate) else (model, inputs)
 
 
 def as_test(model: onnx.ModelProto, inputs: Arrays, message: str) -> str:
@@ -145,7 +63,7 @@ def as_test(model: onnx.ModelProto, inputs: Arrays, message: str) -> str:
     return "\n".join(lines)
 
 
-def _short(array: np.ndarray, limit: int = 64) -> str:
-    if array.size <= limit:
+def _short(array: np.ndarray) -> str:
+    if array.size <= MAX_LITERAL:
         return literal(array)
     return f"random({array.dtype.name!r}, {array.shape})  # such as {array.ravel()[:4]}"

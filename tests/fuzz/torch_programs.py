@@ -24,6 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from tvm import relax
 
 import tvm_fixes
+from tvm_fixes.debug.literals import literal
 from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
@@ -32,7 +33,7 @@ from . import torch_layers, torch_statements
 from .targets import TARGETS, target_of
 from .tolerance import difference
 from .torch_source import DTYPES, FLOATS, NAMES, Program, namespace, random_tensor
-from .values import KINDS, literal
+from .values import KINDS
 
 _STATEMENTS = (*torch_statements.STATEMENTS, *torch_layers.STATEMENTS)
 _WEIGHTS = np.array([weight for _, weight in _STATEMENTS])

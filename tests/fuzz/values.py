@@ -71,13 +71,3 @@ def random_array(
         values = np.where(rng.random(shape) < 0.3, rng.choice(_SPECIAL, shape), values)
     with np.errstate(over="ignore"):
         return np.asarray(values).astype(dtype_of(dtype))
-
-
-def literal(array: np.ndarray) -> str:
-    """A Python expression for `array`, in terms of ``np`` and ``ml_dtypes``."""
-    name = array.dtype.name
-    dtype = "ml_dtypes.bfloat16" if name == "bfloat16" else repr(name)
-    plain = array.astype("float64") if name in FLOATS else array
-    text = repr(plain.tolist()).replace("nan", "np.nan").replace("inf", "np.inf")
-    shape = "" if array.size else f".reshape({array.shape})"
-    return f"np.array({text}, {dtype}){shape}"

@@ -29,7 +29,8 @@ from tvm_ffi import structural_map
 
 import tvm_fixes
 from tvm_fixes.errors import summarize
-from tvm_fixes.testing import _flat, _to_tvm
+from tvm_fixes.support.tensors import arrays_of
+from tvm_fixes.testing import _to_tvm
 from tvm_fixes.tirx.util import contains
 
 from .relax_oracle import Expected, Undefined, Unsupported, expected
@@ -155,7 +156,7 @@ def results(mod: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray]
         for size in (4, 12, 48, 192, 1024):
             tvm.runtime.tensor(np.full(size, fill, "float32"))
         try:
-            runs.append(_flat(vm["main"](*map(_to_tvm, inputs))))
+            runs.append(arrays_of(vm["main"](*map(_to_tvm, inputs))))
         except Exception:
             return None
     for first, second in zip(*runs, strict=True):

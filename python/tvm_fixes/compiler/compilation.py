@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -195,7 +196,8 @@ def compile(
         reference = None
         if compare and opened.has_reference:
             with run.step("reference"):
-                reference = ended.enter_context(Reference(opened, seed))
+                inputs = opened.example_inputs(np.random.default_rng(seed))
+                reference = ended.enter_context(Reference(opened, inputs))
         outside: dict[tvm.runtime.Tensor, relax.Var] = {}
         to_params = [] if scratch is None else [ConstantsToParams(LARGE, outside)]
         with (

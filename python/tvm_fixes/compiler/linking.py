@@ -67,7 +67,7 @@ def export(
     signature: Signature,
     constants: tuple[ConstantRecord, ...],
     weights: Mapping[str, Weight],
-    kernels: KernelCalls,
+    kernels: KernelCalls | None = None,
     *,
     strip: bool = False,
 ) -> CompiledModel:

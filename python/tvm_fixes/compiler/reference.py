@@ -30,7 +30,7 @@ from ..support.signals import interruptible
 
 
 class Reference(AbstractContextManager["Reference"]):
-    """The original model in its own process, with given or random inputs.
+    """The original model in its own process, always with the same inputs.
 
     Attributes
     ----------
@@ -40,12 +40,8 @@ class Reference(AbstractContextManager["Reference"]):
         The runtime and its version.
     """
 
-    def __init__(
-        self, source: Source, seed: int = 0, inputs: list[np.ndarray] | None = None
-    ) -> None:
+    def __init__(self, source: Source, inputs: list[np.ndarray]) -> None:
         self.source = source
-        if inputs is None:
-            inputs = source.example_inputs(np.random.default_rng(seed))
         self.inputs = inputs
         with self._errors():
             self._process = ReferenceProcess(source.reference, self.inputs)
@@ -86,14 +82,19 @@ def compare_outputs(
     report: Report,
     rtol: float | None,
     atol: float | None,
+    *,
+    timed: bool = True,
 ) -> Report:
-    """Run the model and the reference on the same inputs; add errors and latencies to the report.
+    """Run the model and the reference on the same inputs; add errors to the report.
+
+    If `timed`, also add latencies.
 
     If an output differs by more than the default tolerances, the reference runs in float64 to
     decide which of the two is closer.
     """
     # A model may run forever.
-    return interruptible(partial(_compare, model, reference, report, rtol, atol))
+    report = interruptible(partial(_compare, model, reference, report, rtol, atol))
+    return interruptible(partial(_time, model, reference, report)) if timed else report
 
 
 def _compare(
@@ -120,16 +121,15 @@ def _compare(
         rtol=rtol,
         atol=atol,
     )
+    return replace(report, reference=reference.name, outputs=outputs)
+
+
+def _time(model: CompiledModel, reference: Reference, report: Report) -> Report:
+    inputs = [value.copy() for value in reference.inputs]
     latency, reference_latency = comparison.latencies_ms(
         [
             partial(comparison.median_seconds, partial(model.run, *inputs)),
             reference.median_seconds,
         ]
     )
-    return replace(
-        report,
-        reference=reference.name,
-        outputs=outputs,
-        latency_ms=latency,
-        reference_latency_ms=reference_latency,
-    )
+    return replace(report, latency_ms=latency, reference_latency_ms=reference_latency)

@@ -79,7 +79,7 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the machine reaches, as NumPy measures it.
+    """The limits of the machine, as NumPy measures them.
 
     Attributes
     ----------

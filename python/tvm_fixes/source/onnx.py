@@ -25,7 +25,7 @@ import tvm
 from ..errors import CompileError, UnsupportedOperatorError, summarize
 from ..runtime.manifest import Dim, TensorSpec
 from ..support.memory import map_bytes, tensor_in
-from ..support.tensors import nbytes_of, raw_bytes
+from ..support.tensors import array_of, nbytes_of, raw_bytes
 from .base import ModelValue, Reference, Shapes, Source, import_extra, local_of
 
 if TYPE_CHECKING:
@@ -112,6 +112,19 @@ class OnnxSource(Source):
         except Exception as error:
             raise CompileError(f"{path}: {summarize(error)}") from error
         return cls(model, path.name, shapes, path)
+
+    def whole_model(self) -> "onnx.ModelProto":
+        """The model with its external weights, in memory."""
+        import onnx
+        from onnx.external_data_helper import uses_external_data
+
+        model = onnx.ModelProto()
+        model.CopyFrom(self._model)
+        for tensor in model.graph.initializer:
+            if uses_external_data(tensor):
+                array = array_of(self._tensor(tensor))
+                tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+        return model
 
     def _spec(self, value: "onnx.ValueInfoProto", dims: Mapping[str, Sequence[Dim]]) -> TensorSpec:
         import onnx

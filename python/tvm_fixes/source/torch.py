@@ -150,6 +150,11 @@ class TorchSource(Source):
             pytree.tree_unflatten(dynamic, structure),
         )
 
+    @property
+    def program(self) -> "torch.export.ExportedProgram":
+        """The program."""
+        return self._program
+
     def _specs(self) -> Iterator[TensorSpec]:
         import torch
 

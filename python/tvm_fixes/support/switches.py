@@ -13,8 +13,8 @@
 """The switches of the fixes, which ``TVM_FIXES_DISABLE`` turns off."""
 
 import os
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from ..fixes import FIXES
 from .collector import Collector
@@ -72,6 +72,20 @@ def enabled(fix_id: str) -> bool:
     """
     check_known([fix_id])
     return fix_id not in disabled()
+
+
+@contextmanager
+def without(ids: Iterable[str]) -> Iterator[None]:
+    """Turn off the fixes `ids`, too, within the ``with`` block, for all threads."""
+    before = os.environ.get(ENVIRONMENT_VARIABLE)
+    os.environ[ENVIRONMENT_VARIABLE] = ",".join(sorted({*disabled(), *ids}))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[ENVIRONMENT_VARIABLE]
+        else:
+            os.environ[ENVIRONMENT_VARIABLE] = before
 
 
 _applied: Collector[set[str]] = Collector("tvm_fixes_collected", set)

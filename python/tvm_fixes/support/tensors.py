@@ -103,6 +103,15 @@ def copy_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
         return tensor.numpy()
 
 
+def arrays_of(result: Any) -> list[np.ndarray]:
+    """The arrays of a result of the virtual machine: a tensor, a shape or a tuple."""
+    if isinstance(result, tvm.runtime.Tensor):
+        return [result.numpy()]
+    if isinstance(result, tvm.runtime.ShapeTuple):
+        return [np.array(list(map(int, result)), "int64")]
+    return [leaf for part in result for leaf in arrays_of(part)]
+
+
 def assign(target: Any, value: tvm.runtime.Tensor) -> None:
     """Copy a tensor of the virtual machine into a NumPy or PyTorch array, unless it is there."""
     if not is_torch(target):

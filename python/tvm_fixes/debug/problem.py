@@ -1,0 +1,110 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The problem of a model that ``reduce`` and ``bisect`` search for."""
+
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from ..errors import UsageError
+
+
+class Kind(StrEnum):
+    """A way in which a model is wrong."""
+
+    WRONG = "wrong"
+    """An output is not equal to the reference's."""
+    CRASHES = "crashes"
+    """The compiler or the compiled model crashes, or exceeds the time limit."""
+    FAILS = "fails"
+    """The compilation or a run raises an error."""
+    SLOWER = "slower"
+    """A run takes more than a multiple of the reference's time."""
+    LARGER = "larger"
+    """The artifact has more than a number of bytes."""
+    CHECK = "check"
+    """A command exits with 0."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem, and when a trial shows it.
+
+    Attributes
+    ----------
+    kind : Kind
+    limit : float
+        The multiple of ``SLOWER``, the bytes of ``LARGER``.
+    command : str
+        The command of ``CHECK``; it gets a path as its last argument.
+    cause : str
+        Of ``CRASHES`` and ``FAILS``: the :func:`cause_of` the message that another trial must have,
+        too; empty for any.
+    """
+
+    kind: Kind = Kind.WRONG
+    limit: float = 0.0
+    command: str = ""
+    cause: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind in (Kind.SLOWER, Kind.LARGER) and not 0 < self.limit < float("inf"):
+            raise UsageError(f"{self.kind}: expected a limit > 0, got {self.limit}")
+        if self.kind is Kind.CHECK and not self.command.strip():
+            raise UsageError("check: expected a command, got an empty one")
+
+    def __str__(self) -> str:
+        return {
+            Kind.WRONG: "not equal to the reference",
+            Kind.CRASHES: "crashes",
+            Kind.FAILS: "fails",
+            Kind.SLOWER: f"slower than {self.limit:g} x the reference",
+            Kind.LARGER: f"larger than {self.limit:.0f} bytes",
+            Kind.CHECK: f"`{self.command}` exits with 0",
+        }[self.kind]
+
+    def like(self, observed: "Observed") -> "Problem":
+        """This problem with the cause that a trial showed."""
+        if self.kind not in (Kind.CRASHES, Kind.FAILS):
+            return self
+        return replace(self, cause=cause_of(observed.what))
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The result of one trial.
+
+    Attributes
+    ----------
+    shows : bool or None
+        Whether it showed the problem; None if it had another problem that hides the answer, such as
+        an error for a model that should be not equal.
+    what : str
+        The result in one line.
+    seconds : float
+        Wall-clock time.
+    fixes : tuple of str
+        The fixes applied.
+    """
+
+    shows: bool | None
+    what: str
+    seconds: float = 0.0
+    fixes: tuple[str, ...] = ()
+
+
+def cause_of(message: str) -> str:
+    """The part of a message that faults with the same cause share: no names and no numbers."""
+    line = next(iter(message.splitlines()), "")
+    bare = re.sub(r"'[^']*'|\[[^\]]*\]|\([^)]*\)|\{[^}]*\}", "", line)
+    return re.sub(r"[^A-Za-z_. ]+", "", bare).strip()[:60]

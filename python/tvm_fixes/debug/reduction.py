@@ -1,0 +1,269 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The smallest part of a model that still shows a problem."""
+
+import hashlib
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import CompileError, UsageError
+from ..runtime.compiled_model import CompiledModel
+from ..source import Source
+from ..source.onnx import OnnxSource
+from ..source.relax import RelaxSource
+from ..source.torch import TorchSource
+from .journal import Journal
+from .minimize import minimize
+from .parts import Candidate, Parts, smallest
+from .problem import Observed, Problem, cause_of
+from .script import write_script
+from .trial import Progress, Settings, Subject, Trial, observe
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The result of :func:`reduce`.
+
+    Attributes
+    ----------
+    source : str
+        The name of the model.
+    problem : str
+    what : str
+        How the smallest candidate shows the problem.
+    before : int
+        The number of operators of the model.
+    operators : list of str
+        The operators of the smallest candidate.
+    model, script : str
+        The files of the smallest candidate, and of the Python script that reproduces the problem.
+    trials : int
+        The number of trials, without those of an earlier, interrupted search.
+    seconds : float
+    interrupted : bool
+        Whether a Ctrl-C ended the search early.
+    """
+
+    source: str
+    problem: str
+    what: str
+    before: int
+    operators: list[str]
+    model: str
+    script: str
+    trials: int
+    seconds: float
+    interrupted: bool
+
+    def to_json(self) -> str:
+        """The fields as a JSON object."""
+        return json.dumps(asdict(self), indent=2)
+
+
+def reduce(
+    model: Any,
+    problem: Problem | None = None,
+    *,
+    output: str | os.PathLike[str] = "reduced",
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+) -> Reduction:
+    """Reduce a model to a few operators that still show a problem.
+
+    What a part reads of the rest of the model becomes inputs and constants, with the values of a
+    run of the reference.
+
+    Parameters
+    ----------
+    model : str, path or object
+        A model with a reference, in a form that :func:`tvm_fixes.compile` accepts; or a Relax
+        module, also as a ``.py`` or ``.json`` file, whose reference is TVM's own pipeline.
+    problem : Problem, optional
+        By default, that an output is not equal to the reference's.
+    output : path
+        A directory for the model, the script and the journal.  If it has the journal of the same
+        search, which was interrupted, the search resumes.
+    settings : Settings, optional
+        How to build and run the candidates.
+    progress : callable, optional
+        Called with a :class:`Trial` after each trial.
+
+    Returns
+    -------
+    reduction : Reduction
+
+    Raises
+    ------
+    UsageError
+        If a model of this kind cannot be taken apart.
+    CompileError
+        If the model cannot be opened, or does not show the problem.
+    """
+    settings = settings or Settings()
+    problem = problem or Problem()
+    folder = Path(output)
+    folder.mkdir(parents=True, exist_ok=True)
+    source = settings.open(model)
+    inputs = settings.draw_inputs(source)
+    first = observe(problem, _whole(model, inputs, settings), settings)
+    if progress is not None:
+        progress(Trial("the whole model", 0, first))
+    if not first.shows:
+        raise CompileError(f"{source.name}: expected: {problem}; found: {first.what}")
+    problem = problem.like(first)
+    parts = parts_of(source, inputs)
+    journal = Journal(
+        folder / "journal.jsonl", _fingerprint(source, inputs, problem, settings, first)
+    )
+    search = _Search(problem, settings, journal, progress, folder)
+    interrupted = False
+    try:
+        search.run(parts)
+    except KeyboardInterrupt:
+        interrupted = True
+    if search.smallest is None:
+        if interrupted:
+            raise KeyboardInterrupt
+        raise CompileError(f"{source.name}: no part of the model shows the problem: {problem}")
+    return search.result(source, len(parts.operators), interrupted)
+
+
+def parts_of(source: Source, inputs: list[np.ndarray]) -> Parts:
+    """The operators of a model.
+
+    Raises
+    ------
+    UsageError
+        If a model of this kind cannot be taken apart.
+    """
+    named = {spec.name: array for spec, array in zip(source.inputs, inputs, strict=True)}
+    if isinstance(source, OnnxSource):
+        from .onnx_parts import OnnxParts
+
+        return OnnxParts(source.whole_model(), named)
+    if isinstance(source, TorchSource):
+        from .torch_parts import TorchParts
+
+        return TorchParts(source.program, inputs)
+    if isinstance(source, RelaxSource):
+        from .relax_parts import RelaxParts
+
+        return RelaxParts(source.to_relax(), inputs)
+    raise UsageError(f"{source.name}: cannot reduce a model of this kind")
+
+
+def _whole(model: Any, inputs: list[np.ndarray], settings: Settings) -> Subject:
+    def save(_folder: Path) -> Path:
+        if not isinstance(model, str | os.PathLike):
+            raise UsageError("a check of a model needs a file")
+        return Path(model)
+
+    return Subject(partial(settings.open, model), partial(_build, settings, model), inputs, save)
+
+
+def _build(settings: Settings, model: Any, source: Source) -> CompiledModel:
+    return settings.build(source, model)
+
+
+def _fingerprint(
+    source: Source, inputs: list[np.ndarray], problem: Problem, settings: Settings, first: Observed
+) -> str:
+    """Identifies a search: the model, the inputs, the problem and the options."""
+    digest = hashlib.sha256()
+    for _, data in source.parameters():
+        digest.update(data.data)
+    for array in inputs:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    limits = replace(settings, inputs={}, seconds=0.0, gigabytes=None)
+    for text in (source.name, problem, limits, cause_of(first.what)):
+        digest.update(f"{text}\n".encode())
+    return digest.hexdigest()
+
+
+class _Search:
+    """The search for the smallest candidate, which keeps the smallest so far."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        journal: Journal,
+        progress: Progress | None,
+        folder: Path,
+    ) -> None:
+        self._problem, self._settings, self._journal = problem, settings, journal
+        self._progress, self._folder = progress, folder
+        self._start = time.monotonic()
+        self.trials = 0
+        self.smallest: tuple[Candidate, Observed] | None = None
+
+    def run(self, parts: Parts) -> None:
+        """Drop operators, then outputs and extents, then the values of inputs and weights."""
+        candidate = smallest(parts, self._shows)
+        if candidate is not None:
+            minimize(candidate.values(), lambda kept: self._shows(candidate.with_drawn(kept)))
+
+    def _shows(self, candidate: Candidate) -> bool:
+        known = self._journal.find(candidate.label)
+        if known is not None:
+            observed = Observed(known["shows"], known["what"], known["seconds"])
+        else:
+            observed = observe(self._problem, self._subject(candidate), self._settings)
+            self.trials += 1
+            record = {"shows": observed.shows, "what": observed.what, "seconds": observed.seconds}
+            self._journal.add(candidate.label, record)
+        if observed.shows:
+            self.smallest = candidate, observed
+        if self._progress is not None:
+            size = len(candidate.operators)
+            self._progress(Trial(candidate.label, size, observed, known is not None))
+        return bool(observed.shows)
+
+    def _subject(self, candidate: Candidate) -> Subject:
+        model = candidate.model()
+        shapes = self._settings.shapes or {}
+        left = {name: shape for name, shape in shapes.items() if name in candidate.inputs}
+        settings = replace(self._settings, shapes=left or None, params=None, inputs={})
+        return Subject(
+            partial(settings.open, model),
+            partial(_build, settings, model),
+            list(candidate.inputs.values()),
+            candidate.save,
+        )
+
+    def result(self, source: Source, before: int, interrupted: bool) -> Reduction:
+        """Write the smallest candidate."""
+        assert self.smallest is not None
+        candidate, observed = self.smallest
+        model = candidate.save(self._folder)
+        heading = f"{self._problem}: {observed.what}"
+        script = write_script(candidate, heading, self._problem, self._settings, self._folder)
+        return Reduction(
+            source=source.name,
+            problem=str(self._problem),
+            what=observed.what,
+            before=before,
+            operators=candidate.operators,
+            model=str(model),
+            script=str(script),
+            trials=self.trials,
+            seconds=round(time.monotonic() - self._start, 1),
+            interrupted=interrupted,
+        )

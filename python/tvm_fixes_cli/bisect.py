@@ -1,0 +1,95 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The command ``bisect``."""
+
+import argparse
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from . import terminal
+from .arguments import Commands, Result, add_command
+from .search import add_model, add_problem, add_settings, search
+from .terminal import EQUAL, FAILED
+
+if TYPE_CHECKING:
+    from tvm_fixes.debug.bisection import Bisection
+
+_HELP = """\
+Find what makes the difference to a problem: by default, that an output is not equal to the
+reference's. Fixes are switched off; the model runs after some of the passes, with TVM's own
+pipeline for the rest, and with some of its kernels scheduled. If the model does not show the
+problem, find the fixes without which it does.
+
+exit status: 0 found, 1 nothing makes a difference, 2 usage error
+"""
+
+_EXAMPLES = """\
+examples:
+  tvm-fixes bisect model.onnx
+  tvm-fixes bisect model.onnx --over kernels --slower-than 2
+  tvm-fixes bisect model.pt2 --over fixes --check ./shows-problem.sh
+"""
+
+# A copy of tvm_fixes.debug.bisection.OVER, whose import takes seconds.
+_OVER = ("fixes", "passes", "kernels")
+
+_MAX_DIFF_LINES = 40
+
+
+def add(commands: Commands) -> None:
+    """Add the command to the parser."""
+    parser = add_command(
+        commands,
+        "bisect",
+        _run,
+        help="find the fix, the pass or the kernel with a problem",
+        description=_HELP,
+        epilog=_EXAMPLES,
+    )
+    add_model(parser)
+    parser.add_argument(
+        "--over",
+        choices=_OVER,
+        action="append",
+        help="what to search; repeat the option for several (default: all)",
+    )
+    add_problem(parser, "the artifact")
+    add_settings(parser)
+
+
+def _run(arguments: argparse.Namespace) -> Result:
+    def run(*positional: Any, **named: Any) -> "Bisection":
+        from tvm_fixes.debug.bisection import bisect
+
+        return bisect(*positional, over=arguments.over or _OVER, **named)
+
+    found = search(arguments, run)
+
+    def write() -> None:
+        if arguments.json:
+            print(found.to_json())
+            return
+        console = terminal.console()
+        show = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+        show(f"{found.problem}: {'yes' if found.shows else 'no'}; {found.what}")
+        for culprit in found.culprits:
+            show(f"{culprit.over:<12}{culprit.what}")
+            if culprit.again:
+                show(f"{'':<12}again: {culprit.again}")
+            lines = culprit.diff.splitlines()
+            for line in lines[:_MAX_DIFF_LINES]:
+                show(f"{'':<12}{line}")
+            if len(lines) > _MAX_DIFF_LINES:
+                show(f"{'':<12}… {len(lines) - _MAX_DIFF_LINES} more lines (use --json)")
+
+    return EQUAL if any(culprit.names for culprit in found.culprits) else FAILED, write

@@ -1,0 +1,156 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The options and the progress of the commands ``reduce`` and ``bisect``."""
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from . import terminal
+from .arguments import LAYOUTS, add_shape, add_trust, layout, shapes_of, tolerance
+from .package import loaded
+from .terminal import WRONG_USE, Failure
+
+if TYPE_CHECKING:
+    from tvm_fixes.debug.problem import Problem
+    from tvm_fixes.debug.trial import Settings, Trial
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source",
+        metavar="MODEL",
+        help="an .onnx or .pt2 file, package.module:factory, or a Relax module: a .py file of "
+        "TVMScript, which is executed, or a .json file (tvm.ir.save_json)",
+    )
+
+
+def add_problem(parser: argparse.ArgumentParser, path: str) -> None:
+    group = parser.add_argument_group(
+        "problem", "not equal to the reference, unless one of these is given"
+    ).add_mutually_exclusive_group()
+    group.add_argument(
+        "--crashes", action="store_true", help="the compiler or the model crashes or hangs"
+    )
+    group.add_argument(
+        "--fails", action="store_true", help="the same error is raised, up to names and numbers"
+    )
+    group.add_argument(
+        "--slower-than",
+        type=float,
+        metavar="TIMES",
+        help="a run takes more than TIMES x the reference's time",
+    )
+    group.add_argument(
+        "--larger-than", type=float, metavar="BYTES", help="the artifact has more than BYTES"
+    )
+    group.add_argument(
+        "--check", metavar="CMD", help=f"a command exits with 0, given the path of {path}"
+    )
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", default="native", help="as for compile (default: native)")
+    parser.add_argument("--layout", type=layout, choices=LAYOUTS, help="as for compile")
+    add_shape(parser)
+    add_trust(parser)
+    parser.add_argument("--rtol", type=tolerance, help="relative tolerance")
+    parser.add_argument("--atol", type=tolerance, help="absolute tolerance")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")
+    parser.add_argument(
+        "--inputs", metavar="FILE", help="an .npz file with values of inputs; others are random"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_positive,
+        default=120.0,
+        metavar="SECONDS",
+        help="time limit of a trial (default: 120)",
+    )
+    parser.add_argument("--memory", type=_positive, metavar="GIB", help="memory limit of a trial")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number > 0, got {text!r}")
+    return value
+
+
+def _problem(arguments: argparse.Namespace) -> "Problem":
+    from tvm_fixes.debug.problem import Kind, Problem
+
+    if arguments.crashes:
+        return Problem(Kind.CRASHES)
+    if arguments.fails:
+        return Problem(Kind.FAILS)
+    if arguments.slower_than is not None:
+        return Problem(Kind.SLOWER, arguments.slower_than)
+    if arguments.larger_than is not None:
+        return Problem(Kind.LARGER, arguments.larger_than)
+    if arguments.check is not None:
+        return Problem(Kind.CHECK, command=arguments.check)
+    return Problem()
+
+
+def _settings(arguments: argparse.Namespace) -> "Settings":
+    from tvm_fixes.debug.trial import Settings, read_arrays
+
+    if arguments.seed < 0:
+        raise Failure(f"--seed: expected a number >= 0, got {arguments.seed}", WRONG_USE)
+    return Settings(
+        target=arguments.target,
+        layout=arguments.layout,
+        shapes=shapes_of(arguments) or None,
+        trust=arguments.trust,
+        rtol=arguments.rtol,
+        atol=arguments.atol,
+        seed=arguments.seed,
+        stock=getattr(arguments, "stock", False),
+        inputs=read_arrays(arguments.inputs) if arguments.inputs else {},
+        seconds=arguments.timeout,
+        gigabytes=arguments.memory,
+    )
+
+
+def search(arguments: argparse.Namespace, run: Callable[..., Any]) -> Any:
+    """Call :func:`reduce` or :func:`bisect`, and print each trial."""
+    progress = None if arguments.quiet else partial(_print_trial, terminal.console(stderr=True))
+    with loaded(with_torch=not arguments.source.endswith(".onnx")):
+        try:
+            return run(
+                arguments.source,
+                _problem(arguments),
+                settings=_settings(arguments),
+                progress=progress,
+            )
+        except OSError as error:
+            raise Failure(f"{error.filename}: {error.strerror}") from error
+
+
+def _print_trial(console: Any, trial: "Trial") -> None:
+    observed = trial.observed
+    mark = {True: "problem", False: "fine", None: "?"}[observed.shows]
+    time = "known" if trial.known else f"{observed.seconds:.1f} s"
+    console.print(
+        f"{mark:<8}{time:>8}  {trial.label}: {observed.what}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
