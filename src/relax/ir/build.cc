@@ -58,9 +58,14 @@ ObjectRef Normalize(const ObjectRef& builder, const ObjectRef& expr) {
 }
 
 ObjectRef MakeVar(const String& name, const ObjectRef& ty, bool is_dataflow) {
+  return MakeVar(name, ty, is_dataflow, ObjectRef(nullptr));
+}
+
+ObjectRef MakeVar(const String& name, const ObjectRef& ty, bool is_dataflow,
+                  const ObjectRef& span) {
   static const GlobalFunction var("ir.Var");
   static const GlobalFunction dataflow_var("relax.DataflowVar");
-  return Ref((is_dataflow ? dataflow_var : var)(name, ty, nullptr));
+  return Ref((is_dataflow ? dataflow_var : var)(name, ty, span));
 }
 
 ObjectRef MakeConstant(const tvm::ffi::Tensor& tensor, const ObjectRef& ty) {

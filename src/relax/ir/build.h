@@ -34,6 +34,8 @@ ObjectRef MakeBlockBuilder(const ObjectRef& mod);
 ObjectRef Normalize(const ObjectRef& builder, const ObjectRef& expr);
 
 ObjectRef MakeVar(const String& name, const ObjectRef& ty, bool is_dataflow);
+/*! \brief A variable with a span; see python/tvm_fixes/relax/source_nodes.py. */
+ObjectRef MakeVar(const String& name, const ObjectRef& ty, bool is_dataflow, const ObjectRef& span);
 ObjectRef MakeConstant(const tvm::ffi::Tensor& tensor, const ObjectRef& ty);
 /*! \brief A float32 or float64 constant of rank 0. */
 ObjectRef MakeScalar(double value, const char* dtype);

@@ -66,7 +66,9 @@ Array<ObjectRef> Mutator::RewriteParams(const Array<ObjectRef>& params) {
 }
 
 ObjectRef Mutator::Retype(const VarView& var, const ObjectRef& ty) {
-  ObjectRef fresh = MakeVar(var.name(), ty, var.is_dataflow());
+  // The span names the nodes of the original model that the variable stands for.
+  const ObjectRef& span = nodes.expr.span(var.ref().get());
+  ObjectRef fresh = MakeVar(var.name(), ty, var.is_dataflow(), span);
   replacement_.insert_or_assign(var.ref(), fresh);
   return fresh;
 }
