@@ -40,6 +40,7 @@ from . import (
     verify,
 )
 from .arguments import EXAMPLES, Parser, Result
+from .completion import SHELLS, PrintCompletion
 from .terminal import EQUAL, INTERRUPTED, TERMINATED, Failure
 
 _COMMANDS = (compile, check, verify, opt, inspect, compare, profile, reduce, bisect, doctor)
@@ -131,6 +132,13 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, help="print the versions and exit")
+    parser.add_argument(
+        "--print-completion",
+        action=PrintCompletion,
+        choices=SHELLS,
+        default=argparse.SUPPRESS,
+        help="print a script of completions for a shell and exit",
+    )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in _COMMANDS:
         command.add(commands)

@@ -833,6 +833,27 @@ def test_a_full_disk_is_said_of_the_help_too(option):
     assert done.stderr == "tvm-fixes: error: standard output: No space left on device\n"
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion(shell, capfd):
+    pytest.importorskip("shtab", reason="the extra 'completion' is not installed")
+    with pytest.raises(SystemExit) as left:
+        main(["--print-completion", shell])
+    assert left.value.code == 0
+    out = capfd.readouterr().out
+    assert "compile" in out and "dump-ir" in out
+    if shell == "bash":
+        assert subprocess.run(["bash", "-n"], input=out, text=True).returncode == 0
+
+
+def test_completion_without_shtab(monkeypatch, capfd):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    with pytest.raises(SystemExit) as left:
+        main(["--print-completion", "bash"])
+    assert left.value.code == 2
+    err = capfd.readouterr().err
+    assert "needs the package shtab: pip install 'tvm-fixes[completion]'" in err
+
+
 def test_run_as_a_module():
     done = subprocess.run(
         [sys.executable, "-m", "tvm_fixes", "compile", "no.onnx"],
