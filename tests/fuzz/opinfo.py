@@ -51,6 +51,8 @@ _UNDEFINED = re.compile(
 )
 # PyTorch may return the index of any of several equal elements.
 _UNDEFINED_PLACES = ("topk", "kthvalue", "mode", "median", "nanmedian")
+# PyTorch sorts equal elements in any order, unless it is asked for a stable order, which is ours.
+_UNSTABLE = ("argsort", "sort")
 # Operators whose sums or casts of infinities and NaN PyTorch does not define.
 _FINITE = re.compile(
     r"attention|bilinear|byte|bool|cdist|char|conv|corr|cov|double|einsum|embedding|int$|interpolate"
@@ -94,11 +96,12 @@ def _as_real(x: torch.Tensor) -> torch.Tensor:
 class _Operator(nn.Module):
     """An operator with the arguments of a sample; its tensors are the inputs."""
 
-    def __init__(self, function: Any, sample: Any) -> None:
+    def __init__(self, function: Any, sample: Any, reference: Any = None) -> None:
         super().__init__()
         arguments = (sample.input, sample.args, sample.kwargs)
         leaves, self.tree = pytree.tree_flatten(arguments)
         self.function = function
+        self.reference = reference or function
         self.leaves = [None if isinstance(x, torch.Tensor) else x for x in leaves]
         self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
         inputs = [leaves[i] for i in self.places]
@@ -107,11 +110,15 @@ class _Operator(nn.Module):
         self.inputs = tuple(map(_as_real, inputs))
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.call(self.function, *inputs)
+
+    def call(self, function: Any, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The tensors that `function` returns for the sample's arguments."""
         leaves = list(self.leaves)
         for place, value, is_complex in zip(self.places, inputs, self.are_complex, strict=True):
             leaves[place] = torch.view_as_complex(value) if is_complex else value
         first, args, kwargs = pytree.tree_unflatten(leaves, self.tree)
-        found = pytree.tree_leaves(self.function(first, *args, **kwargs))
+        found = pytree.tree_leaves(function(first, *args, **kwargs))
         return tuple(_as_real(x) for x in found if isinstance(x, torch.Tensor))
 
 
@@ -143,7 +150,8 @@ class Case:
                 samples.close()
         if sample is None:
             return None
-        module = _Operator(info.op, sample)
+        reference = functools.partial(info.op, stable=True) if name in _UNSTABLE else None
+        module = _Operator(info.op, sample, reference)
         inputs = tuple(x.detach().clone().contiguous() for x in module.inputs)
         if _FINITE.search(name):
             special = None
@@ -159,7 +167,7 @@ class Case:
 
     def expected(self) -> tuple[torch.Tensor, ...]:
         with torch.no_grad():
-            return self.module(*(x.clone() for x in self.inputs))
+            return self.module.call(self.module.reference, *(x.clone() for x in self.inputs))
 
     def truth(self) -> tuple[torch.Tensor, ...] | None:
         """The results in float64, or None if PyTorch has none."""

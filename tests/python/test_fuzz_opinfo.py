@@ -30,6 +30,7 @@ CASES = [
     ("ne", torch.float32, 3, 1),
     ("cumsum", torch.bfloat16, 1, None),
     ("arange", torch.float32, 3, None),
+    ("argsort", torch.bool, 0, None),
 ]
 
 
