@@ -38,6 +38,10 @@ wanted += $(shell { $(PYTHON) -c 'import sys; print("python%d.%d" % sys.version_
 endif
 unlike_installed := $(filter-out $(shell cat $(STAMP) 2>/dev/null),$(wanted))
 
+# Libraries whose models check-full compiles; not in .venv, because transformers imports torchvision
+# wherever it finds it.
+LIBRARIES := .venv-libraries
+
 # In a recipe: if a tool is missing, stops make with one message before the recipe starts.
 define require_toolchain
 $(eval lacking := $(shell bash ci/toolchain.sh '$(PYTHON)' '$(CXX)'))$(if $(lacking),$(error $(lacking)))
@@ -56,8 +60,9 @@ test: native  ## Run the tests with fixed seeds and samples of the large grids.
 	@$(RUN) -m pytest -n auto --dist worksteal $(ARGS)
 
 .PHONY: check-full
-check-full: native  ## Run all cases of all grids, and write docs/tables.
-	@$(RUN) -m pytest --tier full --tables docs/tables $(ARGS)
+check-full: native $(LIBRARIES)/.installed  ## Run all cases of all grids, and write docs/tables.
+	@TVM_FIXES_LIBRARIES=$(abspath $(LIBRARIES)) \
+	  $(RUN) -m pytest --tier full --tables docs/tables $(ARGS)
 
 .PHONY: fuzz
 fuzz: native  ## Fuzz with random models, programs and files, e.g. ARGS="--minutes 60".
@@ -126,9 +131,16 @@ endif
 $(STAMP): pyproject.toml constraints.txt ci/install.sh $(TVM_WHEEL) $(if $(unlike_installed),FORCE)
 	$(require_toolchain)@bash ci/install.sh '$(PYTHON)' $(abspath $(TVM_WHEEL))
 
+# Without them, their models are skipped.
+$(LIBRARIES)/.installed: $(STAMP) constraints.txt
+	@mkdir -p $(LIBRARIES)
+	@$(RUN) -m pip install --quiet --no-deps --upgrade --constraint constraints.txt \
+	  --target $(LIBRARIES) timm torchvision || echo 'timm and torchvision are not installed'
+	@touch $@
+
 .PHONY: clean
 clean:  ## Remove the environment, the build trees and the caches.
-	rm -rf .venv build build-* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv $(LIBRARIES) build build-* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: FORCE
