@@ -67,11 +67,16 @@ DECODERS = {
         **_MLA,
     ),
     "gpt_oss": of_transformers("GptOss", "ForCausalLM"),
+    "jamba": of_transformers("Jamba", "ForCausalLM", attn_layer_period=2, attn_layer_offset=1),
+    "lfm2": of_transformers("Lfm2", "ForCausalLM", layer_types=["conv", "full_attention"]),
     "mamba": of_transformers("Mamba", "ForCausalLM", onnx=True),
     "mamba2": of_transformers(
         "Mamba2", "ForCausalLM", num_heads=4, state_size=8, n_groups=1, chunk_size=4
     ),
     "rwkv": of_transformers("Rwkv", "ForCausalLM", inputs=TOKENS, attention_hidden_size=32),
+    "recurrent_gemma": of_transformers(
+        "RecurrentGemma", "ForCausalLM", block_types=["recurrent", "attention"]
+    ),
     "xlstm": of_transformers("xLSTM", "ForCausalLM", inputs=TOKENS),
     "llama4": of_transformers("Llama4", "ForCausalLM", config="Llama4TextConfig"),
     "phimoe": of_transformers("Phimoe", "ForCausalLM"),
