@@ -100,6 +100,7 @@ def test_operators_without_converter() -> None:
     check(
         lambda x, y, matrix, number: (
             *(torch.fmax(x, y), torch.fmin(x, y), torch.fmax(number, number + 1)),
+            *(torch._is_all_true(number > 2), torch._is_any_true(number > 2)),
             *(torch.exp2(x), torch.exp2(number), torch.logaddexp2(matrix, matrix + 1)),
             *(matrix.unfold(1, 2, 1), matrix.unfold(0, 3, 2), matrix.unfold(-1, 3, 1)),
             torch.diagonal_scatter(matrix, torch.full((3,), -1.0)),

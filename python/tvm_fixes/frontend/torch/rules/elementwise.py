@@ -51,6 +51,8 @@ def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
+    aten._is_all_true.default: aten.all.default,
+    aten._is_any_true.default: aten.any.default,
     aten.exp2.default: _exp2,
     aten.fmax.default: _unless_nan(torch.maximum),
     aten.fmin.default: _unless_nan(torch.minimum),
