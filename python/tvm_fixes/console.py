@@ -13,6 +13,7 @@
 """Console output: progress of a compilation, and tables of its results."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from rich.console import Console
 from rich.markup import escape
@@ -28,6 +29,7 @@ from .frontend.relay import ProgramDescription
 from .runtime.inspection import Constant, Inspection
 from .runtime.report import OutputComparison, Report
 from .source.preflight import Preflight
+from .support import activity
 from .verifier import Diagnostics
 
 # The maximum number of rows in a table of an inspection without --all.
@@ -53,12 +55,22 @@ class StepPrinter:
     def __init__(self, console: Console):
         self._console = console
         self._status: Status | None = None
+        self._name = ""
+        self._listening = ExitStack()
 
     def __enter__(self) -> "StepPrinter":
+        if self._console.file.isatty():
+            self._listening.enter_context(activity.heard_by(self._show))
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._listening.close()
         self._stop()
+
+    def _show(self, what: str) -> None:
+        if self._status is not None:
+            detail = f": {what}" if what not in ("", self._name) else ""
+            self._status.update(escape(f"{self._name}{detail} …"))
 
     def __call__(self, step: Step) -> None:
         """Show that `step` has begun or ended."""
@@ -66,6 +78,7 @@ class StepPrinter:
         if step.seconds is not None:
             self._console.print(f"{step.name:<13}{step.seconds:8.2f} s", highlight=False)
         elif self._console.file.isatty():  # unlike `is_terminal`, not affected by FORCE_COLOR
+            self._name = step.name
             self._status = self._console.status(f"{step.name} …")
             self._status.start()
 

@@ -21,6 +21,7 @@ from rich.console import Console
 from tvm_fixes import console
 from tvm_fixes.compiler import Step
 from tvm_fixes.runtime import OutputComparison, Report
+from tvm_fixes.support import activity
 
 
 class Terminal(io.StringIO):
@@ -42,6 +43,26 @@ def test_a_terminal_shows_what_runs(monkeypatch):
     text = print_steps(Terminal())
     assert "build …" in text
     assert "build            1.50 s" in text
+
+
+def test_a_terminal_shows_the_activity(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    file = Terminal()
+    with console.StepPrinter(Console(file=file, width=80)) as printer:
+        printer(Step("Legalize"))
+        shown = printer._status
+        for what in ("FuseOps", "kernel 1 of [2]", "Legalize", ""):
+            activity.report(what)
+            file.write(f"<{shown.status}>")
+    assert not activity.is_heard()
+    activity.report("ignored")
+    for text in ("Legalize: FuseOps …", "Legalize: kernel 1 of [2] …", "Legalize …"):
+        assert f"<{text}>" in file.getvalue()
+
+
+def test_a_log_does_not_listen():
+    with console.StepPrinter(Console(file=io.StringIO())):
+        assert not activity.is_heard()
 
 
 def test_forced_colours_do_not_make_a_log_a_terminal(monkeypatch):

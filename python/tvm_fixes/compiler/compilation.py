@@ -35,7 +35,8 @@ from ..relax.transform.fuse_quantized import collect_products
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.report import Report
 from ..source import Params, Shapes, open_source
-from ..support import switches
+from ..support import activity, switches
+from ..support.instruments import watched_by
 from ..support.memory import LARGE
 from ..support.serial import in_turn
 from ..tirx.transform.apply_gpu_schedule import collect_kernels
@@ -189,6 +190,8 @@ def compile(
         with run.step("import"):
             mod, origins, warned = import_model(opened, static)
             mod = declare_updates(mod, opened, updated_inputs or {})
+        if activity.is_heard():
+            ended.enter_context(watched_by(activity.ReportPasses()))
         if dump is not None:
             ended.enter_context(dump.watching(mod))
         verification.check(mod, run, "verify")

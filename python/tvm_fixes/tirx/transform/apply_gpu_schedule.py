@@ -56,7 +56,7 @@ from tvm.s_tir.dlight import ApplyDefaultSchedule, ScheduleRule
 from ...errors import CompileError
 from ...fixes.elements import DECOMPOSE_REDUCTION
 from ...fixes.gpu import GPU_SCHEDULE as FIX_ID
-from ...support import switches
+from ...support import activity, switches
 from ...support.collector import Collector
 from ...target.gpu import with_limits
 from ..dead_blocks import without_dead_blocks
@@ -143,7 +143,9 @@ def ApplyGpuSchedule(rules: Sequence[ScheduleRule] | None = None) -> tvm.transfo
         current = tvm.target.Target.current()
         tried = gpu_rules(current) if rules is None else rules
         scheduled = {}
-        for variable, function in mod.functions_items():
+        functions = mod.functions_items()
+        for number, (variable, function) in enumerate(functions, 1):
+            activity.report(f"kernel {number} of {len(functions)}")
             target = with_limits(function.attrs.get("target", current))
             if not isinstance(function, tirx.PrimFunc) or "gpu" not in target.keys:
                 continue
