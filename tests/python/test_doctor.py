@@ -174,7 +174,7 @@ def test_report_of_this_installation():
 
 def test_unknown_ids_are_rejected(monkeypatch):
     known = f"known fixes: {', '.join(switches.FIX_IDS)}"
-    with pytest.raises(ValueError, match=re.escape(f"unknown fix 'torch_dtype'; {known}")):
+    with pytest.raises(ValueError, match="unknown fix 'torch_dtype'; did you mean torch-dtype"):
         doctor.run(["torch_dtype", "torch-dtype"])
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "everything")
     with pytest.raises(ValueError, match=re.escape(f"unknown fix 'everything'; {known}")):

@@ -94,7 +94,7 @@ class TestRun:
 
     def test_inputs_by_name(self, two, conv):
         a, b = normal(2, 4), normal(2, 4, seed=1)
-        for result in (two.run(b=b, a=a), two.run(a, b=b)):
+        for result in (two.run(b=b, a=a), two.run(a, b=b), two(a, b), two(b=b, a=a)):
             np.testing.assert_array_equal(result[0], a + b)
         image = normal(1, 3, 8, 8)
         np.testing.assert_array_equal(conv.run(**{"image.0": image}), conv.run(image))

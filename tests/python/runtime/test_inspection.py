@@ -31,7 +31,7 @@ from tvm import relax
 
 from tvm_fixes import _ffi, lift
 from tvm_fixes.compiler import compile as compile_model
-from tvm_fixes.errors import ArtifactError
+from tvm_fixes.errors import ArtifactError, UsageError
 from tvm_fixes.runtime.inspection import inspect
 from tvm_fixes.runtime.manifest import LIBRARY, MANIFEST, WEIGHTS
 
@@ -177,6 +177,7 @@ class TestInspect:
         assert document["constant_bytes"] == found.constant_bytes
         assert len(document["constants"]) == len(found.constants)
         assert document["size_ratio"] == found.size_ratio
+        assert document["code_bytes"] == found.code_bytes > 0
 
     def test_the_native_library_holds_no_python(self):
         assert "PyObject_" not in imported_symbols(_ffi.library_path())
@@ -190,8 +191,9 @@ def imported_symbols(library) -> str:
 
 
 def fails(path) -> str:
-    with pytest.raises(ArtifactError) as raised:
+    with pytest.raises((ArtifactError, UsageError)) as raised:
         inspect(path)
+    assert isinstance(raised.value, UsageError) == (not os.path.lexists(path))
     assert "\n" not in raised.value.message
     return raised.value.message
 
@@ -204,7 +206,7 @@ class TestErrors:
         assert fails(tmp_path / "text.so") == f"{tmp_path}/text.so: not an ELF file"
         assert fails(tmp_path / "empty.so") == f"{tmp_path}/empty.so: empty"
         assert fails(tmp_path / "pipe.so") == f"{tmp_path}/pipe.so: not a regular file"
-        assert fails(tmp_path / "no.so") == f"{tmp_path}/no.so: No such file or directory"
+        assert fails(tmp_path / "no.so") == f"{tmp_path}/no.so: no such file or directory"
         assert "not an artifact" in fails(tmp_path)
 
     def test_a_library_that_is_not_tvms(self):
