@@ -17,7 +17,6 @@ once.
 """
 
 import argparse
-import importlib.metadata
 import signal
 import sys
 import threading
@@ -152,6 +151,8 @@ class _Version(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, help=help, default=argparse.SUPPRESS)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import importlib.metadata  # only here, because it takes longer than all the rest
+
         versions = {}
         for package in ("tvm-fixes", "apache-tvm", "apache-tvm-ffi"):
             try:

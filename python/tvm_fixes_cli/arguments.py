@@ -16,7 +16,6 @@ Nothing here loads TVM, so that help and errors appear at once.
 """
 
 import argparse
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable
@@ -92,6 +91,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    import difflib
+
     # The package has the same for its names; its import would take seconds.
     close = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {close[0]}?" if close else ""

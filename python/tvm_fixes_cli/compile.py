@@ -139,17 +139,25 @@ def add(commands: Commands) -> None:
         help="write the module after each pass that changes it to DIR, with a diff",
     )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
-    parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="show neither progress nor warnings"
+    )
 
 
 def _run(arguments: argparse.Namespace) -> Result:
+    from .native_warnings import filtered
+
     shapes = shapes_of(arguments)
     with loaded(with_torch=not arguments.source.endswith(".onnx")):
         from tvm_fixes.compiler import compile as compile_model
         from tvm_fixes.console import StepPrinter, render
 
         given = {} if arguments.max_growth is None else {"max_growth": arguments.max_growth}
-        with StepPrinter(terminal.console(stderr=True)) as printer:
+        with (
+            filtered(quiet=arguments.quiet) as descriptor,
+            open(descriptor, "w", closefd=False, errors="backslashreplace") as stderr,
+            StepPrinter(terminal.console(file=stderr)) as printer,
+        ):
             model = compile_model(
                 arguments.source,
                 target=arguments.target,

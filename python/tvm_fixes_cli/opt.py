@@ -15,7 +15,6 @@
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -184,6 +183,8 @@ def _named(source: str) -> Iterator[str]:
         text = sys.stdin.read()
     except (OSError, ValueError) as error:
         raise Failure(f"standard input: {error}", FAILED) from error
+    import tempfile
+
     from tvm_fixes.errors import CompileError
 
     with tempfile.TemporaryDirectory(prefix="tvm-fixes-") as folder:

@@ -23,7 +23,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -121,7 +121,7 @@ def stdout_to_stderr() -> Iterator[None]:
             os.close(kept)
 
 
-def console(*, stderr: bool = False) -> "Console":
+def console(*, stderr: bool = False, file: IO[str] | None = None) -> "Console":
     """Return a rich console that escapes its text with :func:`printable`."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
@@ -140,8 +140,10 @@ def console(*, stderr: bool = False) -> "Console":
 
     # A log keeps long lines: its viewer wraps them, and a search finds them whole.
     # rich's `is_terminal` follows FORCE_COLOR, which asks only for colours.
-    terminal: Any = PrintableConsole(stderr=stderr)
-    return terminal if terminal.file.isatty() else PrintableConsole(stderr=stderr, width=200)
+    terminal: Any = PrintableConsole(stderr=stderr, file=file)
+    if terminal.file.isatty():
+        return terminal
+    return PrintableConsole(stderr=stderr, file=file, width=200)
 
 
 def unforeseen(error: BaseException) -> Failure:
