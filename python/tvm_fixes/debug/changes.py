@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, groupby
+from typing import NamedTuple
 
 import tvm
 import tvm_ffi
@@ -98,6 +99,11 @@ def _common(one: list[str], other: list[str]) -> int:
     return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
+class _Running(NamedTuple):
+    name: str
+    is_watched: bool
+
+
 class WatchChanges(tvm.ir.instrument.PassInstrument):
     """Calls back after each pass that changes the module.
 
@@ -119,41 +125,31 @@ class WatchChanges(tvm.ir.instrument.PassInstrument):
     def __init__(self, on_change: Callable[[Change], None], mod: tvm.IRModule | None = None):
         super().__init__()
         self._on_change = on_change
-        self._running: list[str | None] = []
+        self._running: list[_Running] = []
         self._see(mod, "" if mod is None else text_of(mod))
 
     def run_before_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
         """Report a module that changed after the last pass, or that is another one."""
         name = str(info.name)
         is_same = self._is_same_model(mod)
-        if self._running and (self._running[-1] is None or not is_same):
-            self._running.append(None)
-            return
-        if not self._is_seen(mod):
+        is_watched = not self._running or (self._running[-1].is_watched and is_same)
+        if is_watched and not self._is_seen(mod):
             self._report(mod, self._path() or f"before {name}")
-        self._running.append(name)
+        self._running.append(_Running(name, is_watched))
 
     def run_after_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
         """Report a module that the pass changed."""
         name = str(info.name)
+        while self._running and self._running[-1].name != name:
+            self._running.pop()  # a pass in it that raised
         path = self._path() or name
-        is_own = self._end(name)
-        if is_own and not self._is_seen(mod):
+        if self._running and self._running.pop().is_watched and not self._is_seen(mod):
             self._report(mod, path)
 
     def _path(self) -> str:
         """The names of the running passes, without those that only group others."""
-        return "/".join(
-            name for name, _ in groupby(self._running) if name is not None and name not in _GROUPS
-        )
-
-    def _end(self, name: str) -> bool:
-        """Remove the pass `name`, and passes in it that raised; whether it was to be watched."""
-        while self._running:
-            running = self._running.pop()
-            if running is None or running == name:
-                return running is not None
-        return False
+        names = (one.name for one in self._running if one.name not in _GROUPS)
+        return "/".join(name for name, _ in groupby(names))
 
     def _is_seen(self, mod: tvm.IRModule) -> bool:
         return self._functions is not None and self._functions.same_as(mod.functions)

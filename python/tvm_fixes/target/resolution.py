@@ -106,7 +106,8 @@ def resolve(
         resolved = tvm.target.Target(config)
     except (ValueError, TypeError, KeyError) as error:
         known = [*KINDS, "native", *map(str, tvm.target.list_tags() or ())]
-        hint = did_you_mean(target, known) if isinstance(target, str) else None
+        is_name = isinstance(target, str) and "is not defined" in str(error)
+        hint = did_you_mean(str(target), known) if is_name else None
         raise UsageError(f"target {_show(target)}: {hint or summarize(error)}") from error
     kind = resolved.kind.name
     if kind not in kinds:

@@ -109,6 +109,21 @@ class TestWatchChanges:
         np.testing.assert_array_equal(found[var].numpy(), np.ones(3, "float32"))
         assert changes == []
 
+    def test_after_an_unwatched_pass_that_raises(self):
+        @tvm.transform.module_pass(opt_level=0, name="Fails")
+        def fails(mod, _context):
+            raise ValueError("no")
+
+        @tvm.transform.module_pass(opt_level=0, name="Outer")
+        def outer(mod, _context):
+            with pytest.raises(ValueError, match="no"):
+                fails(tvm.IRModule())
+            mod["main"] = relax.transform.DeadCodeElimination()(mod)["main"]
+            return mod
+
+        names = [change.name for change in changes_of(Module.clone(), outer)]
+        assert names == ["Outer"]
+
     def test_after_a_pass_that_raises(self):
         @tvm.transform.module_pass(opt_level=0, name="Fails")
         def fails(mod, _context):

@@ -55,6 +55,8 @@ def test_forms(value):
     [
         ('{"kind": "llvm", ', "Failed to parse target JSON config"),
         ("nonsense", '"nonsense" is not defined'),
+        ("lvm", "target 'lvm': did you mean llvm?"),
+        ("aws/cpu/c5.larg", "did you mean aws/cpu/c5.large?"),
         ({"kind": "llvm", "mcpu": "zork"}, "LLVM does not know mcpu 'zork' for"),
         ({"kind": "llvm", "zork": 1}, "zork"),
         ("vulkan", "expected a CPU (kind llvm) or a GPU with CUDA (kind cuda), got kind vulkan"),
