@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What long work is doing at the moment, for a terminal."""
+"""Reports of what long work is doing, for a terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
