@@ -52,6 +52,7 @@ from .relax.transform import (
     ReadTransposedRows,
     ReadTransposedWeights,
     ReadTupleFields,
+    RecordKernelCalls,
     RewriteCUDAGraph,
     SortByKeys,
     SplitDataflow,
@@ -84,6 +85,9 @@ _EMITTED = frozenset(
 
 # TVM's pass that schedules kernels for a GPU; in TVM's lists, a pass is only known by its name.
 _SCHEDULE = "ApplyDefaultSchedule"
+
+# TVM's pass that replaces calls of kernels by instructions.
+_REWRITE = "CallTIRRewrite"
 
 
 def pipeline(
@@ -321,6 +325,7 @@ def _lower_passes(name: str | None, target: tvm.target.Target | None) -> list[tv
         for step in (StaticPlanBlockMemory(), VMShapeLower(), RewriteCUDAGraph())
     }
     passes = [*schedule, *stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
+    passes.insert([step.info.name for step in passes].index(_REWRITE), RecordKernelCalls())
     return [AllocateEmptyConstants(), *(guarded.get(p.info.name, p) for p in passes)]
 
 

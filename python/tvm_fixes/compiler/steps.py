@@ -14,6 +14,7 @@
 
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import tvm
@@ -23,7 +24,8 @@ from ..errors import UsageError
 from ..pipeline import Stages
 from ..relax.analysis import activation_transforms
 from ..relax.constants.provenance import Origins
-from ..relax.kernel_calls import KernelCalls, kernel_calls
+from ..relax.kernel_calls import KernelCalls, flops_of
+from ..relax.transform.record_kernel_calls import collect_kernel_calls
 from ..relax.updates import with_updates
 from ..source import Source
 from ..support.memory import Scratch
@@ -181,10 +183,11 @@ def lower(
         transforms = len(activation_transforms(mod))
         mod = through(mod, *lowering.preparation, lowering.legalize, lowering.update)
         verification.check(mod, run, "verify kernels")
-        kernels = kernel_calls(mod)
+        flops = flops_of(mod)
         mod = through(mod, lowering.inline, *lowering.schedules)
-        mod = through(mod, *to_params, lowering.lower, *lowering.guards)
-    return Lowered(mod, transforms, kernels)
+        with collect_kernel_calls() as calls:
+            mod = through(mod, *to_params, lowering.lower, *lowering.guards)
+    return Lowered(mod, transforms, replace(calls[-1], flops=flops))
 
 
 def build_executable(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:

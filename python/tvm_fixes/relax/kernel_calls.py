@@ -64,19 +64,20 @@ class KernelCalls:
 
 
 def kernel_calls(mod: tvm.IRModule) -> KernelCalls:
-    """Find the calls of kernels in a module of kernels that is not lowered further."""
+    """Find the calls of kernels in a module, as ``R.call_tir`` or of external functions."""
     spread(mod)
     places: dict[SourceNode, int] = {}
     calls: list[KernelCall] = []
-    flops: dict[str, float] = {}
     for kernel, var in _calls_in(mod):
         nodes = [places.setdefault(node, len(places)) for node in nodes_of(var)]
         calls.append(KernelCall(kernel, tuple(nodes)))
-    for global_var, function in mod.functions_items():
-        count = _flops_of(function)
-        if count is not None:
-            flops[str(global_var.name_hint)] = count
-    return KernelCalls(tuple(places), tuple(calls), flops)
+    return KernelCalls(tuple(places), tuple(calls))
+
+
+def flops_of(mod: tvm.IRModule) -> dict[str, float]:
+    """The floating-point operations of the kernels whose extents are known, before schedules."""
+    counts = {str(var.name_hint): _flops_of(function) for var, function in mod.functions_items()}
+    return {name: count for name, count in counts.items() if count is not None}
 
 
 def _calls_in(mod: tvm.IRModule) -> Iterator[tuple[str, relax.Var]]:

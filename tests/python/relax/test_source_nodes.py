@@ -32,6 +32,7 @@ from tvm_fixes.pipeline import stages
 from tvm_fixes.relax.analysis import bindings
 from tvm_fixes.relax.kernel_calls import kernel_calls
 from tvm_fixes.relax.source_nodes import SourceNode, mark, nodes_of, span_of, spread
+from tvm_fixes.relax.transform import DynamicToStatic
 from tvm_fixes.runtime.manifest import Manifest
 
 
@@ -124,6 +125,26 @@ def test_a_variable_without_nodes_belongs_to_its_reader():
     nodes = {name: nodes_of(var) for name, var in by_name.items()}
     assert nodes["first"] == nodes["second"] == (own["second"],)
     assert nodes["last"] == nodes["third"] == (own["third"],)
+
+
+def test_a_variable_of_another_type_keeps_its_nodes():
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((2, 3), "float32")):
+            with R.dataflow():
+                extents = R.const([6], "int64")
+                shape = R.tensor_to_shape(extents)
+                flat: R.Tensor(ndim=1, dtype="float32") = R.reshape(x, shape)
+                out: R.Tensor(ndim=1, dtype="float32") = R.exp(flat)
+                R.output(out)
+            return out
+
+    for binding in bindings(Module["main"]):
+        mark(binding.var, SourceNode(binding.var.name, "Op"))
+    static = DynamicToStatic()(Module)
+    found = {b.var.name: [node.name for node in nodes_of(b.var)] for b in bindings(static["main"])}
+    assert found == {"flat": ["flat"], "out": ["out"]}
 
 
 def test_a_span_stands_for_several_nodes_in_order_and_without_repetition():

@@ -47,6 +47,7 @@ from .prepare_layout import PrepareLayout
 from .read_transposed_rows import ReadTransposedRows
 from .read_transposed_weights import ReadTransposedWeights
 from .read_tuple_fields import ReadTupleFields
+from .record_kernel_calls import RecordKernelCalls
 from .refresh_types import RefreshTypes
 from .rewrite_cuda_graph import RewriteCUDAGraph
 from .sort_by_keys import SortByKeys
@@ -92,6 +93,7 @@ __all__ = [
     "ReadTransposedRows",
     "ReadTransposedWeights",
     "ReadTupleFields",
+    "RecordKernelCalls",
     "RefreshTypes",
     "RewriteCUDAGraph",
     "SortByKeys",

@@ -1,0 +1,51 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The calls of kernels that a module makes, just before they become instructions."""
+
+from contextlib import AbstractContextManager
+
+import tvm
+
+from ...support.collector import Collector
+from ..kernel_calls import KernelCalls, kernel_calls
+
+_calls: Collector[list[KernelCalls]] = Collector("tvm_fixes_kernel_calls", list)
+
+
+def collect_kernel_calls() -> AbstractContextManager[list[KernelCalls]]:
+    """Collect what :func:`RecordKernelCalls` finds within the ``with`` block.
+
+    Returns
+    -------
+    context manager of list of KernelCalls
+        The calls of each module that is lowered while the block runs.
+    """
+    return _calls.collect()
+
+
+def RecordKernelCalls() -> tvm.transform.Pass:
+    """Record the calls of kernels, with the nodes of the model that each computes.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass that returns its module; see :func:`collect_kernel_calls`.  Run it before
+        ``CallTIRRewrite``, which drops the variables, and after all passes that remove calls.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if _calls.current is not None:
+            _calls.current.append(kernel_calls(mod))
+        return mod
+
+    return tvm.transform.module_pass(run, opt_level=0, name="RecordKernelCalls")
