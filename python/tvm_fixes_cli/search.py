@@ -141,7 +141,8 @@ def search(arguments: argparse.Namespace, run: Callable[..., Any]) -> Any:
                 progress=progress,
             )
         except OSError as error:
-            raise Failure(f"{error.filename}: {error.strerror}") from error
+            place = error.filename or getattr(arguments, "output", None) or arguments.source
+            raise Failure(f"{place}: {error.strerror}") from error
 
 
 def _print_trial(console: Any, trial: "Trial") -> None:

@@ -25,6 +25,7 @@ from tvm import relax
 
 import tvm_fixes
 from tvm_fixes.debug.literals import literal
+from tvm_fixes.debug.minimize import minimize
 from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
@@ -276,17 +277,23 @@ def reproduce(seed: int) -> str:
         if fault(p, [name]) is not None:
             results = [name]
             break
-    for line in reversed(list(p.lines)):
-        shorter = replace(p, lines=[other for other in p.lines if other != line])
+
+    def with_lines(lines: Sequence[str]) -> Program:
+        shorter = replace(p, lines=list(lines))
         shorter.scope = p.scope
+        return shorter
+
+    def fails(lines: Sequence[str]) -> bool:
+        shorter = with_lines(lines)
         try:
             with torch.no_grad():
                 load(shorter, results)(*(p.scope[name].clone() for name in p.inputs))
-        except Exception:  # the line is needed
-            continue
+        except Exception:  # a line is missing
+            return False
         found = fault(shorter, results)
-        if found is not None and _kind(found) == _kind(wanted):
-            p = shorter
+        return found is not None and _kind(found) == _kind(wanted)
+
+    p = with_lines(minimize(p.lines, fails))
     return f"# target {target!r}: {fault(p, results)}\n{_as_test(p, results)}"
 
 

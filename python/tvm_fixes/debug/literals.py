@@ -26,6 +26,10 @@ MAX_LITERAL = 64
 
 def literal(array: np.ndarray) -> str:
     """A Python expression for `array`, in terms of ``np`` and ``ml_dtypes``."""
+    if array.dtype.kind == "c":
+        # The text of a complex number loses the sign of a zero.
+        parts = np.ascontiguousarray(array).reshape(-1).view(array.real.dtype)
+        return f"{literal(parts)}.view({_dtype(array.dtype)}).reshape({array.shape})"
     is_float = array.dtype.kind not in "biuc"  # NumPy does not know ml_dtypes' floats as such
     plain = array.astype("float64") if is_float else array
     text = repr(plain.tolist()).replace("nan", "np.nan").replace("inf", "np.inf")

@@ -82,6 +82,7 @@ class OnnxParts(Parts):
         self._declared = {value.name: value for value in model.graph.input}
         self._defined = {name for node in self._nodes for name in node.output if name}
         self._variable = self._depend_on_inputs()
+        self._types = _types_of(model)
         self.operators = [node.op_type for node in self._nodes]
 
     def _depend_on_inputs(self) -> set[str]:
@@ -104,9 +105,11 @@ class OnnxParts(Parts):
         outputs = [name for node in nodes for name in node.output if name in made & wanted]
         outputs = outputs or [name for name in nodes[-1].output if name]
         frozen = sorted(read & self._defined)
-        values = self._values([*frozen, *outputs])
+        # The reference may not be able to compute the outputs: the problem may be a crash of both.
+        values = self._values([*frozen, *(name for name in outputs if name not in self._types)])
         if values is None:
             return None
+        types = {name: _element(values[name]) for name in outputs if name in values} | self._types
         inputs = {name: self._inputs[name] for name in self._inputs if name in read}
         constants = [tensor for name, tensor in self._initializers.items() if name in read]
         declared = [self._declared[name] for name in inputs]
@@ -122,7 +125,7 @@ class OnnxParts(Parts):
             nodes,
             "reduced",
             declared,
-            [_described(name, values[name], with_shape=False) for name in outputs],
+            [helper.make_tensor_value_info(name, types[name], None) for name in outputs],
             constants,
         )
         return OnnxCandidate(f"operators {describe(kept)}", inputs, _around(self._model, graph))
@@ -277,9 +280,22 @@ def _with_short_names(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str
     return _around(model, graph), names
 
 
-def _described(name: str, array: np.ndarray, *, with_shape: bool = True) -> onnx.ValueInfoProto:
-    element = int(helper.np_dtype_to_tensor_dtype(array.dtype))
-    return helper.make_tensor_value_info(name, element, array.shape if with_shape else None)
+def _element(array: np.ndarray) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(array.dtype))
+
+
+def _described(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, _element(array), array.shape)
+
+
+def _types_of(model: onnx.ModelProto) -> dict[str, int]:
+    """The element types of tensors by name, as far as they can be inferred."""
+    try:
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except Exception:  # it is not precise about its exceptions
+        graph = model.graph
+    found = {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.output)}
+    return {name: element for name, element in found.items() if element}
 
 
 def _around(model: onnx.ModelProto, graph: onnx.GraphProto) -> onnx.ModelProto:

@@ -114,7 +114,7 @@ class Candidate(ABC):
         arrays = {**self.inputs, **self.constants()}
         names = [name for name in self.values() if name not in kept]
         drawn = {name: Drawn.like(arrays[name], seed) for seed, name in enumerate(names)}
-        label = f"{self.label}; values of {', '.join(kept) or 'none'}"
+        label = f"{self.label}; random values{' except of ' if kept else ''}{', '.join(kept)}"
         new = {name: one.array() for name, one in drawn.items()}
         inputs = {name: new.get(name, array) for name, array in self.inputs.items()}
         return replace(self._with_constants(new), label=label, inputs=inputs, drawn=drawn)

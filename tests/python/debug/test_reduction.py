@@ -13,7 +13,9 @@
 """``reduce`` ends with the operators of a planted fault, and with a script that reproduces it."""
 
 import json
+import os
 import runpy
+import signal
 import sys
 
 import numpy as np
@@ -28,6 +30,7 @@ from helpers.planted_faults import model, plant, plant_wrong_softmax
 from tvm_fixes.debug import reduction
 from tvm_fixes.debug.problem import Kind, Observed, Problem, cause_of
 from tvm_fixes.debug.reduction import reduce
+from tvm_fixes.debug.trial import Settings
 from tvm_fixes.errors import CompileError
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
 
@@ -212,6 +215,57 @@ def test_a_wrong_operator_of_a_relax_module(monkeypatch, tmp_path):
     assert (done.name, "Not equal to tolerance" in done.message) == ("AssertionError", True)
     small = tvm.ir.load_json(open(found.model).read())
     assert [int(one) for one in small["main"].params[0].ty.shape] == [1, 1]
+
+
+def test_a_pass_that_crashes(monkeypatch, tmp_path):
+    @tvm.transform.module_pass(opt_level=0, name="Crash")
+    def crash(mod, _context):
+        if "R.subtract" in mod.script():
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return mod
+
+    plant(monkeypatch, operators=crash)
+    found = reduce(model(), Problem(Kind.CRASHES), output=tmp_path)
+    assert found.operators == ["Sub"]
+    assert found.what == "SIGSEGV: crashed"
+    with pytest.raises(CompileError, match="not equal to the reference; found: SIGSEGV"):
+        reduce(model(), output=tmp_path)
+
+
+def test_a_crash_of_stock_tvm(tmp_path):
+    """An integer divided by zero crashes the reference, too."""
+    text = """
+        <ir_version: 9, opset_import: ["" : 18]> m (int32[4] a, int32[4] b) => (int32[4] q)
+        { c = Abs (a) d = Mul (c, a) e = Sub (b, b) q = Mod (d, e) }
+    """
+    settings = Settings(stock=True)
+    proto = onnx.parser.parse_model(text)
+    found = reduce(proto, Problem(Kind.CRASHES), output=tmp_path, settings=settings)
+    assert found.operators == ["Mod"] and found.what == "SIGFPE: crashed"
+    script = open(found.script).read()
+    assert "from tvm.relax.frontend.onnx import from_onnx" in script
+    assert "tvm_fixes" not in script
+    assert run_script(found.script).name == "SIGFPE"
+
+
+def test_values_that_matter_are_kept(monkeypatch, tmp_path):
+    """Large ones are stored in a file."""
+
+    def observe(_problem, subject, _settings):
+        kept = [one for one in subject.inputs if one.flat[0] == 7]
+        return Observed(bool(kept), "as told")
+
+    monkeypatch.setattr(reduction, "observe", observe)
+    text = '<ir_version: 9, opset_import: ["" : 18]> m (float[99] x, float[99] y) => (float[99] z) '
+    proto = onnx.parser.parse_model(text + "{ z = Add (x, y) }")
+    x = np.full(99, 7, "float32")
+    found = reduce(proto, output=tmp_path, settings=Settings(inputs={"x": x}))
+    script = open(found.script).read()
+    assert "np.load('values.npz')['array0']" in script
+    assert "np.random.default_rng(0).standard_normal((99,))" in script
+    np.testing.assert_array_equal(np.load(tmp_path / "values.npz")["array0"], x)
+    monkeypatch.chdir(tmp_path)
+    assert run_script(found.script).kind is OutcomeKind.VALUE
 
 
 def test_causes_have_neither_names_nor_numbers():

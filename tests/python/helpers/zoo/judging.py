@@ -36,7 +36,7 @@ from .entry import Entry
 
 
 class Verdict(StrEnum):
-    """What became of a case."""
+    """The verdict on a case."""
 
     RIGHT = "right"
     REJECTED = "rejected"
