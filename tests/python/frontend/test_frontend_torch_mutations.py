@@ -98,6 +98,35 @@ def test_a_value_that_is_another_input():
         np.testing.assert_array_equal(result.numpy(), np.full(3, value))
 
 
+class Windows(torch.nn.Module):
+    def __init__(self, size: int, step: int) -> None:
+        super().__init__()
+        self.size, self.step = size, step
+
+    def forward(self, x):
+        y = x + 0
+        y.unfold(0, self.size, self.step)[-1, -1] += 2
+        return y
+
+
+@pytest.mark.parametrize("size, step", ((1, 2), (2, 1), (3, 3)))
+def test_writes_to_windows_with_gaps_or_overlaps_are_rejected(size, step):
+    program = torch.export.export(Windows(size, step), (torch.arange(5.0),))
+    with pytest.raises(
+        tvm.error.OpNotImplemented, match="'add_' writes to the windows of 'unfold'"
+    ):
+        from_exported_program(program)
+
+
+def test_writes_to_windows_that_are_a_partition():
+    x = torch.arange(6.0)
+    program = torch.export.export(Windows(2, 2), (x,))
+    mod = from_exported_program(program)
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline="tvm_fixes"), tvm.cpu())
+    (got,) = vm["main"](tvm.runtime.tensor(x.numpy()))
+    np.testing.assert_array_equal(got.numpy(), Windows(2, 2)(x).numpy())
+
+
 class Counter(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -91,7 +91,7 @@ from .fourier import Fourier
 from .indexing import Indexing
 from .integers import Integers
 from .linear_algebra import LinearAlgebra, pure_checks
-from .mutations import check_buffers, returning_updates
+from .mutations import check_buffers, check_windows, returning_updates
 from .ordering import Ordering
 from .promotion import Promotion
 from .quantized import Quantized
@@ -308,6 +308,8 @@ def _decompose(program: ExportedProgram, known: Container[str]) -> ExportedProgr
             if str(target) in quantized.KEPT:
                 rules.pop(target, None)
         rules.update(quantization_parameters.rules_for(targets))
+    if switches.enabled(MUTATIONS):
+        check_windows(program)
     if switches.enabled(RANDOM):
         check_recurrent_dropout(program)
     if switches.enabled(DYNAMIC_SHAPES):

@@ -28,13 +28,61 @@ How to remove
 """
 
 import copy
+from typing import Any
 
+import torch
 import tvm
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, OutputKind, OutputSpec
 
-__all__ = ["check_buffers", "returning_updates"]
+__all__ = ["check_buffers", "check_windows", "returning_updates"]
+
+
+def check_windows(program: ExportedProgram) -> None:
+    """Check that the program does not write through ``unfold``.
+
+    PyTorch's decomposition of such a write sets the elements between the windows to 0, and adds
+    the elements that windows share.
+
+    Parameters
+    ----------
+    program : ExportedProgram
+        A program before its decomposition.
+
+    Raises
+    ------
+    tvm.error.OpNotImplemented
+        If it does, unless the windows are a partition of the axis; the message names the node.
+    """
+    for node in program.graph.nodes:
+        for view in _written(node):
+            while isinstance(view, fx.Node) and _aliases(view):
+                if view.target is torch.ops.aten.unfold.default and not _is_partition(view):
+                    raise tvm.error.OpNotImplemented(
+                        f"{node.target} {node.name!r} writes to the windows of {view.name!r} "
+                        f"(aten.unfold), which PyTorch decomposes to other values; write to slices"
+                    )
+                view = view.args[0]
+
+
+def _written(node: fx.Node) -> list[Any]:
+    """The arguments that a node writes to."""
+    schema = getattr(node.target, "_schema", None)
+    arguments = [] if schema is None else zip(schema.arguments, node.args, strict=False)
+    return [value for of, value in arguments if of.alias_info and of.alias_info.is_write]
+
+
+def _aliases(node: fx.Node) -> bool:
+    """Whether the result of a node is its first argument, or a view of it."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(result.alias_info for result in schema.returns)
+
+
+def _is_partition(unfold: fx.Node) -> bool:
+    data, axis, size, step = unfold.args
+    extent = data.meta["val"].shape[axis]
+    return bool(size == step and extent % size == 0)
 
 
 def check_buffers(program: ExportedProgram) -> None:
