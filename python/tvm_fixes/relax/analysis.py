@@ -51,6 +51,19 @@ def results(function: relax.Function) -> list[relax.Var]:
     return found
 
 
+def dataflow_bindings(function: relax.Function) -> list[relax.Binding]:
+    """The bindings in dataflow blocks, including those of branches and local functions."""
+    found: list[relax.Binding] = []
+
+    def look(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.SeqExpr):
+            for block in expr.blocks:
+                found.extend(block.bindings if isinstance(block, relax.DataflowBlock) else ())
+
+    relax.analysis.post_order_visit(function, look)
+    return found
+
+
 def reads(function: relax.Function) -> Counter[relax.Var]:
     """Count the uses of each variable as an operand or a result."""
     found = Counter(results(function))

@@ -148,6 +148,18 @@ def test_heads_that_share_keys():
     np.testing.assert_array_equal(got, query @ keys.reshape(2, 1, 7, 8).swapaxes(2, 3))
 
 
+def test_outside_of_a_dataflow_block():
+    builder = relax.BlockBuilder()
+    query, keys = relax.Var("query", tensor(2, 1, 8)), relax.Var("keys", tensor(5, 8))
+    with builder.function("main", [query, keys], pure=False):
+        builder.emit(op.assert_op(relax.const(True), format="never"))
+        transposed = builder.emit(op.reshape(builder.emit(op.permute_dims(keys)), (1, 8, 5)))
+        builder.emit_func_output(builder.emit(op.matmul(query, transposed)))
+    arrays = [integers(*shape).astype("float32") for shape in ((2, 1, 8), (5, 8))]
+    got = run(builder.get(), *arrays, pipeline=pipeline())
+    np.testing.assert_array_equal(got, arrays[0] @ arrays[1].T)
+
+
 def test_a_reshape_of_the_last_axes():
     def emit(b, query, key):
         transposed = b.emit(op.permute_dims(key, [0, 2, 1]))

@@ -38,7 +38,7 @@ from tvm_ffi import structural_equal
 from ...fixes.matmul import MATMUL_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import is_one
-from ..analysis import bindings, is_matmul
+from ..analysis import bindings, dataflow_bindings, is_matmul
 from ..ir import in_block, permuted_axes, tensor_of, variables
 from .fold_constant import rebind_variables
 
@@ -98,13 +98,20 @@ def _products(function: relax.Function) -> list[tuple[relax.VarBinding, _Rows]]:
     found: list[tuple[relax.VarBinding, _Rows]] = []
     # If the permute has other readers, it is computed anyway.
     others = set(variables(function.body.body))
+    in_dataflow = set(dataflow_bindings(function))
     for binding in bindings(function):
         value = binding.value
         rows = _rows_of(value, known)
         if rows is not None:
             known[binding.var] = rows
         operand = known.get(value.args[1]) if is_matmul(binding) else None
-        if operand is not None and _has_few_rows(value, operand):
+        # The reshape needs a binding, which is local to a dataflow block.
+        is_bound = binding in in_dataflow
+        if (
+            operand is not None
+            and _has_few_rows(value, operand)
+            and (is_bound or not _is_reshaped(operand))
+        ):
             found.append((binding, operand))
             others.update(variables(value.args[0]))
         elif rows is None:
@@ -131,6 +138,10 @@ def _rows_of(value: relax.Expr, known: Mapping[relax.Var, _Rows]) -> _Rows | Non
     ):
         return None
     return _Rows(value.args[0], list(shape.values))
+
+
+def _is_reshaped(rows: _Rows) -> bool:
+    return not _are_equal(rows.activation.ty.shape.values, rows.shape)
 
 
 def _are_equal(some: Sequence[tirx.Expr], others: Sequence[tirx.Expr]) -> bool:
@@ -162,7 +173,7 @@ def _lowered(builder: relax.BlockBuilder, product: relax.Call, rows: _Rows) -> r
     def multiplied(matrix: relax.Expr) -> relax.Expr:
         return builder.call_te(_multiply, product.args[0], matrix, primfunc_name_hint="NT_matmul")
 
-    if _are_equal(rows.activation.ty.shape.values, rows.shape):
+    if not _is_reshaped(rows):
         return builder.normalize(multiplied(rows.activation))
     shape = list(rows.shape)
     return in_block(
