@@ -22,6 +22,7 @@ import onnx
 from onnx import helper, numpy_helper, printer
 
 from ..source.base import import_extra
+from ..source.onnx_values import names_read
 from ..support.isolate import OutcomeKind, run_forked
 from .parts import Candidate, Parts, Text, describe
 
@@ -32,16 +33,6 @@ Evaluate = Callable[[onnx.ModelProto, Arrays], Sequence[object] | None]
 # A small vector of integers that is computed from inputs is usually a shape or a list of axes,
 # which the importer must know.
 _MAX_SHAPE = 16
-
-
-def names_read(node: onnx.NodeProto) -> set[str]:
-    """The names that a node and its subgraphs read, with those that the subgraphs define."""
-    names = set(filter(None, node.input))
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            names |= {output.name for output in graph.output}
-            names = names.union(*map(names_read, graph.node))
-    return names
 
 
 def by_onnx_runtime(model: onnx.ModelProto, inputs: Arrays) -> Sequence[object] | None:

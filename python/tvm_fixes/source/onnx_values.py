@@ -63,7 +63,7 @@ def with_onnx_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.Mode
     for node in reversed(model.graph.node):
         if needed.intersection(node.output):
             kept.append(node)
-            needed.update(_operands(node))
+            needed.update(names_read(node))
     types = {value.name: value.type for value in _inferred_values(model)}
     cut = onnx.ModelProto()
     for field in ("ir_version", "producer_name", "domain", "model_version"):
@@ -124,14 +124,14 @@ def _without_data(model: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
-def _operands(node: onnx.NodeProto) -> Iterator[str]:
-    """The names that a node and its subgraphs read."""
-    yield from filter(None, node.input)
+def names_read(node: onnx.NodeProto) -> set[str]:
+    """The names that a node and its subgraphs read, with those that the subgraphs define."""
+    names = set(filter(None, node.input))
     for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-            for inner in graph.node:
-                yield from _operands(inner)
-            yield from (value.name for value in graph.output)
+        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+            names |= {output.name for output in graph.output}
+            names = names.union(*map(names_read, graph.node))
+    return names
 
 
 def _operator(node: onnx.NodeProto) -> str:
