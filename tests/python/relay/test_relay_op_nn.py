@@ -132,7 +132,7 @@ def test_weights_get_types():
     ("name", "reason"),
     [
         ("nn.contrib_conv2d_winograd_weight_transform", "schedule needs"),
-        ("nn.sparse_dense", "sparse weights"),
+        ("nn.sparse_conv2d", "sparse kernels"),
         ("nn.bitpack", "bit-serial"),
         ("nn.max_pool2d_grad", "gradients"),
     ],
