@@ -261,7 +261,7 @@ def layout_named(name: str | None) -> str | None:
     Raises
     ------
     UsageError
-        If there is none.
+        If no layout has this name.
     """
     if name is None or name in LAYOUTS:
         return name

@@ -159,6 +159,24 @@ def add_params(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_layout(parser: argparse.ArgumentParser, help: str = "as for 'compile'") -> None:
+    parser.add_argument("--layout", type=layout, choices=LAYOUTS, help=help)
+
+
+def add_seed(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")
+
+
+def add_tolerances(parser: argparse.ArgumentParser) -> None:
+    for option, name in (("--rtol", "relative"), ("--atol", "absolute")):
+        text = f"{name} tolerance; default depends on dtype"
+        parser.add_argument(option, type=not_negative, help=text)
+
+
+def add_quiet(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
+
+
 def shapes_of(arguments: argparse.Namespace) -> dict[str, tuple[int | str, ...]]:
     shapes = dict(arguments.shape)
     if len(shapes) != len(arguments.shape):
@@ -189,11 +207,22 @@ def layout(text: str) -> str:
     return next((known for known in LAYOUTS if known.lower() == text.lower()), text)
 
 
-def tolerance(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+def not_negative(text: str) -> float:
+    value = _number(text)
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"expected a number >= 0, got {text!r}")
     return value
+
+
+def positive(text: str) -> float:
+    value = _number(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number > 0, got {text!r}")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

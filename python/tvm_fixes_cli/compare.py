@@ -16,15 +16,16 @@ import argparse
 
 from . import terminal
 from .arguments import (
-    LAYOUTS,
     Commands,
     Result,
     add_command,
+    add_layout,
+    add_quiet,
+    add_seed,
     add_shape,
+    add_tolerances,
     add_trust,
-    layout,
     shapes_of,
-    tolerance,
 )
 from .package import loaded
 from .terminal import EQUAL, FAILED, Failure
@@ -62,12 +63,11 @@ def add(commands: Commands) -> None:
     add_shape(parser)
     add_trust(parser)
     parser.add_argument("--target", default="native", help="as for 'compile' (default: native)")
-    parser.add_argument("--layout", type=layout, choices=LAYOUTS, help="as for 'compile'")
+    add_layout(parser)
     parser.add_argument("--inputs", metavar="FILE", help="an .npz file of inputs by name")
     parser.add_argument("--save-inputs", metavar="FILE", help="write the inputs to an .npz file")
-    parser.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")
-    parser.add_argument("--rtol", type=tolerance, help="relative tolerance")
-    parser.add_argument("--atol", type=tolerance, help="absolute tolerance")
+    add_seed(parser)
+    add_tolerances(parser)
     parser.add_argument(
         "--max-bytes",
         type=int,
@@ -80,7 +80,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--all", action="store_true", help="list all values")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
-    parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
+    add_quiet(parser)
 
 
 def _run(arguments: argparse.Namespace) -> Result:

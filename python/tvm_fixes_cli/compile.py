@@ -18,17 +18,17 @@ import json
 from . import terminal
 from .arguments import (
     EXAMPLES,
-    LAYOUTS,
     Commands,
     Result,
     add_command,
+    add_layout,
     add_params,
+    add_seed,
     add_shape,
     add_target,
+    add_tolerances,
     add_trust,
-    layout,
     shapes_of,
-    tolerance,
 )
 from .package import loaded
 from .terminal import EQUAL, FAILED
@@ -69,10 +69,8 @@ def add(commands: Commands) -> None:
         "-o", "--output", metavar="DIR", help="save the artifact to DIR, unless outputs differ"
     )
     add_target(parser)
-    parser.add_argument(
-        "--layout",
-        type=layout,
-        choices=LAYOUTS,
+    add_layout(
+        parser,
         help="convert convolutions of any rank to channels-first, channels-last or blocked "
         "channels, in upper or lower case (default: keep each layout, or use blocked channels "
         "where they are faster)",
@@ -89,13 +87,8 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="do not run the model or compare its outputs with the original's",
     )
-    parser.add_argument(
-        "--rtol", type=tolerance, help="relative tolerance; default depends on dtype"
-    )
-    parser.add_argument(
-        "--atol", type=tolerance, help="absolute tolerance; default depends on dtype"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")
+    add_tolerances(parser)
+    add_seed(parser)
     parser.add_argument("--no-verify", action="store_true", help="do not verify the module")
     parser.add_argument(
         "--verify-each",

@@ -17,16 +17,17 @@ from pathlib import Path
 
 from . import terminal
 from .arguments import (
-    LAYOUTS,
     Commands,
     Result,
     add_command,
+    add_layout,
     add_params,
+    add_quiet,
+    add_seed,
     add_shape,
     add_trust,
-    layout,
+    not_negative,
     shapes_of,
-    tolerance,
 )
 from .package import loaded
 from .terminal import EQUAL, Failure
@@ -64,16 +65,16 @@ def add(commands: Commands) -> None:
     add_params(parser)
     add_shape(parser)
     add_trust(parser)
-    parser.add_argument("--layout", type=layout, choices=LAYOUTS, help="as for 'compile'")
+    add_layout(parser)
     parser.add_argument("--inputs", metavar="FILE", help="an .npz file of inputs by name")
-    parser.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")
+    add_seed(parser)
     parser.add_argument(
-        "--seconds", type=tolerance, default=2.0, help="the time to measure for (default: 2)"
+        "--seconds", type=not_negative, default=2.0, help="the time to measure for (default: 2)"
     )
     parser.add_argument("--trace", metavar="FILE", help="write a Chrome trace to FILE")
     parser.add_argument("--all", action="store_true", help="show all kernels, not only the slowest")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
-    parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
+    add_quiet(parser)
 
 
 def _run(arguments: argparse.Namespace) -> Result:

@@ -18,7 +18,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import terminal
-from .arguments import LAYOUTS, add_shape, add_trust, layout, shapes_of, tolerance
+from .arguments import (
+    add_layout,
+    add_quiet,
+    add_seed,
+    add_shape,
+    add_tolerances,
+    add_trust,
+    positive,
+    shapes_of,
+)
 from .package import loaded
 from .terminal import WRONG_USE, Failure
 
@@ -62,35 +71,24 @@ def add_problem(parser: argparse.ArgumentParser, path: str) -> None:
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default="native", help="as for compile (default: native)")
-    parser.add_argument("--layout", type=layout, choices=LAYOUTS, help="as for compile")
+    add_layout(parser)
     add_shape(parser)
     add_trust(parser)
-    parser.add_argument("--rtol", type=tolerance, help="relative tolerance")
-    parser.add_argument("--atol", type=tolerance, help="absolute tolerance")
-    parser.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")
+    add_tolerances(parser)
+    add_seed(parser)
     parser.add_argument(
         "--inputs", metavar="FILE", help="an .npz file with values of inputs; others are random"
     )
     parser.add_argument(
         "--timeout",
-        type=_positive,
+        type=positive,
         default=120.0,
         metavar="SECONDS",
         help="time limit of a trial (default: 120)",
     )
-    parser.add_argument("--memory", type=_positive, metavar="GIB", help="memory limit of a trial")
+    parser.add_argument("--memory", type=positive, metavar="GIB", help="memory limit of a trial")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number > 0, got {text!r}")
-    return value
+    add_quiet(parser)
 
 
 def _problem(arguments: argparse.Namespace) -> "Problem":
@@ -110,7 +108,8 @@ def _problem(arguments: argparse.Namespace) -> "Problem":
 
 
 def _settings(arguments: argparse.Namespace) -> "Settings":
-    from tvm_fixes.debug.trial import Settings, read_arrays
+    from tvm_fixes.debug.inputs import read_arrays
+    from tvm_fixes.debug.trial import Settings
 
     if arguments.seed < 0:
         raise Failure(f"--seed: expected a number >= 0, got {arguments.seed}", WRONG_USE)

@@ -24,25 +24,11 @@ import tvm
 import tvm.testing
 
 from helpers.models import onnx_conv
+from helpers.unused_binding import SCRIPT
 from tvm_fixes.passes import make
 from tvm_fixes.source.module_file import read_module
 from tvm_fixes.target import native
 from tvm_fixes_cli import main
-
-SCRIPT = """\
-from tvm.script import ir as I
-from tvm.script import relax as R
-
-@I.ir_module
-class Module:
-    @R.function
-    def main(x: R.Tensor((2, 3), "float32")) -> R.Tensor((2, 3), "float32"):
-        with R.dataflow():
-            unused = R.add(x, x)
-            y = R.nn.relu(x)
-            R.output(y)
-        return y
-"""
 
 
 @pytest.fixture

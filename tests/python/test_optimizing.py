@@ -17,23 +17,13 @@ import pytest
 import tvm
 import tvm.testing
 from tvm import relax
-from tvm.script import ir as I
-from tvm.script import relax as R
 
 import tvm_fixes
+from helpers.unused_binding import module
 from tvm_fixes import passes
 from tvm_fixes.errors import CompileError, UsageError, VerifyError
 
-
-@I.ir_module
-class Module:
-    @R.function
-    def main(x: R.Tensor((2, 3), "float32")) -> R.Tensor((2, 3), "float32"):
-        with R.dataflow():
-            unused = R.add(x, x)
-            y = R.nn.relu(x)
-            R.output(y)
-        return y
+Module = module()
 
 
 class TestPasses:

@@ -83,17 +83,11 @@ def _fitting(
     specs: Sequence[TensorSpec], given: str | os.PathLike[str] | Mapping[str, np.ndarray]
 ) -> list[np.ndarray]:
     """The given inputs in order, if they have the dtypes and shapes of `specs`."""
-    arrays = given if isinstance(given, Mapping) else _read(Path(given))
+    arrays = given if isinstance(given, Mapping) else read_arrays(given)
     names = [spec.name for spec in specs]
     if set(arrays) != set(names):
         raise UsageError(f"expected the inputs {', '.join(names)}, got {', '.join(arrays)}")
-    # NumPy writes the elements of dtypes such as bfloat16 as bytes.
-    arrays = {
-        spec.name: arrays[spec.name].view(numpy_dtype(spec.dtype))
-        if arrays[spec.name].dtype.kind == "V"
-        else arrays[spec.name]
-        for spec in specs
-    }
+    arrays = {spec.name: with_dtype(arrays[spec.name], numpy_dtype(spec.dtype)) for spec in specs}
     for spec in specs:
         array, shape = arrays[spec.name], spec.shape
         fits = shape is None or (
@@ -123,9 +117,21 @@ def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) 
         raise CompileError(f"{os.fspath(path)}: {error.strerror}") from error
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def with_dtype(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """An array of an ``.npz`` file: NumPy writes elements of dtypes such as bfloat16 as bytes."""
+    return array.view(dtype) if array.dtype.kind == "V" else array
+
+
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """The arrays of an ``.npz`` file by name.
+
+    Raises
+    ------
+    UsageError
+        If it is missing or not such a file.
+    """
     try:
-        with np.load(existing(path), allow_pickle=False) as file:
+        with np.load(existing(Path(path)), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except UsageError:
         raise

@@ -82,7 +82,7 @@ def _split(items: list[int], pieces: int) -> list[list[int]]:
 
 
 def improve(candidate: T, simpler: Callable[[T], Iterable[T]], shows: Callable[[T], bool]) -> T:
-    """Replace a candidate by a simpler one that still shows the fault, until there is none.
+    """Replace a candidate by simpler ones until no simpler one shows the fault.
 
     Parameters
     ----------

@@ -26,6 +26,7 @@ import numpy as np
 
 from ..compiler import Progress, Step
 from ..compiler import compile as compile_model
+from ..compiler.options import check_request
 from ..errors import UsageError
 from ..relax.kernel_calls import KernelCalls
 from ..relax.source_nodes import SourceNode
@@ -227,8 +228,7 @@ def profile(
     ArtifactError
         If `source` is a directory without a complete artifact.
     """
-    if seed < 0:
-        raise UsageError(f"seed must be >= 0, got {seed}")
+    check_request(None, None, seed, None, options.get("weights", "auto"))
     if isinstance(source, str | os.PathLike) and Path(source).is_dir():
         source = CompiledModel.load(source)
     if isinstance(source, CompiledModel):

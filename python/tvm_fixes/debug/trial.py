@@ -18,7 +18,6 @@ import shlex
 import subprocess
 import tempfile
 import time
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,12 +39,11 @@ from ..runtime.manifest import describe_function
 from ..runtime.report import Report
 from ..source import Params, Reference, Shapes, Source, open_source
 from ..source.module_file import read_module
-from ..source.onnx import OnnxSource
 from ..source.relax import RelaxSource
-from ..source.torch import TorchSource
 from ..support import switches
 from ..support.isolate import Outcome, OutcomeKind, run_forked
 from ..support.tensors import arrays_of, to_tvm
+from .inputs import with_dtype
 from .problem import Kind, Observed, Problem, cause_of
 
 
@@ -109,6 +107,7 @@ class Settings:
                     f"values given for unknown input {name!r}; inputs of {source.name}: "
                     f"{', '.join(known) or 'none'}"
                 )
+            array = with_dtype(array, known[name].dtype)
             if array.dtype != known[name].dtype or array.ndim != known[name].ndim:
                 raise UsageError(
                     f"input {name!r} of {source.name}: expected {known[name].dtype} of rank "
@@ -134,21 +133,6 @@ class Settings:
         )
 
 
-def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file by name.
-
-    Raises
-    ------
-    UsageError
-        If it is missing or not such a file.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{path}: not a readable .npz file: {summarize(error)}") from error
-
-
 class ReferencedModule(RelaxSource):
     """A Relax module, with TVM's own pipeline without fixes as its reference."""
 
@@ -170,22 +154,9 @@ def build_stock(source: Source, target: Any = "llvm") -> CompiledModel:
     """Build with TVM's own importer and pipeline; call it in a forked child."""
     resolved = targets.resolve(target)
     with switches.without(switches.FIX_IDS):
-        mod = import_stock(source)
+        mod = source.to_stock_relax()
         executable = relax.build(mod, resolved)
         return export(executable, resolved, source.signature(mod["main"]), (), {})
-
-
-def import_stock(source: Source) -> tvm.IRModule:
-    """Import a model with TVM's own importer."""
-    if isinstance(source, OnnxSource):
-        from tvm.relax.frontend.onnx import from_onnx
-
-        return from_onnx(source._model, source._chosen_shapes(), keep_params_in_input=False)
-    if isinstance(source, TorchSource):
-        from tvm.relax.frontend.torch import from_exported_program
-
-        return from_exported_program(source._program, unwrap_unit_return_tuple=True)
-    return source.to_relax()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from difflib import unified_diff
 
 import tvm
 from tvm import relax
@@ -28,6 +27,7 @@ from ..pipeline import Stages, stages, stock_rest
 from ..runtime.compiled_model import CompiledModel
 from ..source import Source
 from ..support import switches
+from .changes import text_of, unified_diff
 from .trial import Settings
 
 
@@ -138,8 +138,7 @@ def diff_of(source: Source, settings: Settings, run: PassRun) -> str:
 
 
 def _diff(before: tvm.IRModule, after: tvm.IRModule) -> str:
-    old, new = (str(mod.script(show_meta=False)).splitlines() for mod in (before, after))
-    return "\n".join(unified_diff(old, new, "before", "after", n=2, lineterm=""))
+    return "".join(unified_diff(text_of(before), text_of(after), "before", "after"))
 
 
 def build_after(

@@ -144,7 +144,7 @@ def _sums_times_zero(
 
 
 def _permuted(bb: relax.BlockBuilder, weight: relax.Expr) -> tuple[relax.Expr, list[int]]:
-    """The tensor of which `weight` is a permute, and the order of the axes.
+    """The tensor that `weight` permutes, and the order of its axes.
 
     A permuted weight that only its product reads is packed at compile time.
     """

@@ -102,7 +102,7 @@ def check_arrays(values: Iterable[tuple[TensorSpec, Any]], bounds: Bounds, role:
 
 
 def _problem_of(spec: TensorSpec, value: Any, role: Role) -> str:
-    """The problem with the type, the device or the dtype of an array; empty if there is none."""
+    """An error in the type, the device or the dtype of an array; empty if they are right."""
     if not isinstance(value, np.ndarray | np.generic):
         if not is_torch(value):
             return f"expected {role.kinds}, got {type(value).__name__}"

@@ -129,6 +129,10 @@ class Source(ABC):
     def to_relax(self) -> tvm.IRModule:
         """Import the model as a function ``main``, with its parameters as constants."""
 
+    def to_stock_relax(self) -> tvm.IRModule:
+        """Import the model with TVM's own importer."""
+        return self.to_relax()
+
     def signature(self, main: relax.Function) -> Signature:
         """The signature of the imported function, with the model's names."""
         return describe_function(main, [spec.name for spec in self.inputs], self.output_names)

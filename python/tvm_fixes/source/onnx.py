@@ -162,6 +162,11 @@ class OnnxSource(Source):
             except Exception as error:
                 raise self._explain(error) from error
 
+    def to_stock_relax(self) -> tvm.IRModule:
+        from tvm.relax.frontend.onnx import from_onnx
+
+        return from_onnx(self._model, self._chosen_shapes(), keep_params_in_input=False)
+
     def _tensor(self, proto: "onnx.TensorProto") -> tvm.runtime.Tensor:
         """The tensor of an initializer; external data is memory-mapped."""
         import onnx

@@ -234,6 +234,11 @@ class TorchSource(Source):
         self._mutated = sorted(updates_of(mod["main"]).items(), key=lambda update: update[1])
         return self._bind_dims(mod) if self.shapes else mod
 
+    def to_stock_relax(self) -> tvm.IRModule:
+        from tvm.relax.frontend.torch import from_exported_program
+
+        return from_exported_program(self._program, unwrap_unit_return_tuple=True)
+
     def _explain(self, error: Exception) -> CompileError:
         from torch import fx
 

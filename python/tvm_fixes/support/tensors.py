@@ -105,10 +105,8 @@ def copy_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
 
 def arrays_of(result: Any) -> list[np.ndarray]:
     """The arrays of a result of the virtual machine: a tensor, a shape or a tuple."""
-    if isinstance(result, tvm.runtime.Tensor):
-        return [result.numpy()]
-    if isinstance(result, tvm.runtime.ShapeTuple):
-        return [np.array(list(map(int, result)), "int64")]
+    if isinstance(result, tvm.runtime.Tensor | tvm.runtime.ShapeTuple):
+        return [from_tvm(result, as_torch=False)]
     return [leaf for part in result for leaf in arrays_of(part)]
 
 
@@ -181,4 +179,4 @@ def to_torch(array: np.ndarray) -> "torch.Tensor":
 
 def to_numpy(tensor: "torch.Tensor") -> np.ndarray:
     """Copy a PyTorch tensor, which may be of bfloat16, to a NumPy array."""
-    return to_tvm(tensor).numpy()
+    return copy_of(to_tvm(tensor))

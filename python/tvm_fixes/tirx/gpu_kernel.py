@@ -209,7 +209,7 @@ def skip_empty_grids(function: tirx.PrimFunc) -> tirx.PrimFunc:
 def _guarded(node: tirx.AttrStmt, mutator: StructuralMutator) -> tirx.Stmt:
     """Guard a launch that attributes declare.
 
-    A kernel may have several launches, such as a copy and a scatter, of which only some are empty.
+    A kernel may have several launches, such as a copy and a scatter; only some may be empty.
     """
     if node.attr_key != "thread_extent":
         return mutator.default_mutate(node)

@@ -21,26 +21,16 @@ import pytest
 import tvm
 import tvm.testing
 from tvm import relax
-from tvm.script import ir as I
-from tvm.script import relax as R
 
 import tvm_fixes
 from helpers.models import conv_net
+from helpers.unused_binding import module
 from tvm_fixes.debug.changes import Change, WatchChanges, text_of, unified_diff
 from tvm_fixes.debug.dump_ir import DumpIR
 from tvm_fixes.errors import ArtifactError, UsageError
 from tvm_fixes.relax.constants.evaluate import evaluate
 
-
-@I.ir_module
-class Module:
-    @R.function
-    def main(x: R.Tensor((2, 3), "float32")) -> R.Tensor((2, 3), "float32"):
-        with R.dataflow():
-            unused = R.add(x, x)
-            y = R.nn.relu(x)
-            R.output(y)
-        return y
+Module = module()
 
 
 def changes_of(mod: tvm.IRModule, *passes: tvm.transform.Pass) -> list[Change]:

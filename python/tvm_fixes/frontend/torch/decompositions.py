@@ -193,7 +193,7 @@ def _has_read_statistics(node: fx.Node) -> bool:
 
 
 def _has_strides(node: fx.Node) -> bool:
-    """Whether the result is a view of static strides, of which TVM reads only contiguous ones."""
+    """Whether the result is a view with static strides; TVM reads only contiguous views."""
     is_view = node.target is torch.ops.aten.as_strided.default
     return is_view and not any(
         isinstance(value, fx.Node) for values in node.args[1:3] for value in values

@@ -120,7 +120,7 @@ def _products(function: relax.Function) -> list[tuple[relax.VarBinding, _Rows]]:
 
 
 def _rows_of(value: relax.Expr, known: Mapping[relax.Var, _Rows]) -> _Rows | None:
-    """The rows of which `value` is the transpose: a permute, or a reshape of its leading axes."""
+    """The rows that `value` transposes by a permute, whose leading axes may be reshaped."""
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return None
     if value.op.name == "relax.reshape" and value.args[0] in known:
