@@ -40,6 +40,9 @@ from typing import IO
 
 from .signals import interrupts_deferred
 
+# The option of prctl(2) for a signal when the thread that forked this process ends.
+_PR_SET_PDEATHSIG = 1
+
 _FORK = multiprocessing.get_context("fork")
 
 _OUTPUT_LIMIT = 64 * 1024
@@ -253,6 +256,12 @@ _open_standard_descriptors()
 def _serve(fn: Callable[[], object], answer: IO[bytes], output: IO[bytes]) -> None:
     """Run in the child: call `fn` and write the outcome to `answer`."""
     os.setpgrp()
+    libc = ctypes.CDLL(None)
+    # A child of a child has its own process group, so that killing its parent's does not end it.
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = multiprocessing.parent_process()
+    if parent is not None and parent.pid != os.getppid():
+        os._exit(1)  # the parent ended before that call
     # The parent defers interrupts during the fork.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -266,7 +275,6 @@ def _serve(fn: Callable[[], object], answer: IO[bytes], output: IO[bytes]) -> No
     faulthandler.enable(output)
     # Make exit() of a library leave at once: destructors would wait for threads that the fork did
     # not keep.
-    libc = ctypes.CDLL(None)
     libc.on_exit(libc._exit, None)
     # TVM's and libgomp's worker pools belong to the thread that first used them.  The fork kept
     # this thread's pools but not their workers, so a parallel region would wait forever.  A new

@@ -112,6 +112,16 @@ def test_hang_takes_its_own_children_along(tmp_path):
     assert _ends(pid)
 
 
+def test_hang_takes_isolated_children_along(tmp_path):
+    def hang():
+        (tmp_path / "pid").write_text(str(os.getpid()))
+        time.sleep(1000)
+
+    outcome = run_forked(lambda: run_forked(hang, timeout=None), timeout=3)
+    assert outcome.kind is OutcomeKind.TIMEOUT
+    assert _ends(int((tmp_path / "pid").read_text()))
+
+
 def _ends(pid):
     try:
         descriptor = os.pidfd_open(pid)
