@@ -297,8 +297,10 @@ class TestTarget:
         message = fails(conv_net(), UsageError, target=foreign)
         assert f"it is for {other}, but this machine is" in message
         assert message.endswith("; pass compare=False (--no-compare)")
-        message = fails(conv_net(), target=foreign, compare=False)
-        assert f"cannot link for {other}-linux-gnu" in message
+        with monkeypatch.context() as bare:
+            bare.setenv("PATH", "/nonexistent")
+            message = fails(conv_net(), target=foreign, compare=False)
+        assert message.startswith(f"no compiler links for {other}-linux-gnu: ")
         linker = tmp_path / "linker"
         linker.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done; cp "$3" "$2"\n')
         linker.chmod(0o755)
@@ -428,7 +430,7 @@ class TestNothingHalfWritten:
         monkeypatch.delenv("CXX", raising=False)
         monkeypatch.delenv("CC", raising=False)
         monkeypatch.setenv("PATH", "/nonexistent")
-        assert "no C++ compiler" in fails(conv_net())
+        assert fails(conv_net()).startswith("no compiler links for ")
 
     def test_a_linker_that_does_not_run(self, tmp_path, monkeypatch):
         steps = []
@@ -446,10 +448,6 @@ class TestNothingHalfWritten:
         monkeypatch.setenv("CXX", str(compiler))
         message = fails(conv_net(), progress=steps.append)
         assert re.match(r".*/c\+\+ links for aarch64-linux-gnu and cannot link for x86_64", message)
-        monkeypatch.delenv("CXX")
-        target = {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}
-        message = fails(conv_net(), target=target, compare=False, progress=steps.append)
-        assert "cannot link for aarch64-linux-gnu; set CXX to a compiler" in message
         assert {step.name for step in steps} == {"load"}
 
     @pytest.mark.parametrize("at", ["import", "Legalize", "export", "compare"])

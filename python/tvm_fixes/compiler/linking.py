@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import tvm
 from tvm import relax
-from tvm.support import cc
 
 from .. import target as targets
 from ..errors import CompileError
@@ -41,6 +40,7 @@ from ..runtime.weights import write_weights
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.temporary import TemporaryDirectory
 from ..target import cuda_libraries
+from ..target.linker import linker_for
 from .options import FULL_DISK
 
 
@@ -152,11 +152,12 @@ def _link(
     arguments = cuda_libraries.link_arguments(target)
     if strip:
         arguments["options"] = [*arguments.get("options", []), "-s"]
+    linker = linker_for(target)
     # In a child: LLVM calls exit() if it cannot write an object file.
-    triple = targets.triple_of(target)
     write = partial(
         executable.export_library,
         str(library),
+        fcompile=linker,
         workspace_dir=workspace,
         **arguments,
     )
@@ -164,11 +165,12 @@ def _link(
     if outcome.kind is OutcomeKind.VALUE:
         return
     said = [line for line in outcome.output.splitlines() if line.startswith("LLVM ERROR:")]
-    # The linker's first line names the problem; the others repeat it.
-    reason, *rest = [*said, *str(outcome).splitlines()]
-    if reason.endswith("Compilation error:"):
-        problem = next(filter(None, rest))  # the command, if the compiler says nothing
-        reason = f"{cc.get_cc()} cannot link for {triple}: {problem}; set CXX to another compiler"
+    reason = [*said, *str(outcome).splitlines()][0]
+    if outcome.name == CompileError.__name__:
+        triple = targets.triple_of(target)
+        reason = (
+            f"{linker} cannot link for {triple}: {outcome.message}; set CXX to another compiler"
+        )
     if shutil.disk_usage(library.parent).free < FULL_DISK:
         reason = f"{reason} (no space left in {library.parent})"
     raise CompileError(f"cannot write the library: {reason}")

@@ -14,17 +14,16 @@
 
 import math
 import os
-import subprocess
 
 import tvm
-from tvm.support import cc
 
 from .. import target as targets
-from ..errors import CompileError, UsageError
+from ..errors import UsageError
 from ..relax.constants.size_check import check_ratio
 from ..runtime.staging import check_destination
 from ..support import switches
 from ..target import cuda
+from ..target.linker import linker_for
 
 WEIGHTS_CHOICES = ("auto", "inside", "outside")
 """The values of `weights` of :func:`tvm_fixes.compile`."""
@@ -88,7 +87,7 @@ def check_machine(
         )
     if target.kind.name == "cuda":
         cuda.find_compiler(str(target.attrs["arch"]))
-    _check_linker(targets.triple_of(target))
+    linker_for(target)
     if output is not None:
         check_destination(output, FULL_DISK)
 
@@ -96,29 +95,3 @@ def check_machine(
 def are_outside(weights: str, parameter_bytes: int) -> bool:
     """Whether to store the weights outside the library, given one of :data:`WEIGHTS_CHOICES`."""
     return weights == "outside" or (weights == "auto" and parameter_bytes >= OUTSIDE_FROM)
-
-
-def _check_linker(triple: str) -> None:
-    """Check that the compiler that links the library exists and supports the CPU."""
-    compiler = cc.get_cc()
-    if compiler is None:
-        raise CompileError("no C++ compiler to link the library: install g++ or set CXX")
-    try:
-        done = subprocess.run(
-            [compiler, "-dumpmachine"], capture_output=True, text=True, errors="replace", timeout=10
-        )
-    except OSError as error:
-        raise CompileError(
-            f"cannot run {compiler} to link the library: {error.strerror}; set CXX to another "
-            "compiler"
-        ) from error
-    except subprocess.TimeoutExpired:
-        return
-    machine = done.stdout.strip()
-    ours, theirs = map(targets.architecture, (triple, machine))
-    # Accept a compiler that does not name its machine.
-    if done.returncode == 0 and ours and theirs and ours != theirs:
-        raise CompileError(
-            f"{compiler} links for {machine} and cannot link for {triple}; set CXX to a compiler "
-            f"for {triple}"
-        )

@@ -47,13 +47,26 @@ LIBRARIES = tuple(_LIBRARIES)
 
 def link_arguments(target: tvm.target.Target) -> dict[str, list[str]]:
     """The arguments of ``export_library`` that link the calls of the libraries of `target`."""
-    used = [name for name in map(str, target.attrs.get("libs", ())) if name in _LIBRARIES]
+    used = _used(target)
     if not used:
         return {}
     # An archive: the linker takes only the named functions.
     symbols = [f"-Wl,-u,__tvm_ffi_tvm_fixes_{_LIBRARIES[name].function}" for name in used]
-    archive = _ffi.library_path().parent / _ffi.CUDA_ARCHIVE_NAME
-    return {"addons": [str(archive)], "options": symbols}
+    return {"addons": [str(_archive())], "options": symbols}
+
+
+def needs_libcxx(target: tvm.target.Target) -> bool:
+    """Whether a library for `target` must be linked with LLVM's C++ library, as in our wheels."""
+    return bool(_used(target)) and b"NSt3__1" in _archive().read_bytes()  # std::__1, mangled
+
+
+def _used(target: tvm.target.Target) -> list[str]:
+    return [name for name in map(str, target.attrs.get("libs", ())) if name in _LIBRARIES]
+
+
+def _archive() -> Path:
+    """The archive of the functions that call the libraries."""
+    return _ffi.library_path().parent / _ffi.CUDA_ARCHIVE_NAME
 
 
 def load(names: Iterable[str]) -> str | None:
