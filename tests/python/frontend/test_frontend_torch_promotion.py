@@ -12,6 +12,8 @@
 # and limitations under the License.
 """Type promotion, compared with PyTorch."""
 
+import math
+
 import pytest
 import torch
 import tvm
@@ -206,6 +208,16 @@ def test_comparisons_with_itself_find_nan(dtype: torch.dtype) -> None:
 def test_powers_of_integers_by_a_number(dtype: torch.dtype) -> None:
     x = torch.arange(7).to(dtype) - (0 if dtype == torch.uint8 else 3)
     check_function(lambda x: (x**0, x**1, x**2, x**3, x**11, x**2.0, x**True, (x > 1) ** 3), x)
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16, torch.float32, torch.float64))
+def test_roots_of_infinity(dtype: torch.dtype) -> None:
+    x = torch.tensor([-math.inf, -0.0, 0.0, 4.0, -4.0, math.inf, math.nan] * 5, dtype=dtype)
+    check_function(lambda x: (x**0.5, x**-0.5, x ** torch.full_like(x, 0.5), x**2), x)
+
+
+def test_roots_of_integers() -> None:
+    check_function(lambda x: (x**0.5, (x + 1) ** -0.5), torch.arange(5))
 
 
 def test_bounds_that_the_dtype_does_not_hold() -> None:

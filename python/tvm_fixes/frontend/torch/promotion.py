@@ -21,10 +21,10 @@ Trigger
     size of the program; ``add`` and ``sub`` with ``alpha``; a division of integers; a unary
     function of integers; ``cumsum``, ``cumprod`` and ``prod`` of booleans or small integers;
     ``any`` of numbers, or of no elements; ``clamp`` of integers; ``ones_like`` and similar calls
-    with another dtype.
+    with another dtype; a power of 0.5.
 Symptom
     Wrong numbers or dtypes, silently: integers times 0.5 are 0, and a quotient of integers is an
-    integer; ``alpha`` is ignored.  Others are rejected, or fail at build.
+    integer; ``alpha`` is ignored; the root of -inf is inf.  Others are rejected, or fail at build.
 Mechanism
     The converters cast a Python scalar to the dtype of the tensor, promote two tensors regardless
     of their ranks, and pass integers to Relax operators that do not promote them.
@@ -96,6 +96,8 @@ _ON_BOOLEANS: dict[str, Callable[..., relax.Expr]] = {
     "__or__": relax.op.logical_or,
     "__xor__": relax.op.logical_xor,
 }
+# PyTorch takes these powers as roots, so that one of -inf is NaN, except in float16.
+_ROOTS = {0.5: relax.op.sqrt, -0.5: relax.op.rsqrt}
 _FLOATING: dict[str, Callable[..., relax.Expr]] = {
     "div": relax.op.divide,
     "atan2": relax.op.atan2,
@@ -295,6 +297,9 @@ class Promotion(Corrections):
             if "int" in dtype and number is not None and number >= 0:
                 switches.note(FIX_ID)
                 return self._integer_power(self._operand(node.args[0], dtype), int(number))
+            if number in _ROOTS and dtype != "float16":
+                switches.note(FIX_ID)
+                return self.block_builder.emit(_ROOTS[number](self._operand(node.args[0], dtype)))
             if all(self._has_dtype(operand, dtype) for operand in node.args):
                 return stock(node)
             switches.note(FIX_ID)
