@@ -32,7 +32,7 @@ EXAMPLES = """\
 examples:
   tvm-fixes compile model.onnx -o out/
   tvm-fixes compile model.pt2 --layout NHWC -o out/
-  tvm-fixes compile package.module:factory --target '{"kind": "llvm", "mcpu": "skylake-avx512"}'
+  tvm-fixes compile package.module:factory --target x86_64/skylake-avx512
   tvm-fixes compile dynamic.onnx --shape image=1,3,64,64 --json
   tvm-fixes compile model.onnx --target cuda/sm_90 --no-compare -o out/
   tvm-fixes compile old.relay --params old.params -o out/
@@ -137,8 +137,9 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         default="native",
-        help="'native' (this CPU, the default), 'cuda/sm_90' (a GPU architecture), 'cuda' (the "
-        "GPU of this machine), a TVM target tag, or a target configuration as JSON",
+        help="'native' (this CPU, the default), 'aarch64/cortex-a76' (a CPU, by LLVM's name), "
+        "'cuda/sm_90' (a GPU architecture), 'cuda' (the GPU of this machine), a TVM target tag, or "
+        "a target configuration as JSON",
     )
 
 

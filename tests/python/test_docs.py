@@ -12,7 +12,6 @@
 # and limitations under the License.
 """The pages of docs: their links, docs/migrating.md, docs/deploying.md, and the API pages."""
 
-import json
 import os
 import re
 import shutil
@@ -238,7 +237,7 @@ def test_threads_by_default(tmp_path):
 def test_another_x86_cpu(tiny, tmp_path):
     """The target of docs/deploying.md: its code uses AVX2 and nothing beyond."""
     text = (ROOT / "docs" / "deploying.md").read_text()
-    [config] = re.findall(r"--target '(.*)' -o out/ .*# AVX2", text)
+    [config] = re.findall(r"--target (\S+) -o out/ .*# AVX2", text)
     model = tvm_fixes.compile(str(tiny.parent / "model.onnx"), target=config, compare=False)
     assert "avx2" in model.manifest.cpu_features
     assert not any(name.startswith("avx512") for name in model.manifest.cpu_features)
@@ -247,8 +246,7 @@ def test_another_x86_cpu(tiny, tmp_path):
 def test_another_architecture(tiny, tmp_path):
     """The target of docs/deploying.md, where there is a compiler that links for it."""
     text = (ROOT / "docs" / "deploying.md").read_text()
-    [(compiler, config)] = re.findall(r"install g\+\+-(\S+)\n.*\n *--target '(.*)'", text)
-    assert json.loads(config)["mtriple"] == compiler
+    [(compiler, config)] = re.findall(r"install g\+\+-(\S+)\n.* --target (\S+)", text)
     if not shutil.which(f"{compiler}-g++"):
         pytest.skip(f"{compiler}-g++ is not installed")
     source = str(tiny.parent / "model.onnx")

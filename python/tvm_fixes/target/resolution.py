@@ -76,8 +76,9 @@ def resolve(
     target : str, mapping or tvm.target.Target
         ``"native"`` for this machine's CPU with its features, a TVM tag such as
         ``"aws/cpu/c5.large"``, a kind such as ``"llvm"``, or a configuration as a mapping or as
-        JSON.  ``"cuda/sm_90"`` is a GPU of that architecture, ``"cuda"`` the GPU of this machine,
-        and ``"cuda/sm_90+cublas+cudnn"`` a GPU with these libraries of :data:`LIBRARIES`.
+        JSON.  ``"aarch64/cortex-a76"`` is a CPU by LLVM's name, with Linux and glibc.
+        ``"cuda/sm_90"`` is a GPU of that architecture, ``"cuda"`` the GPU of this machine, and
+        ``"cuda/sm_90+cublas+cudnn"`` a GPU with these libraries of :data:`LIBRARIES`.
     kinds : sequence of str
         The accepted kinds, a subset of :data:`KINDS`.
 
@@ -126,7 +127,9 @@ def _configuration(target: Any) -> Any:
         if kind == "cuda":
             named = {"kind": "cuda"} | ({"arch": arch} if slash else {})
             return named | ({"libs": libraries} if libraries else {})
-    if isinstance(target, str):
+        cpu = target.removeprefix(f"{kind}/")
+        if kind in _ARCHITECTURES and slash and cpu:
+            return {"kind": "llvm", "mtriple": f"{kind}-linux-gnu", "mcpu": cpu}
         with suppress(ValueError):
             if isinstance(parsed := json.loads(target), dict):
                 return parsed

@@ -51,6 +51,20 @@ def test_forms(value):
 
 
 @pytest.mark.parametrize(
+    "value, triple, cpu",
+    [
+        ("aarch64/cortex-a76", "aarch64-linux-gnu", "cortex-a76"),
+        ("x86_64/x86-64-v3", "x86_64-linux-gnu", "x86-64-v3"),
+        ("riscv64/sifive-u74", "riscv64-linux-gnu", "sifive-u74"),
+    ],
+)
+def test_a_cpu(value, triple, cpu):
+    resolved = target.resolve(value)
+    assert target.triple_of(resolved) == triple
+    assert resolved.attrs["mcpu"] == cpu
+
+
+@pytest.mark.parametrize(
     "value, message",
     [
         ('{"kind": "llvm", ', "Failed to parse target JSON config"),
@@ -59,6 +73,8 @@ def test_forms(value):
         ("aws/cpu/c5.larg", "did you mean aws/cpu/c5.large?"),
         ({"kind": "llvm", "mcpu": "zork"}, "LLVM does not know mcpu 'zork' for"),
         ({"kind": "llvm", "zork": 1}, "zork"),
+        ("aarch64/zork", "LLVM does not know mcpu 'zork' for aarch64-linux-gnu"),
+        ("x86_64/", '"x86_64/" is not defined'),
         ("vulkan", "expected a CPU (kind llvm) or a GPU with CUDA (kind cuda), got kind vulkan"),
         ("cuda/sm_50", "expected an architecture of CUDA 13 (sm_75 or later), got sm_50"),
         ("cuda/sm_9", "expected an architecture of CUDA 13 (sm_75 or later), got sm_9"),
