@@ -117,6 +117,19 @@ def test_operators_without_converter() -> None:
     )
 
 
+@pytest.mark.parametrize("step", [2, 3])
+def test_windows_where_the_example_has_one(step: int) -> None:
+    x = torch.arange(39.0).reshape(13, 3)
+    module = Call(lambda x: x.unfold(-2, 2, step))
+    shapes = (({0: torch.export.Dim.AUTO},),)
+    program = torch.export.export(module, (x[:3],), dynamic_shapes=shapes)
+    mod = from_exported_program(program)
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline="tvm_fixes"), tvm.cpu())
+    for values in (x[:3], x[:7], x):
+        got = torch.from_dlpack(vm["main"](tvm.runtime.from_dlpack(values))[0])
+        assert torch.equal(got, module(values))
+
+
 def test_strides() -> None:
     """Views of any strides in the memory of a tensor, which may be permuted, and writes to them."""
     check(

@@ -28,9 +28,9 @@ def _unfold(x: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tens
         return x.reshape(1)[:size]
     axis = dimension % x.ndim
     count = (x.shape[axis] - size) // step + 1
-    starts = torch.arange(count, device=x.device).reshape(-1, 1) * step
-    positions = starts + torch.arange(size, device=x.device)
-    windows = torch.index_select(x, axis, positions.reshape(-1))
+    # Not as a sum of (count, 1) and (size,): PyTorch would fix a count that is 1 in the example.
+    places = torch.arange(count * size, device=x.device)
+    windows = torch.index_select(x, axis, places // size * step + places % size)
     windows = windows.reshape(*x.shape[:axis], count, size, *x.shape[axis + 1 :])
     return torch.movedim(windows, axis + 1, -1)
 
