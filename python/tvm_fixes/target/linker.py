@@ -17,8 +17,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import tvm
 from tvm.support import cc
@@ -29,6 +31,8 @@ from .resolution import architecture, triple_of
 
 _OLDEST_GLIBC = "2.28"
 """The glibc that libraries linked with zig need, as the wheels of TVM do."""
+
+_ZIG_CACHE = "ZIG_GLOBAL_CACHE_DIR"
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,13 @@ class Linker:
         The compiler, and what selects its target.
     libraries : tuple of str
         The options for the libraries that it does not link by default.
+    environment : tuple of (str, str)
+        The variables that it needs in addition.
     """
 
     command: tuple[str, ...]
     libraries: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return " ".join(self.command)
@@ -64,6 +71,7 @@ class Linker:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            env=os.environ | dict(self.environment),
         )
         if done.returncode:
             said = next(filter(None, done.stdout.splitlines()), f"exit status {done.returncode}")
@@ -123,7 +131,27 @@ def _zig(triple: str, language: str) -> Linker:
     system = triple.split("-")[-1]
     abi = system if system.startswith("musl") else f"gnu.{_OLDEST_GLIBC}"
     target = f"{architecture(triple)}-linux-{abi}"
-    return Linker((sys.executable, "-m", "ziglang", language, "-target", target), ("-lm",))
+    command = (sys.executable, "-m", "ziglang", language, "-target", target)
+    libraries = ["-lm"]
+    if language == "c++":
+        # zig's start-up code does not run destructors when a library is unloaded, so exit() would
+        # call code that is gone.
+        libraries.append("-Wl,-z,nodelete")
+    return Linker(command, tuple(libraries), tuple(_zig_cache().items()))
+
+
+def _zig_cache() -> dict[str, str]:
+    """The setting of the folder where zig keeps what it compiles, if there is no place for it."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~", ".cache").expanduser())
+    existing = next(path for path in (cache, *cache.parents) if path.exists())
+    if os.environ.get(_ZIG_CACHE) or (os.access(existing, os.W_OK) and os.environ.get("HOME")):
+        return {}
+    folder = Path(tempfile.gettempdir(), f"tvm-fixes-zig-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:  # others may write to it
+        folder = Path(tempfile.mkdtemp(prefix="tvm-fixes-zig-"))
+    return {_ZIG_CACHE: str(folder)}
 
 
 def _check(compiler: str, triple: str) -> None:

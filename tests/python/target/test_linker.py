@@ -13,6 +13,7 @@
 
 import importlib.machinery
 import importlib.util
+import os
 import stat
 import sys
 
@@ -36,6 +37,9 @@ def bare(monkeypatch, tmp_path):
     for name in ("CXX", "CC"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("ZIG_GLOBAL_CACHE_DIR", raising=False)
     monkeypatch.setitem(sys.modules, "ziglang", None)
     return tmp_path
 
@@ -79,6 +83,26 @@ def test_zig(triple, name, bare, zig):
     assert linker == Linker(command, ("-lm",))
 
 
+@pytest.mark.parametrize("home", [None, "/proc"])
+def test_zig_without_a_place_for_its_cache(home, bare, zig, monkeypatch):
+    if home is None:
+        monkeypatch.delenv("HOME")
+    else:
+        monkeypatch.setenv("HOME", home)
+        monkeypatch.setattr("os.access", lambda *_: False)  # as a user who is not root
+    monkeypatch.setattr("tempfile.tempdir", str(bare))
+    [(name, folder)] = linker_for(HERE).environment
+    assert name == "ZIG_GLOBAL_CACHE_DIR"
+    assert folder == str(bare / f"tvm-fixes-zig-{os.getuid()}")
+    assert os.stat(folder).st_mode & 0o777 == 0o700
+    os.chmod(folder, 0o777)
+    [(_, other)] = linker_for(HERE).environment
+    assert other != folder
+    assert os.stat(other).st_mode & 0o777 == 0o700
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(bare / "mine"))
+    assert linker_for(HERE).environment == ()
+
+
 def test_there_is_none(bare):
     program(bare / "g++")
     with pytest.raises(CompileError) as error:
@@ -114,7 +138,9 @@ def test_nvidias_libraries_in_a_wheel_are_linked_with_zig(bare, request, monkeyp
     with pytest.raises(CompileError, match=r"pip install 'tvm-fixes\[linker\]'"):
         linker_for(cublas)
     request.getfixturevalue("zig")
-    assert linker_for(cublas).command[3] == "c++"
+    linker = linker_for(cublas)
+    assert linker.command[3] == "c++"
+    assert "-Wl,-z,nodelete" in linker.libraries
 
 
 def test_an_error_is_the_first_line_of_the_compiler(tmp_path):
@@ -127,10 +153,11 @@ def test_an_error_is_the_first_line_of_the_compiler(tmp_path):
 
 
 def test_the_command(tmp_path):
-    compiler = program(tmp_path / "cc", f'#!/bin/sh\necho "$@" >{tmp_path}/arguments\n')
-    Linker((compiler, "-target", "t"), ("-lm",))("out.so", ["a.o", "b.a"], ["-s"])
+    compiler = program(tmp_path / "cc", f'#!/bin/sh\necho "$@" $PLACE >{tmp_path}/arguments\n')
+    linker = Linker((compiler, "-target", "t"), ("-lm",), (("PLACE", "here"),))
+    linker("out.so", ["a.o", "b.a"], ["-s"])
     said = (tmp_path / "arguments").read_text().strip()
-    assert said == "-target t -shared -fPIC -o out.so -s a.o b.a -lm"
+    assert said == "-target t -shared -fPIC -o out.so -s a.o b.a -lm here"
 
 
 if __name__ == "__main__":
