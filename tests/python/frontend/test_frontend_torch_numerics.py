@@ -154,6 +154,13 @@ def test_special_functions() -> None:
     check_function(function, x, small, far, tolerance=5e-6)
 
 
+def test_gamma_functions_near_zero() -> None:
+    x = torch.logspace(-15, -2, 27, dtype=torch.float64)
+    x = torch.cat([-x, x])
+    check_function(lambda x: (torch.lgamma(x), torch.digamma(x) * x), x, tolerance=1e-14)
+    check_function(lambda x: (torch.lgamma(x), torch.digamma(x) * x), x.float(), tolerance=2e-7)
+
+
 def test_exponential_of_a_matrix() -> None:
     x = torch.randn(3, 4, 4, generator=torch.Generator().manual_seed(0))
     x = x * torch.tensor([0.01, 1.0, 5.0]).reshape(3, 1, 1)

@@ -49,16 +49,20 @@ _LANCZOS = (
 )
 
 
+def _fraction(x: torch.Tensor) -> torch.Tensor:
+    """Return the difference to the nearest integer: sines of large numbers and near 0 are exact."""
+    return x - x.round()
+
+
 def _lgamma(x: torch.Tensor) -> torch.Tensor:
     dtype = _dtype(x)
     x = x.double()
     is_small = x < 0.5
-    shifted = torch.where(is_small, 1 - x, x) - 1
+    shifted = torch.where(is_small, -x, x - 1)
     total = _LANCZOS[0] + sum(c / (shifted + i) for i, c in enumerate(_LANCZOS) if i)
     base = shifted + 7.5
     right = 0.5 * math.log(2 * math.pi) + (shifted + 0.5) * base.log() - base + total.log()
-    # The fraction keeps the sine exact for large numbers.
-    left = math.log(math.pi) - (math.pi * (x - x.floor())).sin().abs().log() - right
+    left = math.log(math.pi) - (math.pi * _fraction(x)).sin().abs().log() - right
     out = torch.where(is_small, left, right)
     is_pole = ((x <= 0) & (x == x.floor())) | torch.isinf(x)
     return torch.where(is_pole, torch.full_like(out, math.inf), out).to(dtype)
@@ -80,7 +84,7 @@ def _digamma(x: torch.Tensor) -> torch.Tensor:
     for coefficient in reversed(_DIGAMMA):
         series = square * (coefficient + series)
     right = total + place.log() - 0.5 / place - series
-    fraction = x - x.floor()
+    fraction = _fraction(x)
     left = right - math.pi / (math.pi * fraction).tan()
     out = torch.where(is_small, left, right)
     is_pole = (x < 0) & (fraction == 0)
