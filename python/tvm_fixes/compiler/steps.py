@@ -14,7 +14,6 @@
 
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 import tvm
@@ -24,7 +23,7 @@ from ..errors import UsageError
 from ..pipeline import Stages
 from ..relax.analysis import activation_transforms
 from ..relax.constants.provenance import Origins
-from ..relax.kernel_calls import KernelCalls, flops_of
+from ..relax.kernel_calls import KernelCalls, flops_of, layouts_of
 from ..relax.transform.record_kernel_calls import collect_kernel_calls
 from ..relax.updates import with_updates
 from ..source import Source
@@ -180,14 +179,14 @@ def lower(
 
     with verification.context():
         mod = through(mod, *lowering.operators, lowering.layout)
-        transforms = len(activation_transforms(mod))
+        transforms, layouts = len(activation_transforms(mod)), layouts_of(mod)
         mod = through(mod, *lowering.preparation, lowering.legalize, lowering.update)
         verification.check(mod, run, "verify kernels")
         flops = flops_of(mod)
         mod = through(mod, lowering.inline, *lowering.schedules)
         with collect_kernel_calls() as calls:
             mod = through(mod, *to_params, lowering.lower, *lowering.guards)
-    return Lowered(mod, transforms, replace(calls[-1], flops=flops))
+    return Lowered(mod, transforms, calls[-1].described(flops, layouts))
 
 
 def build_executable(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:

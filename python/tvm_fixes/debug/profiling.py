@@ -61,6 +61,8 @@ class KernelTime:
         The size of its operands and results.
     flops : float or None
         Its floating-point operations, if known.
+    call : int or None
+        Its place in ``manifest.kernels.calls``; None if several calls of the program are possible.
     """
 
     kernel: str
@@ -68,6 +70,7 @@ class KernelTime:
     seconds: float
     nbytes: int
     flops: float | None
+    call: int | None = None
 
     @property
     def source(self) -> str:
@@ -273,13 +276,20 @@ def _measure(
         if label.startswith(_VIRTUAL_MACHINE):
             others[label.removeprefix("vm.builtin.")] += own
     known = model.manifest.kernels
-    nodes, is_exact = _nodes_of([label for label, _, _ in kernels], known)
+    calls, is_exact = _calls_of([label for label, _, _ in kernels], known)
     return Profile(
         name,
         run_seconds,
         [
-            KernelTime(label, of, own, size, known.flops.get(label))
-            for (label, own, size), of in zip(kernels, nodes, strict=True)
+            KernelTime(
+                label,
+                _nodes_of(possible, known),
+                own,
+                size,
+                known.flops.get(label),
+                possible[0] if len(possible) == 1 else None,
+            )
+            for (label, own, size), possible in zip(kernels, calls, strict=True)
         ],
         dict(others),
         len(recordings),
@@ -288,22 +298,24 @@ def _measure(
     )
 
 
-def _nodes_of(
-    names: Sequence[str], known: KernelCalls
-) -> tuple[list[tuple[SourceNode, ...]], bool]:
-    """The nodes of each kernel of a run, and whether they are those of this call."""
-    by_kernel: dict[str, dict[int, None]] = defaultdict(dict)
-    for call in known.calls:
-        by_kernel[call.kernel].update(dict.fromkeys(call.nodes))
+def _calls_of(names: Sequence[str], known: KernelCalls) -> tuple[list[list[int]], bool]:
+    """The calls that each kernel of a run may be, and whether each is known."""
+    by_kernel: dict[str, list[int]] = defaultdict(list)
+    for place, call in enumerate(known.calls):
+        by_kernel[call.kernel].append(place)
     is_exact = [n for n in names if n in by_kernel] == [call.kernel for call in known.calls]
-    calls = iter(known.calls)
+    places = iter(range(len(known.calls)))
     found = []
     for name in names:
-        places: Sequence[int] = list(by_kernel.get(name, ()))
-        if is_exact and name in by_kernel:
-            places = next(calls).nodes
-        found.append(tuple(known.nodes[place] for place in places))
+        is_known = is_exact and name in by_kernel
+        found.append([next(places)] if is_known else by_kernel.get(name, []))
     return found, is_exact
+
+
+def _nodes_of(calls: Sequence[int], known: KernelCalls) -> tuple[SourceNode, ...]:
+    """The nodes of all `calls`."""
+    places = dict.fromkeys(place for call in calls for place in known.calls[call].nodes)
+    return tuple(known.nodes[place] for place in places)
 
 
 def _limits() -> Limits:

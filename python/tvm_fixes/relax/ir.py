@@ -13,11 +13,12 @@
 """Helpers for normalized Relax functions: leaves of values, and copies with replaced parts."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 
@@ -107,6 +108,12 @@ def map_leaves(expr: relax.Expr, replace: Callable[[relax.Expr], relax.Expr]) ->
 
 def _are_same(new: Sequence[relax.Expr], old: Sequence[relax.Expr]) -> bool:
     return all(one.same_as(other) for one, other in zip(new, old, strict=True))
+
+
+def dim_text(dim: tirx.Expr) -> str:
+    """A dim as Python writes it, without the dtypes of TVMScript, such as ``(h - 1) // 2 + 1``."""
+    plain = re.sub(r"T\.int(?:32|64)\((-?\d+)\)", r"\1", str(dim))
+    return re.sub(r"T\.(min|max)\(", r"\1(", plain)
 
 
 def unpack_tuple(var: relax.Var) -> tuple[list[relax.Binding], relax.Tuple]:

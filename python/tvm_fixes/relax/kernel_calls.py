@@ -12,16 +12,18 @@
 # and limitations under the License.
 """The kernels that a lowered module calls, with the nodes of the model that each call computes."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import tvm
 from tvm import relax, tirx
 from tvm.s_tir.analysis import estimate_tir_flops
 from tvm_ffi import structural_walk
 
-from .analysis import bindings
-from .ir import is_kernel_call, operator_name
+from ..support.tensors import nbytes_of
+from .analysis import bindings, operator_calls
+from .data_flow import data_flow
+from .ir import dim_text, is_kernel_call, operator_name
 from .source_nodes import SourceNode, nodes_of, spread
 
 _EXTERN = "relax.call_dps_packed"
@@ -38,10 +40,24 @@ class KernelCall:
         The name of the kernel.
     nodes : tuple of int
         The nodes of the model that it computes, as places in a list.
+    reads : tuple of int or None
+        The calls whose results it reads, as places in the list of calls; None if unknown.
+    operands, results : tuple of str
+        The types of its tensors, such as ``float32 (1, 64, n)``.
+    nbytes : int or None
+        The size of its operands and results; None for a symbolic extent.
+    layout : str
+        The layouts of its convolutions, poolings and similar operators, such as ``NHWC``, or
+        ``NCHW → NHWC`` if that of the result differs; empty if it has none.
     """
 
     kernel: str
     nodes: tuple[int, ...]
+    reads: tuple[int, ...] | None = None
+    operands: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    nbytes: int | None = None
+    layout: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,16 +78,61 @@ class KernelCalls:
     calls: tuple[KernelCall, ...] = ()
     flops: dict[str, float] = field(default_factory=dict)
 
+    def described(
+        self, flops: Mapping[str, float], layouts: Mapping[SourceNode, str]
+    ) -> "KernelCalls":
+        """The same calls with what is known only before the module is lowered.
+
+        Parameters
+        ----------
+        flops
+            As :func:`flops_of` returns it.
+        layouts
+            As :func:`layouts_of` returns it.
+        """
+        calls = []
+        for call in self.calls:
+            names = (layouts.get(self.nodes[place], "") for place in call.nodes)
+            layout = ", ".join(dict.fromkeys(filter(None, names)))
+            calls.append(replace(call, layout=layout))
+        return replace(self, calls=tuple(calls), flops=dict(flops))
+
 
 def kernel_calls(mod: tvm.IRModule) -> KernelCalls:
     """Find the calls of kernels in a module, as ``R.call_tir`` or of external functions."""
     spread(mod)
     places: dict[SourceNode, int] = {}
     calls: list[KernelCall] = []
-    for kernel, var in _calls_in(mod):
-        nodes = [places.setdefault(node, len(places)) for node in nodes_of(var)]
-        calls.append(KernelCall(kernel, tuple(nodes)))
+    found = list(_calls_in(mod))
+    reads = data_flow(mod, [binding.var for _, binding in found])
+    for (kernel, binding), read in zip(found, reads, strict=True):
+        nodes = [places.setdefault(node, len(places)) for node in nodes_of(binding.var)]
+        operands, results = _tensors(binding.value.args[1].ty), _tensors(binding.var.ty)
+        calls.append(
+            KernelCall(
+                kernel,
+                tuple(nodes),
+                read,
+                tuple(map(_type_text, operands)),
+                tuple(map(_type_text, results)),
+                _size([*operands, *_new(binding.value, results)]),
+            )
+        )
     return KernelCalls(tuple(places), tuple(calls))
+
+
+def layouts_of(mod: tvm.IRModule) -> dict[SourceNode, str]:
+    """The layout of each node that has one, before operators are lowered, as in ``NCHW → NHWC``."""
+    spread(mod)
+    found: dict[SourceNode, str] = {}
+    for _, binding in operator_calls(mod):
+        attrs = binding.value.attrs
+        data = getattr(attrs, "data_layout", None) or getattr(attrs, "layout", None)
+        if data:
+            layouts = filter(None, (str(data), str(getattr(attrs, "out_layout", ""))))
+            text = " → ".join(dict.fromkeys(layouts))
+            found.update(dict.fromkeys(nodes_of(binding.var), text))
+    return found
 
 
 def flops_of(mod: tvm.IRModule) -> dict[str, float]:
@@ -80,7 +141,7 @@ def flops_of(mod: tvm.IRModule) -> dict[str, float]:
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def _calls_in(mod: tvm.IRModule) -> Iterator[tuple[str, relax.Var]]:
+def _calls_in(mod: tvm.IRModule) -> Iterator[tuple[str, relax.Binding]]:
     functions = sorted(mod.functions_items(), key=lambda item: item[0].name_hint != "main")
     for _, function in functions:
         if not isinstance(function, relax.Function):
@@ -88,9 +149,43 @@ def _calls_in(mod: tvm.IRModule) -> Iterator[tuple[str, relax.Var]]:
         for binding in bindings(function):
             value = binding.value
             if is_kernel_call(value) or operator_name(value) == _IN_PLACE:
-                yield str(value.args[0].name_hint), binding.var
+                yield str(value.args[0].name_hint), binding
             elif operator_name(value) == _EXTERN:
-                yield str(value.args[0].global_symbol), binding.var
+                yield str(value.args[0].global_symbol), binding
+
+
+def _tensors(ty: tvm.ir.Type) -> list[relax.TensorType]:
+    """The tensors of a type, which may be a tuple."""
+    if isinstance(ty, relax.TupleType):
+        return [tensor for field in ty.fields for tensor in _tensors(field)]
+    return [ty] if isinstance(ty, relax.TensorType) else []
+
+
+def _new(call: relax.Call, results: list[relax.TensorType]) -> list[relax.TensorType]:
+    """The results that are not written over an operand."""
+    if operator_name(call) != _IN_PLACE:
+        return results
+    places = map(int, call.attrs.inplace_indices)
+    return [result for result, place in zip(results, places, strict=True) if place < 0]
+
+
+def _type_text(ty: relax.TensorType) -> str:
+    dims = "any shape"
+    if isinstance(ty.shape, relax.ShapeExpr):
+        dims = ", ".join(map(dim_text, ty.shape.values))
+    return f"{ty.dtype or 'unknown'} ({dims})"
+
+
+def _size(types: list[relax.TensorType]) -> int | None:
+    """The bytes of tensors; None if an extent or a dtype is unknown."""
+    sizes = []
+    for ty in types:
+        if ty.dtype is None or not isinstance(ty.shape, relax.ShapeExpr):
+            return None
+        if not all(isinstance(dim, tirx.IntImm) for dim in ty.shape.values):
+            return None
+        sizes.append(nbytes_of(list(map(int, ty.shape.values)), str(ty.dtype)))
+    return sum(sizes)
 
 
 def _flops_of(function: tvm.ir.BaseFunc) -> float | None:

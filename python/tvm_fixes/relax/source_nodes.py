@@ -200,6 +200,9 @@ class _Numbering:
             callee = value.op if isinstance(value, relax.Call) else None
             if not isinstance(callee, tvm.ir.GlobalVar) or not _is_fused(mod[callee]):
                 self._same[binding.var] = self._find(value, self._same)
+                # A later pass drops one of the two variables.
+                if isinstance(value, relax.Var) and _has_nodes(value.span):
+                    _set_span(binding.var, value.span)
                 continue
             fused = mod[callee]
             inner: dict[relax.Var, Any] = {

@@ -26,6 +26,7 @@ from tvm import relax
 
 from ..errors import ArtifactError, UnsupportedOperatorError, summarize
 from ..relax.constants.provenance import ConstantRecord
+from ..relax.ir import dim_text
 from ..relax.kernel_calls import KernelCall, KernelCalls
 from ..relax.source_nodes import SourceNode
 from ..relax.updates import updates_of
@@ -393,9 +394,7 @@ def _dim_of(dim: Any, dim_names: dict[Any, str]) -> Dim:
     if isinstance(dim, tvm.tirx.IntImm):
         return int(dim)
     if not tvm.ir.is_prim_var(dim):
-        # As Python writes it, without the dtypes of TVMScript: `(h - 1) // 2 + 1`.
-        plain = re.sub(r"T\.int(?:32|64)\((-?\d+)\)", r"\1", str(dim))
-        return re.sub(r"T\.(min|max)\(", r"\1(", plain)
+        return dim_text(dim)
     if dim not in dim_names:
         # Different dims may have the same name, such as "?".
         name = str(dim.name)
@@ -423,10 +422,20 @@ def read_weights_record(value: Mapping[str, Any]) -> WeightsRecord:
 
 def _read_kernels(value: Mapping[str, Any]) -> KernelCalls:
     nodes = tuple(SourceNode(**node) for node in value["nodes"])
-    calls = tuple(KernelCall(call["kernel"], tuple(call["nodes"])) for call in value["calls"])
+    calls = tuple(map(_read_call, value["calls"]))
     if any(not 0 <= place < len(nodes) for call in calls for place in call.nodes):
         raise ValueError("kernels: expected places of nodes")
+    if any(not 0 <= place < len(calls) for call in calls for place in call.reads or ()):
+        raise ValueError("kernels: expected places of calls")
     return KernelCalls(nodes, calls, value["flops"])
+
+
+def _read_call(value: Mapping[str, Any]) -> KernelCall:
+    """Convert the JSON value of a call, of any later version, or of one without its data flow."""
+    known: dict[str, Any] = {}
+    for name in (entry.name for entry in fields(KernelCall) if entry.name in value):
+        known[name] = tuple(value[name]) if isinstance(value[name], list) else value[name]
+    return KernelCall(**known)
 
 
 def read_spec(value: Mapping[str, Any]) -> TensorSpec:

@@ -12,6 +12,8 @@
 # and limitations under the License.
 """tvm_fixes.relax.source_nodes and kernel_calls: what kernels compute, in terms of the model."""
 
+import json
+
 import numpy as np
 import onnx
 import pytest
@@ -26,6 +28,7 @@ from tvm.script import relax as R
 
 from helpers.architectures import ARCHITECTURES
 from helpers.relax_modules import cpu
+from tvm_fixes.errors import ArtifactError
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.pipeline import stages
@@ -211,6 +214,68 @@ def test_the_manifest_keeps_the_calls():
     assert {node.operator for node in kernels.nodes} == {"MatMul", "Add", "Sigmoid"}
     assert any(kernels.flops[call.kernel] >= 2 * 8 * 32 * 32 for call in kernels.calls)
     assert Manifest.from_json(model.manifest.to_json()).kernels == kernels
+
+
+def test_calls_know_what_they_read_their_types_and_their_layout():
+    import tvm_fixes
+
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1, 4, 8, 8] x, float[4, 4, 3, 3] w) => (float[1, 4, 8, 8] y) {
+            c = Conv<pads = [1, 1, 1, 1]>(x, w)
+            p = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(c)
+            y = MatMul(c, p)
+        }"""
+    )
+    kernels = tvm_fixes.compile(model, compare=False, layout="NHWC").manifest.kernels
+    place = {kernels.nodes[c.nodes[-1]].name: i for i, c in enumerate(kernels.calls)}
+    conv, pool, product = (kernels.calls[place[name]] for name in "cpy")
+    assert (conv.layout, pool.layout, product.layout) == ("NCHW → NHWC", "NHWC", "")
+    assert pool.reads == (place["c"],)
+    read = [kernels.calls[index].reads for index in product.reads]
+    assert read == [(place["c"],), (place["p"],)], "through transposes"
+    assert pool.operands == pool.results == ("float32 (1, 8, 8, 4)",)
+    assert pool.nbytes == 2 * 4 * 8 * 8 * 4
+
+
+def test_symbolic_extents_have_no_size():
+    x = relax.Var("x", relax.TensorType((tvm.tirx.Var("n", "int64"), 4), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.exp(x)))
+    mod = relax.transform.LegalizeOps()(builder.get())
+    (call,) = kernel_calls(mod).calls
+    assert call.operands == call.results == ("float32 (n, 4)",)
+    assert call.nbytes is None
+
+
+def test_a_manifest_without_the_data_flow_can_be_read():
+    import tvm_fixes
+
+    manifest = tvm_fixes.compile(two_layers(), compare=False).manifest
+    document = json.loads(manifest.to_json())
+    for call in document["kernels"]["calls"]:
+        for name in ("reads", "operands", "results", "nbytes", "layout"):
+            del call[name]
+    old = Manifest.from_json(json.dumps(document)).kernels
+    assert [call.reads for call in old.calls] == [None] * len(old.calls)
+    assert [call.nodes for call in old.calls] == [call.nodes for call in manifest.kernels.calls]
+    document["kernels"]["calls"][0]["reads"] = [99]
+    with pytest.raises(ArtifactError, match="places of calls"):
+        Manifest.from_json(json.dumps(document))
+
+
+def test_the_result_of_the_model_has_the_nodes_of_its_kernel():
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.conv(x).relu()
+
+    program = torch.export.export(Last().eval(), (torch.randn(1, 3, 8, 8),))
+    assert calls_of(from_exported_program(program))[-1][1] == ["conv2d", "relu"]
 
 
 if __name__ == "__main__":
