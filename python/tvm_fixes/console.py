@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Console output: progress of a compilation, and tables of its results."""
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -24,6 +25,7 @@ from .compiler import Step
 from .debug.comparison import BLOCKS
 from .debug.layers import LayerComparison, ValueComparison
 from .debug.profiling import Profile
+from .debug.reporting import ModelReport
 from .frontend.operators import Operator
 from .frontend.relay import ProgramDescription
 from .runtime.inspection import Constant, Inspection
@@ -299,6 +301,22 @@ def render_profile(found: Profile, console: Console, *, show_all: bool = False) 
     left = len(found.kernels) - len(shown)
     if left:
         console.print(f"{left} faster calls not shown (use --all)", highlight=False)
+
+
+def render_page(found: ModelReport, path: str, console: Console) -> None:
+    """Print where the page of a report is, and the most important of its values."""
+    table = Table.grid(padding=(0, 2))
+    table.add_row("model", escape(found.name))
+    table.add_row("page", escape(f"{path} ({_bytes(os.stat(path).st_size)})"))
+    table.add_row("kernels", f"{len(found.graph)} calls")
+    measured = f"not measured: {found.no_profile}"
+    if found.profile is not None:
+        measured = f"{_time(found.profile.run_seconds)} (median, without instruments)"
+    table.add_row("one run", escape(measured))
+    if found.comparison is not None:
+        verdicts = [value.result.equal for value in found.comparison.values]
+        table.add_row("values", _equal_of(verdicts))
+    console.print(table, highlight=False)
 
 
 def _time(seconds: float) -> str:

@@ -35,6 +35,7 @@ from . import (
     opt,
     profile,
     reduce,
+    report,
     terminal,
     verify,
 )
@@ -42,7 +43,9 @@ from .arguments import EXAMPLES, Parser, Result
 from .completion import SHELLS, PrintCompletion
 from .terminal import EQUAL, INTERRUPTED, TERMINATED, Failure
 
-_COMMANDS = (compile, check, verify, opt, inspect, compare, profile, reduce, bisect, doctor)
+_COMMANDS = (
+    *(compile, check, verify, opt, inspect, compare, profile, report, reduce, bisect, doctor),
+)
 """The modules of the commands, in the order of the help."""
 
 

@@ -42,6 +42,7 @@ examples:
   tvm-fixes inspect out/
   tvm-fixes compare model.onnx
   tvm-fixes profile out/
+  tvm-fixes report out/ -o report.html
   tvm-fixes reduce model.onnx -o reduced/
   tvm-fixes bisect model.onnx
   tvm-fixes doctor

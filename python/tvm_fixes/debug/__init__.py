@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Comparison of a compiled model with its original, and the time of its kernels."""
+"""Comparison of a compiled model with its original, the time of its kernels, and a page of both."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -18,14 +18,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .layers import LayerComparison, compare
     from .profiling import Profile, profile
+    from .reporting import ModelReport, report
 
-__all__ = ["LayerComparison", "Profile", "compare", "profile"]
+__all__ = ["LayerComparison", "ModelReport", "Profile", "compare", "profile", "report"]
 
 _MODULES = {
     "LayerComparison": "layers",
+    "ModelReport": "reporting",
     "Profile": "profiling",
     "compare": "layers",
     "profile": "profiling",
+    "report": "reporting",
 }
 
 

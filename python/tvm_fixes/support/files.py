@@ -21,6 +21,8 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
+from ..errors import CompileError, UsageError
+
 MAX_TEXT = 256 << 20
 """The maximum size of a text file, such as a manifest, in bytes."""
 
@@ -77,6 +79,39 @@ def write_text(path: Path, text: str) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Check that :func:`replace_text` can write a file.
+
+    Raises
+    ------
+    UsageError
+        If it is something else than a regular file, or its directory is missing or not writable.
+    """
+    target = Path(os.path.realpath(path))
+    if not os.fspath(path):
+        raise UsageError("the name of the output file is empty")
+    if os.path.lexists(target) and not target.is_file():
+        raise UsageError(f"{os.fspath(path)}: not a regular file")
+    if not target.parent.is_dir():
+        raise UsageError(f"{os.fspath(path)}: {target.parent} is not a directory")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{os.fspath(path)}: {target.parent} is not writable")
+
+
+def replace_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a file that the user named, as :func:`write_text`; a link to it is kept.
+
+    Raises
+    ------
+    CompileError
+        If writing fails, for example because the disk is full; an old file is kept.
+    """
+    try:
+        write_text(Path(os.path.realpath(path)), text)
+    except OSError as error:
+        raise CompileError(f"{os.fspath(path)}: cannot write: {error.strerror}") from error
 
 
 def sync(path: str | os.PathLike[str]) -> None:

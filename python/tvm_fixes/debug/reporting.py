@@ -1,0 +1,321 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""One page about a compiled model: its graph, times, errors and sizes, for a browser."""
+
+import base64
+import gzip
+import hashlib
+import json
+import math
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import target as targets
+from ..compiler import Progress
+from ..errors import UsageError
+from ..relax.source_nodes import SourceNode
+from ..runtime.compiled_model import CompiledModel
+from ..runtime.inspection import Inspection, inspect
+from ..runtime.manifest import Manifest, load_whole, read_manifest
+from ..source import Shapes, open_source
+from ..support.files import check_writable, replace_text
+from .layers import LayerComparison, ValueComparison, compare
+from .placement import place
+from .profiling import KernelTime, Profile, profile
+
+_PAGE = ("page.html", "page.css", ("format.js", "graph.js", "table.js", "page.js"))
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """The result of :func:`report`.
+
+    Attributes
+    ----------
+    name : str
+        The name of the model.
+    manifest : Manifest
+    inspection : Inspection
+        The sizes of the artifact's parts.
+    profile : Profile or None
+        The times of its kernels.
+    no_profile : str
+        Why they were not measured; otherwise empty.
+    comparison : LayerComparison or None
+        Its intermediate values compared with the original's.
+    """
+
+    name: str
+    manifest: Manifest
+    inspection: Inspection
+    profile: Profile | None = None
+    no_profile: str = ""
+    comparison: LayerComparison | None = None
+
+    @cached_property
+    def graph(self) -> list[dict[str, Any]]:
+        """The calls of kernels, in the order of the program, with all that is known of each.
+
+        Besides the attributes of :class:`~tvm_fixes.relax.kernel_calls.KernelCall` and
+        :class:`~tvm_fixes.debug.profiling.KernelTime`: ``error``, the largest relative error of
+        the values that it computes, ``equal``, whether all are equal, and its place in the
+        drawing.
+        """
+        kernels = self.manifest.kernels
+        times = {} if self.profile is None else _times(self.profile)
+        values = {} if self.comparison is None else _values(self.comparison)
+        # Without data flow, one call is drawn below the other.
+        follow = [range(max(at - 1, 0), at) for at in range(len(kernels.calls))]
+        reads = [call.reads or () for call in kernels.calls] if self.has_edges else follow
+        found = []
+        for at, (call, where) in enumerate(zip(kernels.calls, place(reads), strict=True)):
+            nodes = [kernels.nodes[node] for node in call.nodes]
+            measured = _measured(self.profile, times.get(at, []))
+            known = {"nbytes": call.nbytes, "flops": kernels.flops.get(call.kernel)} | measured
+            computed = [value for node in nodes for value in values.get(node, ())]
+            described = asdict(call) | {"nodes": [asdict(node) for node in nodes]}
+            found.append(described | known | _judged(computed) | asdict(where))
+        return found
+
+    @property
+    def has_edges(self) -> bool:
+        """Whether the manifest has the data flow, which earlier versions did not record."""
+        return all(call.reads is not None for call in self.manifest.kernels.calls)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values."""
+        manifest = self.manifest
+        compiled, compared = manifest.report, self.comparison
+        return {
+            "name": self.name,
+            "target": manifest.target,
+            "triple": manifest.triple,
+            "versions": manifest.versions,
+            "inputs": list(map(str, manifest.inputs)),
+            "outputs": list(map(str, manifest.outputs)),
+            "compilation": None if compiled is None else compiled.to_dict(),
+            "inspection": self.inspection.to_dict(),
+            "profile": None if self.profile is None else self.profile.to_dict(),
+            "no_profile": self.no_profile,
+            "comparison": None if compared is None else compared.to_dict(),
+            "graph": self.graph,
+            "has_edges": self.has_edges,
+        }
+
+    def to_json(self) -> str:
+        """The report as one JSON object, indented."""
+        return json.dumps(_finite(self.to_dict()), indent=2, allow_nan=False)
+
+    def to_html(self) -> str:
+        """The page, which needs no other file and no network.
+
+        The values are compressed: no name of the model is HTML, and the page is small.
+        """
+        values = json.dumps(_finite(self.to_dict()), allow_nan=False, separators=(",", ":"))
+        packed = base64.b64encode(gzip.compress(values.encode(), mtime=0)).decode()
+        folder = files(__package__) / "page"
+        html, style, scripts = _PAGE
+        parts = {
+            "style": (folder / style).read_text(encoding="utf-8"),
+            "script": "".join((folder / name).read_text(encoding="utf-8") for name in scripts),
+        }
+        page = (folder / html).read_text(encoding="utf-8")
+        for name, text in parts.items():
+            page = page.replace(f"{{{{{name}_hash}}}}", _csp_hash(text))
+            page = page.replace(f"{{{{{name}}}}}", text)
+        return page.replace("{{data}}", packed)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file atomically.
+
+        Raises
+        ------
+        UsageError
+            If `path` cannot be written.
+        """
+        check_writable(path)
+        replace_text(path, self.to_html())
+
+
+def report(
+    source: str | os.PathLike[str] | CompiledModel,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    original: Any = None,
+    measure: bool = True,
+    shapes: Shapes | None = None,
+    inputs: str | os.PathLike[str] | Mapping[str, np.ndarray] | None = None,
+    seed: int = 0,
+    seconds: float = 2.0,
+    trust: bool = False,
+    progress: Progress | None = None,
+) -> ModelReport:
+    """Collect what the other tools know of a compiled model, and write it as one HTML page.
+
+    Parameters
+    ----------
+    source : path or CompiledModel
+        The directory of an artifact, or a compiled model.
+    path : path, optional
+        The page, a new file or an existing one, which is replaced.
+    original : path or object, optional
+        The model that it was compiled from: compare each intermediate value, as
+        :func:`tvm_fixes.debug.compare` does.
+    measure : bool
+        Measure the time of each kernel, as :func:`tvm_fixes.debug.profile` does.  A model for a
+        GPU or for another machine is not measured.
+    shapes, inputs, seed, seconds
+        As for :func:`tvm_fixes.debug.profile`; the comparison has the same inputs.
+    trust
+        As for :func:`tvm_fixes.compile`, for `original`.
+    progress : callable, optional
+        As for :func:`tvm_fixes.compile`.
+
+    Returns
+    -------
+    report : ModelReport
+
+    Raises
+    ------
+    UsageError
+        If an option is invalid, `path` cannot be written, or `original` is another model.
+    ArtifactError
+        If `source` is not a complete artifact.
+    CompileError
+        If `original` cannot be compiled or compared.
+    """
+    if path is not None:
+        check_writable(path)
+    found = _described(source)
+    settings: dict[str, Any] = {"shapes": shapes, "inputs": inputs, "seed": seed}
+    why_not = _why_not_measured(found.manifest) if measure else "it was not asked for"
+    if not why_not:
+        times = profile(source, seconds=seconds, progress=progress, **settings)
+        found = replace(found, profile=times)
+    found = replace(found, no_profile=why_not)
+    if original is not None:
+        opened = open_source(original, shapes, trust=trust)
+        found = replace(
+            found,
+            comparison=_compared(opened, found.manifest, settings | {"progress": progress}),
+        )
+    if path is not None:
+        found.save(path)
+    return found
+
+
+def _described(source: str | os.PathLike[str] | CompiledModel) -> ModelReport:
+    """What the files of an artifact say."""
+    if isinstance(source, CompiledModel):
+        with tempfile.TemporaryDirectory(prefix="tvm-fixes-") as folder:
+            source.save(Path(folder) / "model")
+            found = _described(Path(folder) / "model")
+        return replace(found, inspection=replace(found.inspection, path=found.name))
+    directory = Path(source)
+    if not directory.is_dir():
+        raise UsageError(f"{directory}: no such directory; expected an artifact")
+
+    def read() -> ModelReport:
+        manifest = read_manifest(directory)
+        name = directory.resolve().name if manifest.report is None else manifest.report.source
+        return ModelReport(name, manifest, inspect(directory))
+
+    return load_whole(directory, read)
+
+
+def _why_not_measured(manifest: Manifest) -> str:
+    """Why the model cannot be measured on this machine; empty if it can."""
+    if manifest.target["kind"] != "llvm":
+        return "only models for a CPU can be profiled"
+    return targets.why_not_here(manifest.target, manifest.triple, manifest.cpu_features) or ""
+
+
+def _compared(original: Any, manifest: Manifest, settings: Mapping[str, Any]) -> LayerComparison:
+    """Compare a model, compiled with the options of its artifact."""
+    names, known = [s.name for s in original.inputs], [s.name for s in manifest.inputs]
+    if names != known:
+        raise UsageError(
+            f"{original.name} is not the model of the artifact: expected the inputs "
+            f"{', '.join(known)}, got {', '.join(names)}"
+        )
+    layout = None if manifest.report is None else manifest.report.layout
+    found = compare(original, target=manifest.target, layout=layout, **settings)
+    nodes = set(manifest.kernels.nodes)
+    if nodes and found.values and not any(value.node in nodes for value in found.values):
+        raise UsageError(
+            f"{original.name} is not the model of the artifact: it has none of its nodes"
+        )
+    return found
+
+
+def _times(found: Profile) -> dict[int, list[KernelTime]]:
+    """The measurements of each call; several of one in a loop."""
+    times: dict[int, list[KernelTime]] = defaultdict(list)
+    for kernel in found.kernels:
+        if kernel.call is not None:
+            times[kernel.call].append(kernel)
+    return times
+
+
+def _measured(found: Profile | None, times: list[KernelTime]) -> dict[str, Any]:
+    """What is measured of a call: in a loop, the sum of its runs."""
+    if found is None or not times:
+        return {"seconds": None, "runs": 0, "share_of_limits": None}
+    flops = [one.flops for one in times if one.flops is not None]
+    total = replace(
+        times[0],
+        seconds=sum(one.seconds for one in times),
+        nbytes=sum(one.nbytes for one in times),
+        flops=sum(flops) if flops else None,
+    )
+    measured = {"seconds": total.seconds, "nbytes": total.nbytes, "flops": total.flops}
+    return measured | {"runs": len(times), "share_of_limits": found.share_of_limits(total)}
+
+
+def _values(found: LayerComparison) -> dict[SourceNode, list[ValueComparison]]:
+    values: dict[SourceNode, list[ValueComparison]] = defaultdict(list)
+    for value in found.values:
+        values[value.node].append(value)
+    return values
+
+
+def _judged(values: list[ValueComparison]) -> dict[str, Any]:
+    """The largest relative error, None if unknown or undefined, and whether all are equal."""
+    errors = [value.result.max_rel_error for value in values]
+    known = [error for error in errors if error is not None]
+    is_known = bool(known) and len(known) == len(errors)
+    equal = all(value.result.equal for value in values) if values else None
+    return {"error": max(known) if is_known else None, "equal": equal}
+
+
+def _finite(value: Any) -> Any:
+    """The value without NaN and infinity, which JSON does not have: None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _csp_hash(text: str) -> str:
+    """The source of a content security policy for an element with this text alone."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
