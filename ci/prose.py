@@ -38,7 +38,7 @@ DEFAULT = (
 )
 # docs/fixes.md and docs/tables are generated from files that are read here.
 GENERATED = ("docs/fixes.md", "docs/tables/")
-SUFFIXES = (".py", ".cc", ".h", ".c", ".md", ".toml", ".sh")
+SUFFIXES = (".py", ".cc", ".h", ".c", ".js", ".css", ".html", ".md", ".toml", ".sh")
 
 CONTEXT = 60
 """The number of characters before a phrase in which an exception may stand."""

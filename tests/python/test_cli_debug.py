@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""``tvm-fixes compare`` and ``profile``: options, output and exit status; docs/debugging.md."""
+"""``tvm-fixes compare``, ``profile`` and ``report``: their options, output and status."""
 
 import json
 import re
@@ -22,6 +22,7 @@ import pytest
 import tvm.testing
 from onnx import parser
 
+from helpers.reports import data_of
 from tvm_fixes_cli import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "debugging.md").read_text()
@@ -127,6 +128,54 @@ def test_failures_of_profile(model, options, status, problem, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     assert main(["profile", *(option.format(model=model) for option in options)]) == status
     assert problem in capsys.readouterr().err
+
+
+def test_report(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["compile", str(model), "-o", "out", "-q"]) == 0
+    capsys.readouterr()
+    assert main(["report", "out", "--compare", str(model), "--seconds", "0"]) == 0
+    shown = cells(capsys.readouterr().out)
+    assert ["values", "of", "equal"] in shown
+    page = data_of((tmp_path / "report.html").read_text())
+    assert page["comparison"]["equal"] and page["profile"]["attributed"] == 1
+    assert page["compilation"]["equal"] and page["name"] == "model.onnx"
+    assert main(["report", "out", "-o", "other.html", "--no-profile", "--json", "-q"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["profile"] is None and document["no_profile"] == "it was not asked for"
+    assert document == data_of((tmp_path / "other.html").read_text())
+
+
+@pytest.mark.parametrize(
+    "options, status, problem",
+    [
+        (["missing"], 2, "missing: no such directory; expected an artifact"),
+        (["."], 1, "not an artifact"),
+        (["missing", "-o", "missing/page.html"], 2, "missing is not a directory"),
+        ([".", "-o", "."], 2, ".: not a regular file"),
+        (["out", "--compare", "missing.onnx", "--no-profile"], 2, "missing.onnx: no such file"),
+        (["out", "--compare", "{other}", "--no-profile"], 2, "not the model of the artifact"),
+        (["out", "--seconds", "-1"], 2, "expected a number >= 0"),
+    ],
+)
+def test_failures_of_report(model, options, status, problem, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    if "out" in options:
+        assert main(["compile", str(model), "-o", "out", "-q", "--no-compare"]) == 0
+    other = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        g (float[2, 4] z) => (float[2, 4] y) { y = Exp(z) }"""
+    )
+    onnx.save(other, "other.onnx")
+    before = sorted(tmp_path.iterdir())
+    arguments = ["report", *(option.format(other="other.onnx") for option in options)]
+    try:
+        found = main(arguments)
+    except SystemExit as error:
+        found = error.code
+    assert found == status
+    assert problem in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before, "nothing is written"
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 # The most calls in a row; others move down.
 _MAX_WIDTH = 12
 
-# An edge over more rows than this is drawn behind the nodes, and reserves no place.
+# An edge over more rows than this is drawn below the nodes, and reserves no place.
 _MAX_TRAIL = 24
 
 # The size of a place in a row, and of a row, in pixels: the page has the same.
@@ -228,7 +228,7 @@ def _pull(spot: _Spot, down: bool) -> float:
 
 
 def _spread(layer: list[_Spot], wanted: list[float]) -> None:
-    """Place the spots of a row without overlap, with the least squares of the distances wanted."""
+    """Place the spots of a row without overlap, as near as possible to where they are pulled."""
     offsets = list(_offsets(layer))
     # Neighbours that would overlap form a block: its weight, where it wants to be, its length.
     blocks: list[tuple[float, float, int]] = []

@@ -224,7 +224,7 @@ def report(
 
 
 def _described(source: str | os.PathLike[str] | CompiledModel) -> ModelReport:
-    """What the files of an artifact say."""
+    """The report with what the files of an artifact say."""
     if isinstance(source, CompiledModel):
         with tempfile.TemporaryDirectory(prefix="tvm-fixes-") as folder:
             source.save(Path(folder) / "model")
@@ -232,7 +232,8 @@ def _described(source: str | os.PathLike[str] | CompiledModel) -> ModelReport:
         return replace(found, inspection=replace(found.inspection, path=found.name))
     directory = Path(source)
     if not directory.is_dir():
-        raise UsageError(f"{directory}: no such directory; expected an artifact")
+        what = "not a directory" if os.path.lexists(directory) else "no such directory"
+        raise UsageError(f"{directory}: {what}; expected an artifact")
 
     def read() -> ModelReport:
         manifest = read_manifest(directory)
@@ -277,7 +278,7 @@ def _times(found: Profile) -> dict[int, list[KernelTime]]:
 
 
 def _measured(found: Profile | None, times: list[KernelTime]) -> dict[str, Any]:
-    """What is measured of a call: in a loop, the sum of its runs."""
+    """The measurements of a call: in a loop, the sum of its runs."""
     if found is None or not times:
         return {"seconds": None, "runs": 0, "share_of_limits": None}
     flops = [one.flops for one in times if one.flops is not None]
@@ -317,5 +318,5 @@ def _finite(value: Any) -> Any:
 
 
 def _csp_hash(text: str) -> str:
-    """The source of a content security policy for an element with this text alone."""
+    """The source of a content security policy for an element with exactly this text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

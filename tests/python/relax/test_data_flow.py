@@ -22,7 +22,7 @@ from tvm_fixes.relax.data_flow import data_flow
 
 
 def flow_of(mod: tvm.IRModule) -> dict[str, list[str]]:
-    """What each variable with the name of a kernel, ``k…``, reads."""
+    """The operands of each variable with the name of a kernel, ``k…``."""
     found = [b.var for _, f in mod.functions_items() for b in bindings(f)]
     kernels = [var for var in found if var.name.startswith("k")]
     reads = data_flow(mod, kernels)

@@ -68,10 +68,15 @@ function shortOperator(name) {
   return shown(parts.length > 2 && parts[0] === "aten" ? parts[1].replace(/_$/, "") : name);
 }
 
+/** The operators of a call, each once; the kernel if they are unknown. */
+function operatorList(call) {
+  if (!call.nodes.length) return [shown(call.kernel)];
+  return [...new Set(call.nodes.map((node) => shortOperator(node.operator)))];
+}
+
 /** The operators of a call in one line. */
 function operators(call) {
-  if (!call.nodes.length) return shown(call.kernel);
-  return [...new Set(call.nodes.map((node) => shortOperator(node.operator)))].join(" + ");
+  return operatorList(call).join(" + ");
 }
 
 /** Where a call is in the model: the modules or the nodes that it computes. */

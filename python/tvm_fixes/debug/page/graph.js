@@ -255,7 +255,7 @@ class Graph {
     context.lineWidth = Math.max(1.2, 0.7 / this.view.scale);
     context.globalAlpha = 0.9;
     context.stroke(lines[0]);
-    // Edges to another column, or over many rows, pass behind the nodes.
+    // Edges to another column, or over many rows, are drawn below the nodes.
     context.globalAlpha = 0.35;
     context.stroke(lines[1]);
     context.globalAlpha = 1;
@@ -301,6 +301,8 @@ class Graph {
   paintNode(node, at, theme) {
     const { context } = this, { scale } = this.view;
     const x = node.x - WIDTH / 2, y = node.y - HEIGHT / 2;
+    const shade = this.found.size && !this.found.has(at) ? 0.3 : 1;
+    context.globalAlpha = shade;
     context.fillStyle = this.fills[at];
     if (scale < 0.15) {
       context.fillRect(x, y, WIDTH, HEIGHT);
@@ -314,19 +316,34 @@ class Graph {
     }
     if (this.calls[at].equal === false) this.outline(node, theme.bad, 2);
     if (this.found.has(at)) this.outline(node, theme.accent, 2.5);
-    if (scale < TEXT_SCALE) return;
+    if (scale >= TEXT_SCALE) this.paintText(node, at, x, y, shade);
+    context.globalAlpha = 1;
+  }
+
+  paintText(node, at, x, y, shade) {
+    const { context } = this;
     context.fillStyle = this.inks[at];
     context.textBaseline = "middle";
     context.font = "600 12.5px system-ui, sans-serif";
-    context.fillText(this.shortened(node.label, WIDTH - 18), x + 9, y + 14);
+    node.title ??= this.fitted(operatorList(this.calls[at]), WIDTH - 18);
+    context.fillText(node.title, x + 9, y + 14);
     context.font = "11px system-ui, sans-serif";
     const value = this.valueText(at), room = WIDTH - 24 - context.measureText(value).width;
     context.textAlign = "right";
     context.fillText(value, x + WIDTH - 9, y + 30);
     context.textAlign = "left";
-    context.globalAlpha = 0.8;
+    context.globalAlpha = 0.8 * shade;
     context.fillText(this.shortened(node.place, room, true), x + 9, y + 30);
-    context.globalAlpha = 1;
+  }
+
+  /** As many of some words as fit, and the number of the others. */
+  fitted(words, width) {
+    for (let number = words.length; number > 0; number -= 1) {
+      const more = number < words.length ? ` +${words.length - number}` : "";
+      const text = words.slice(0, number).join(" + ") + more;
+      if (this.context.measureText(text).width <= width) return text;
+    }
+    return this.shortened(words.join(" + "), width);
   }
 
   valueText(at) {

@@ -132,11 +132,12 @@ function showLegend(graph) {
   legend.replaceChildren(...parts);
 }
 
-function link(graph, at) {
-  const text = `${at} · ${operators(graph.calls[at])}`;
+function link(graph, at, value = "") {
+  const text = make("span", {}, `${at} · ${operators(graph.calls[at])}`);
   return make("li", {}, make("button", {
-    type: "button", className: "link", title: shown(graph.calls[at].kernel), onclick: () => graph.select(at),
-  }, text));
+    type: "button", className: "link", title: shown(graph.calls[at].kernel),
+    onclick: () => graph.select(at, { show: graph.view.scale < TEXT_SCALE }),
+  }, text, make("b", {}, value)));
 }
 
 function links(graph, title, list) {
@@ -145,12 +146,24 @@ function links(graph, title, list) {
   return [make("h3", {}, title), make("ul", {}, ...some.map((at) => link(graph, at)), left ? make("li", { className: "quiet" }, `and ${left} more`) : null)];
 }
 
+/** What is seen before a kernel is selected: how to use the graph, and where to look first. */
+function showHelp(graph, details) {
+  const key = graph.calls.some((call) => isKnown(call.seconds)) ? "seconds" : "nbytes";
+  const order = graph.calls.map((_, at) => at).filter((at) => isKnown(graph.calls[at][key]));
+  order.sort((one, other) => graph.calls[other][key] - graph.calls[one][key]);
+  const text = key === "seconds" ? time : bytes;
+  const first = order.slice(0, 12).map((at) => link(graph, at, text(graph.calls[at][key])));
+  details.replaceChildren(
+    make("h2", {}, "No kernel selected"),
+    make("p", { className: "quiet" }, "Each box is a call of a kernel. Click one to see the nodes of the model that it computes, its tensors and its numbers."),
+    make("p", { className: "quiet" }, "Drag to move, turn the wheel to zoom. Arrow keys follow the data; 0 shows all, / searches."),
+    ...(first.length ? [make("h3", {}, key === "seconds" ? "Slowest" : "Most bytes"), make("ul", {}, ...first)] : []));
+}
+
 function showDetails(graph, report, at) {
   const details = byId("details");
   if (at === null) {
-    details.replaceChildren(make("h2", {}, "No kernel selected"),
-      make("p", { className: "quiet" }, "Each box is a call of a kernel. Click one to see the nodes of the model that it computes, its tensors and its numbers."),
-      make("p", { className: "quiet" }, "Drag to move, turn the wheel to zoom. Arrow keys follow the data; 0 shows all, / searches."));
+    showHelp(graph, details);
     return;
   }
   const call = report.graph[at], total = report.profile && report.profile.kernel_seconds;
@@ -283,7 +296,10 @@ function valueTable({ comparison, graph }, open) {
   ];
   const table = new Table(columns, comparison.values, { opens: (row) => at.has(key(row.node)), onOpen: (row) => open(at.get(key(row.node))) });
   const skipped = Object.entries(comparison.skipped).map(([name, reason]) => `${name}: ${reason}`);
-  return make("div", {}, facts([["compared with", comparison.reference], ["not compared", skipped]]), table.element);
+  return make("div", {}, facts([
+    ["compared with", comparison.reference], ["first difference", comparison.first],
+    ["error grows at", comparison.growth.slice(0, 20).join(", ")], ["not compared", skipped],
+  ]), table.element);
 }
 
 function outputTable({ compilation, comparison }) {
