@@ -28,7 +28,7 @@ _MAX_WIDTH = 12
 _MAX_TRAIL = 24
 
 # The size of a place in a row, and of a row, in pixels: the page has the same.
-_PLACE, _ROW = 176, 62
+_PLACE, _ROW = 192, 62
 
 # The width of the drawing divided by its height.
 _ASPECT = 1.65

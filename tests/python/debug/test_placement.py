@@ -83,7 +83,7 @@ def test_a_call_without_operands_is_above_its_reader():
 
 def test_a_long_model_is_about_as_high_as_it_is_wide():
     places = place(chain(5000))
-    width = max(one.x for one in places) * 176
+    width = max(one.x for one in places) * 192
     height = max(one.y for one in places) * 62
     assert 1 < width / height < 2.5
 

@@ -84,7 +84,7 @@ class Page:
         return self.call(
             f"""(() => {{
                 const {{ x, y }} = report.graph.at({index}), scale = report.graph.view.scale;
-                const left = (x - 72 * scale) * devicePixelRatio, top = y * devicePixelRatio;
+                const left = (x - 82 * scale) * devicePixelRatio, top = y * devicePixelRatio;
                 const [r, g, b] = report.graph.context.getImageData(left, top, 1, 1).data;
                 return "#" + [r, g, b].map((v) => v.toString(16).padStart(2, "0")).join("");
             }})()"""

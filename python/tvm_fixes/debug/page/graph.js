@@ -15,7 +15,7 @@
 // The drawing of the kernels on a canvas: thousands of nodes are too many for elements.
 
 // The size of a place in a row, and of a row, as in placement.py.
-const PLACE = 176, ROW = 62, WIDTH = 156, HEIGHT = 42;
+const PLACE = 192, ROW = 62, WIDTH = 172, HEIGHT = 42;
 const MIN_SCALE = 0.005, MAX_SCALE = 2.5;
 // The smallest scale at which text can be read, and at which edges are more than grey.
 const TEXT_SCALE = 0.5, EDGE_SCALE = 0.04;
@@ -324,7 +324,7 @@ class Graph {
     const { context } = this;
     context.fillStyle = this.inks[at];
     context.textBaseline = "middle";
-    context.font = "600 12.5px system-ui, sans-serif";
+    context.font = "600 12px system-ui, sans-serif";
     node.title ??= this.fitted(operatorList(this.calls[at]), WIDTH - 18);
     context.fillText(node.title, x + 9, y + 14);
     context.font = "11px system-ui, sans-serif";

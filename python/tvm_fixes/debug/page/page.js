@@ -39,12 +39,11 @@ function stack(parts) {
 }
 
 function runTile({ profile, compilation, no_profile: reason }) {
-  const theirs = compilation && compilation.reference_latency_ms;
-  const ours = profile ? profile.run_seconds : compilation && compilation.latency_ms && compilation.latency_ms / 1e3;
-  const against = theirs ? `${compilation.reference} ${time(theirs / 1e3)} when compiled` : "";
-  if (!isKnown(ours)) return tile("One run", "not measured", shown(reason));
-  const detail = profile ? `kernels ${time(profile.kernel_seconds)}, median of ${profile.runs} runs` : "when compiled";
-  return tile("One run", time(ours), [detail, shown(against)].filter(Boolean).join(" · "));
+  const { latency_ms: ours, reference_latency_ms: theirs, reference } = compilation || {};
+  const compiled = isKnown(ours) && isKnown(theirs) ? `when compiled ${time(ours / 1e3)}, ${shown(reference)} ${time(theirs / 1e3)}` : "";
+  if (!profile) return tile("One run", "not measured", compiled || shown(reason));
+  const measured = `kernels ${time(profile.kernel_seconds)}, median of ${profile.runs} runs`;
+  return tile("One run", time(profile.run_seconds), [measured, compiled].filter(Boolean).join("; "));
 }
 
 function outputsTile({ compilation, comparison }) {
