@@ -22,7 +22,7 @@ from .terminal import EQUAL
 SHELLS = ("bash", "zsh", "tcsh")
 
 # The arguments that are names of files.
-_FILES = frozenset({"source", "path", "params", "output", "dump_ir"})
+_FILES = frozenset({"source", "path", "params", "output", "dump_ir", "original"})
 
 
 class PrintCompletion(argparse.Action):

@@ -69,6 +69,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--compare",
         metavar="MODEL",
+        dest="original",
         help="the model of the artifact, an .onnx or .pt2 file or package.module:factory: compare "
         "each intermediate value, as 'compare' does",
     )
@@ -86,7 +87,7 @@ def add(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> Result:
     shapes = shapes_of(arguments)
-    original = arguments.compare
+    original = arguments.original
     with loaded(with_torch=original is not None and not original.endswith(".onnx")):
         from tvm_fixes.console import StepPrinter, render_page
         from tvm_fixes.debug import report

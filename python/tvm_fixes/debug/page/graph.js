@@ -28,9 +28,9 @@ const RAMPS = {
     classes: ["#4c86c6", "#e59a3c", "#57a773", "#b46fb5", "#c9605a", "#3fa7a3", "#8a7bd1", "#a58b4f"],
   },
   dark: {
-    seconds: ["#35302c", "#6b4a26", "#b5622c", "#ee8f40", "#ffd994"],
-    nbytes: ["#222d3a", "#27486f", "#2f6cab", "#5ea3e6", "#c3e0ff"],
-    error: ["#1f3a2c", "#3d7350", "#a48d33", "#dd7c3c", "#ff6f68"],
+    seconds: ["#4d433b", "#7a5329", "#b5622c", "#ee8f40", "#ffd994"],
+    nbytes: ["#31455c", "#2c5380", "#2f6cab", "#5ea3e6", "#c3e0ff"],
+    error: ["#2b5641", "#44805a", "#a48d33", "#dd7c3c", "#ff6f68"],
     classes: ["#5c97d9", "#e5a14c", "#62b981", "#c283c3", "#de7871", "#4fb9b4", "#9d8fe6", "#b99f62"],
   },
 };
