@@ -28,7 +28,9 @@ import tvm_ffi
 import tvm_fixes
 from helpers.relay_interpreter import Interpreter
 from helpers.relay_networks import NETWORKS, Network
-from tvm_fixes import relay
+from tvm_fixes import relay, transform
+from tvm_fixes.frontend.relay import from_relay
+from tvm_fixes.relax.analysis import operator_calls
 
 
 @cache
@@ -80,6 +82,23 @@ def test_json_and_text_give_the_same_program(name: str) -> None:
     from_text, from_json = relay.parse(written["relay"]), relay.load_json(written["json"])
     assert tvm_ffi.structural_equal(from_text, from_json)
     assert tvm_ffi.structural_equal(relay.load_json(relay.save_json(from_text)), from_text)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "keyword_spotting"])
+def test_quantized_network_multiplies_bytes(name: str) -> None:
+    net, mod = network(name)
+    with tvm.target.Target({"kind": "llvm", "mcpu": "icelake-server"}):
+        fused = transform.FuseQuantized()(from_relay(mod, net.params))
+    found = [binding.value for _, binding in operator_calls(fused)]
+    products = [call for call in found if call.op.name in ("relax.nn.conv2d", "relax.matmul")]
+    # No instruction multiplies the single bytes of a depthwise convolution, in layout HWOI.
+    depthwise = [call for call in products if call.args[1].ty.shape[-1] == 1]
+    assert len(products) > len(depthwise) > 1
+    for call in products:
+        wanted = ("float32", "float32") if call in depthwise else ("uint8", "int8")
+        assert tuple(str(arg.ty.dtype) for arg in call.args) == wanted
+    # A permute would keep the channels from being blocked.
+    assert not [call for call in found if call.op.name == "relax.permute_dims"]
 
 
 def test_at_least_fifteen_networks() -> None:

@@ -21,6 +21,7 @@ import tvm.testing
 from helpers.relay_calls import Program, assert_same
 from tvm_fixes import relay
 from tvm_fixes.errors import UnsupportedOperatorError
+from tvm_fixes.relax.transform.fuse_quantized import collect_products
 
 RNG = np.random.default_rng(11)
 F32, I32 = np.float32, np.int32
@@ -128,6 +129,15 @@ def test_conv2d() -> None:
     assert_same(program.run(), expected)
 
 
+def test_conv2d_with_one_output_per_group() -> None:
+    program = Program()
+    data, weight = whole(1, 4, 5, 5), whole(2, 2, 3, 3)
+    args = [program.input(data), program.input(weight), I32(0), I32(0), ONE, ONE]
+    program.call("qnn.conv2d", args, groups=2, channels=2, kernel_size=[3, 3], out_dtype="int32")
+    total = convolved(data.astype("int64"), weight.astype("int64"), groups=2)
+    assert_same(program.run(), {"groups": total.astype(I32)})
+
+
 def test_conv2d_layouts() -> None:
     program, expected = Program(), {}
     data, weight = whole(1, 4, 6, 5, dtype="uint8"), whole(6, 4, 3, 3)
@@ -193,6 +203,45 @@ def test_depthwise_conv2d(layout: str, kernel: str) -> None:
         )
         expected[f"{multiplier}"] = ordered(total.astype(I32), "NCHW", layout)
     assert_same(program.run(), expected)
+
+
+@pytest.mark.parametrize("groups", [1, 8])
+def test_constant_weights_are_multiplied_in_integers(groups: int) -> None:
+    program, expected = Program(), {}
+    for dtype, zero in (("uint8", 255), ("uint8", 3), ("int8", -128), ("int8", 0)):
+        for weight_dtype, weight_zero in (("uint8", 127), ("uint8", 255), ("int8", 0)):
+            data = whole(1, 8, 6, 5, dtype=dtype)
+            weight = whole(16 if groups == 1 else 8, 8 // groups, 3, 3, dtype=weight_dtype)
+            # Relay calls the channels of a depthwise weight O.
+            kernel = "HWIO" if groups == 1 else "HWOI"
+            args = [program.input(ordered(data, "NCHW", "NHWC")), ordered(weight, "OIHW", kernel)]
+            program.call(
+                "qnn.conv2d",
+                [*args, I32(zero), I32(weight_zero), ONE, ONE],
+                padding=[1, 1],
+                groups=groups,
+                channels=weight.shape[0],
+                kernel_size=[3, 3],
+                data_layout="NHWC",
+                kernel_layout=kernel,
+                out_dtype="int32",
+            )
+            total = convolved(
+                data.astype("int64") - zero,
+                weight.astype("int64") - weight_zero,
+                pads=(1, 1, 1, 1),
+                groups=groups,
+            )
+            name = f"{dtype} {zero} {weight_dtype} {weight_zero}"
+            expected[name] = ordered(total.astype(I32), "NCHW", "NHWC")
+    rows, matrix = whole(3, 8, dtype="uint8"), whole(16, 8, dtype="uint8")
+    args = [program.input(rows), matrix, I32(7), I32(130), ONE, ONE]
+    program.call("qnn.dense", args, units=16, out_dtype="int32")
+    total = (rows.astype("int64") - 7) @ (matrix.astype("int64") - 130).T
+    expected["dense"] = total.astype(I32)
+    with collect_products() as products:
+        assert_same(program.run(), expected)
+    assert (products.in_integers, products.in_float) == (len(expected), [])
 
 
 def test_conv2d_transpose() -> None:

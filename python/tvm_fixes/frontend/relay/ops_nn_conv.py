@@ -47,7 +47,7 @@ def _plain(call: OpCall, expr: relax.Expr, layout: str, order: str) -> tuple[rel
     return convert_layout(call, expr, layout, order), order
 
 
-def _weight(
+def conv_weight(
     call: OpCall, weight: relax.Expr, layout: str, inputs: Any, spatial: str
 ) -> tuple[relax.Expr, str]:
     """Convert weights to a layout without packed axes and without an axis of groups."""
@@ -72,7 +72,7 @@ def _conv(call: OpCall, num_axes: int) -> relax.Expr:
     spatial = spatial_axes(num_axes)
     data, layout = _plain(call, call.inputs[0], data_layout, "NC" + spatial)
     inputs = extents(call, data)[layout.index("C")]
-    weight, kernel = _weight(call, call.inputs[1], kernel_layout, inputs, spatial)
+    weight, kernel = conv_weight(call, call.inputs[1], kernel_layout, inputs, spatial)
     data, weight = _same_dtype(call, data, weight)
     result = _CONV[num_axes - 1](
         data,

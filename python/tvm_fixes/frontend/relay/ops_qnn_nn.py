@@ -15,13 +15,19 @@
 The zero points are subtracted first, and the products are summed in int32, or in int64 where the
 result has this dtype. Relay expands the product of differences into four terms; the sums are the
 same, as integers wrap around.
+
+The zero points are subtracted right before the product, in the dtype of the sums: FuseQuantized
+recognizes 8-bit operands in this form, and multiplies bytes.
 """
 
 from collections.abc import Sequence
 
+import numpy as np
 from tvm import relax, te, tirx
 
 from .converter import OpCall, converter
+from .nn_layouts import convert_layout, extents
+from .ops_nn_conv import conv_weight
 from .qnn_arithmetic import (
     Quantization,
     cast,
@@ -29,13 +35,18 @@ from .qnn_arithmetic import (
     saturate,
     subtract_zero,
 )
+from .values import constant_value
 
 
 def _permute(call: OpCall, value: relax.Expr, source: str, target: str) -> relax.Expr:
-    """Change the order of the axes from one layout to another."""
+    """Change the order of the axes from one layout to another; that of a constant at once."""
     if source == target:
         return value
-    return call.emit(relax.op.permute_dims(value, [source.index(axis) for axis in target]))
+    order = [source.index(axis) for axis in target]
+    constant = constant_value(value)
+    if constant is not None:
+        return relax.const(np.ascontiguousarray(constant.transpose(order)))
+    return call.emit(relax.op.permute_dims(value, order))
 
 
 def _pads(call: OpCall) -> list[int]:
@@ -62,28 +73,23 @@ def conv2d(call: OpCall) -> relax.Expr:
     """Convolution; the padding has the value of the input's zero point, a real 0."""
     _reject_rewritten(call)
     data, weight, data_zero, weight_zero = call.inputs[:4]
-    layout, weight_layout = call.attrs["data_layout"], call.attrs["kernel_layout"]
-    dtype = _sum_dtype(call)
-    groups = call.attrs["groups"]
-    data = _permute(call, subtract_zero(call, data, data_zero, -1, dtype), layout, "NCHW")
-    weight = _permute(call, cast(call, weight, dtype), weight_layout, "OIHW")
-    outputs, per_group, height, width = (int(extent) for extent in weight.ty.shape)
-    if groups > 1 and outputs == groups and per_group > 1:
-        # A depthwise convolution with a multiplier.
-        weight = call.emit(relax.op.reshape(weight, [outputs * per_group, 1, height, width]))
-    weight = subtract_zero(call, weight, weight_zero, 0, dtype)
+    layout, dtype = call.attrs["data_layout"], _sum_dtype(call)
+    inputs = extents(call, data)[layout.index("C")]
+    weight, kernel_layout = conv_weight(call, weight, call.attrs["kernel_layout"], inputs, "HW")
     result = call.emit(
         relax.op.nn.conv2d(
-            data,
-            weight,
+            subtract_zero(call, data, data_zero, -1, dtype),
+            subtract_zero(call, weight, weight_zero, kernel_layout.index("O"), dtype),
             strides=call.ints("strides", 2),
             padding=_pads(call),
             dilation=call.ints("dilation", 2),
-            groups=groups,
+            groups=call.attrs["groups"],
+            data_layout=layout,
+            kernel_layout=kernel_layout,
             out_dtype=dtype,
         )
     )
-    result = _permute(call, result, "NCHW", call.attrs["out_layout"] or layout)
+    result = convert_layout(call, result, layout, call.attrs["out_layout"] or layout)
     return cast(call, result, call.attrs["out_dtype"])
 
 
@@ -93,12 +99,10 @@ def conv2d_transpose(call: OpCall) -> relax.Expr:
     data, weight, data_zero, weight_zero = call.inputs[:4]
     layout, weight_layout = call.attrs["data_layout"], call.attrs["kernel_layout"]
     dtype = _sum_dtype(call)
-    data = cast(call, subtract_zero(call, data, data_zero, 1, "int16"), dtype)
-    weight = cast(call, subtract_zero(call, weight, weight_zero, 1, "int16"), dtype)
     result = call.emit(
         relax.op.nn.conv2d_transpose(
-            _permute(call, data, layout, "NCHW"),
-            _permute(call, weight, weight_layout, "IOHW"),
+            _int16_difference(call, data, data_zero, layout, "NCHW"),
+            _int16_difference(call, weight, weight_zero, weight_layout, "IOHW"),
             strides=call.ints("strides", 2),
             padding=_pads(call),
             output_padding=call.ints("output_padding", 2),
@@ -111,6 +115,20 @@ def conv2d_transpose(call: OpCall) -> relax.Expr:
     return cast(call, result, call.attrs["out_dtype"])
 
 
+def _int16_difference(
+    call: OpCall, value: relax.Expr, zero: relax.Expr, source: str, target: str
+) -> relax.Expr:
+    """The difference of a tensor and its zero point, which wraps around in int16, in a layout."""
+    dtype, number = _sum_dtype(call), constant_value(zero)
+    bits = np.iinfo(str(value.ty.dtype)).bits
+    if bits == 8 and number is not None and number.size == 1 and abs(number.item()) < 2**14:
+        # It does not wrap around, so FuseQuantized may narrow it.
+        return subtract_zero(call, _permute(call, value, source, target), zero, -1, dtype)
+    # A vector runs along the second axis, whatever the layout.
+    difference = cast(call, subtract_zero(call, value, zero, 1, "int16"), dtype)
+    return _permute(call, difference, source, target)
+
+
 @converter("qnn.dense")
 def dense(call: OpCall) -> relax.Expr:
     """Product with the transposed weight."""
@@ -118,8 +136,7 @@ def dense(call: OpCall) -> relax.Expr:
     data, weight, data_zero, weight_zero = call.inputs[:4]
     dtype = _sum_dtype(call)
     data = subtract_zero(call, data, data_zero, -1, dtype)
-    weight = subtract_zero(call, weight, weight_zero, 0, dtype)
-    weight = call.emit(relax.op.permute_dims(weight))
+    weight = subtract_zero(call, _permute(call, weight, "OI", "IO"), weight_zero, -1, dtype)
     return call.emit(relax.op.matmul(data, weight, out_dtype=dtype))
 
 
@@ -129,7 +146,7 @@ def batch_matmul(call: OpCall) -> relax.Expr:
     _reject_rewritten(call)
     x, y, x_zero, y_zero = call.inputs[:4]
     x = subtract_zero(call, x, x_zero, -1)
-    y = call.emit(relax.op.permute_dims(subtract_zero(call, y, y_zero, -1), [0, 2, 1]))
+    y = subtract_zero(call, _permute(call, y, "BOI", "BIO"), y_zero, -1)
     return call.emit(relax.op.matmul(x, y, out_dtype="int32"))
 
 
