@@ -38,6 +38,7 @@ NAMES = (
     "runtime_checks",
     "index_checks",
     "decoding_cost",
+    "relay_reading",
 )
 
 

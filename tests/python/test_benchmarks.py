@@ -19,7 +19,7 @@ import tvm.testing
 from tvm import relax
 
 from benchmarks import __main__ as command
-from benchmarks import verifier, visitor
+from benchmarks import relay_reading, verifier, visitor
 from benchmarks.measure import Comparison, Implementation, compare
 from helpers.relax_modules import build, tensor
 from tvm_fixes.verifier import verify
@@ -67,6 +67,25 @@ def test_a_native_visitor_that_is_too_slow_is_an_error():
         RuntimeError, match=r"native takes 0\.055 of the time of python, more than 0\.05"
     ):
         visitor.check(comparison_of("visit", python=0.2, native=0.011))
+
+
+def test_each_reader_reads_all_of_a_program():
+    [comparison] = relay_reading.comparisons(size=20_000)
+    assert comparison.title == "read 0.02 MB"
+    saved, *programs = (impl.run() for impl in comparison.implementations)
+    text, _ = relay_reading.documents(size=20_000)
+    assert [mod.astext().count("nn.conv2d(") for mod in programs] == [
+        text.count("nn.conv2d("),
+        sum(node["type_key"] == "relay.attrs.Conv2DAttrs" for node in saved["nodes"]),
+    ]
+    assert text.count("nn.conv2d(") > 100
+
+
+def test_a_parser_that_is_slower_than_json_is_an_error():
+    times = {"json": 2.0, "parse": 2.0, "load": 9.0}
+    relay_reading.check(comparison_of("read", **times))
+    with pytest.raises(RuntimeError, match=r"parse takes 1\.05 of the time of json\.loads"):
+        relay_reading.check(comparison_of("read", **(times | {"parse": 2.1})))
 
 
 def test_runtime_checks_that_cost_too_much_are_an_error():
