@@ -96,13 +96,17 @@ def by_nodes(
     *,
     reference_first: bool = False,
     rounded: Callable[[np.ndarray], np.ndarray] = np.asarray,
+    may_narrow: bool = False,
 ) -> list[np.ndarray] | None:
     """The outputs; the first oracle that accepts a node runs it.  None if both reject a node.
 
-    Nodes read results after `rounded` was applied to them.
+    Nodes read results after `rounded` was applied to them.  If `may_narrow`, a node in float64 that
+    both reject runs in float32.
     """
     known = _given(model, inputs)
-    found = steps(model, inputs, reference_first=reference_first, rounded=rounded)
+    found = steps(
+        model, inputs, reference_first=reference_first, rounded=rounded, may_narrow=may_narrow
+    )
     for node, _, results in found:
         known.update(zip(node.output, results, strict=True))
     names = [output.name for output in model.graph.output]
@@ -115,6 +119,7 @@ def steps(
     *,
     reference_first: bool = False,
     rounded: Callable[[np.ndarray], np.ndarray] = np.asarray,
+    may_narrow: bool = False,
 ) -> Iterator[tuple[onnx.NodeProto, Arrays, list[np.ndarray]]]:
     """Yield nodes with operands and results, up to the first node that both oracles reject."""
     known = _given(model, inputs)
@@ -129,6 +134,8 @@ def steps(
             results = by_reference(_node_model(node, operands, opset), operands)
         if results is None:
             results = evaluate(node, operands, opset)
+        if results is None and may_narrow:
+            results = _in_float32(node, operands, opset)
         if results is None:
             return
         results = [rounded(result) for result in results]
@@ -193,6 +200,14 @@ def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndar
         if any(data.shape[1:2] != parameter.shape for parameter in parameters):
             return None
     return by_reference(model, operands)
+
+
+def _in_float32(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndarray] | None:
+    narrow = {
+        name: a.astype("float32") if a.dtype == np.float64 else a for name, a in operands.items()
+    }
+    found = evaluate(node, narrow, opset)
+    return found and [a.astype("float64") if a.dtype == np.float32 else a for a in found]
 
 
 # onnx's reference broadcasts operands that must have one element per channel.
@@ -338,10 +353,10 @@ def in_float64(
         if is_moved:
             for tensor, weight in zip(wide.graph.initializer, weights, strict=True):
                 tensor.CopyFrom(numpy_helper.from_array(moved(weight, precision, rng), tensor.name))
-        if is_moved:
-            found = by_nodes(wide, arrays, rounded=lambda a: moved(a, precision, rng))
-        else:
-            found = outputs(wide, arrays)
+        found = None if is_moved else outputs(wide, arrays)
+        if found is None:
+            rounded = (lambda a: moved(a, precision, rng)) if is_moved else np.asarray
+            found = by_nodes(wide, arrays, rounded=rounded, may_narrow=True)
         if found is None:
             found = runs[0] if runs else outputs(model, inputs)
         assert found is not None, "no oracle runs the model in float64"

@@ -125,6 +125,22 @@ def test_a_run_in_float64_is_one() -> None:
     np.testing.assert_allclose(exact, (centered / scale).reshape(2, 4, 1) + 1, atol=1e-12)
 
 
+def test_a_node_that_no_oracle_runs_in_float64_does_not_narrow_the_others() -> None:
+    """ONNX Runtime has no cubic Resize of float64, and onnx's reference rejects this one."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> '
+        "g (float[1,1,1,1] x) => (float[1,1,h,w] y, float[1,1,1,1] z) { "
+        'y = Resize <coordinate_transformation_mode = "align_corners", mode = "cubic"> (x, , s) '
+        "z = Exp (x) }"
+    )
+    scales = np.array([1, 1, 0.5, 4], "float32")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(scales, "s"))
+    x = np.full((1, 1, 1, 1), 1.5, "float32")
+    rng = np.random.default_rng(0)
+    (_, exact), *_ = onnx_oracle.in_float64(model, {"x": x}, "float32", rng)
+    np.testing.assert_allclose(exact, np.exp(1.5), rtol=1e-15)
+
+
 @pytest.mark.parametrize(
     "node, expected",
     (
