@@ -485,6 +485,14 @@ class TestOnnx:
         message = fails(onnx_with_weight(tmp_path, "weights.bin", elements), compare=False)
         assert "'w': its file 'weights.bin' is missing" in message
 
+    @pytest.mark.parametrize("elements", [4, 1 << 15])
+    def test_a_model_in_memory_has_no_folder(self, tmp_path, elements):
+        model = onnx.load(
+            onnx_with_weight(tmp_path, "weights.bin", elements), load_external_data=False
+        )
+        message = fails(model, compare=False)
+        assert "'w': its elements are in the file 'weights.bin', but a ModelProto has no" in message
+
     def test_names_do_not_reach_the_terminal(self):
         node = onnx.helper.make_node("Re\x1b[31mlu", ["x"], ["y"])
         message = fails(onnx_model([node], [("x", 1, [4])], [("y", 1, [4])]))

@@ -76,6 +76,7 @@ class OnnxSource(Source):
         path: Path | None = None,
     ):
         from ..frontend.onnx.check import check_model
+        from ..frontend.onnx.external import check_inside
         from ..frontend.onnx.inputs import input_dims
 
         super().__init__(name, shapes)
@@ -86,6 +87,8 @@ class OnnxSource(Source):
             raise CompileError(f"{name}: incomplete ONNX model: no IR version, opset or outputs")
         try:
             check_model(model)
+            if path is None:
+                check_inside(model)
         except tvm.error.OpNotImplemented as error:
             raise UnsupportedOperatorError(f"{name}: {summarize(error)}") from error
         except ValueError as error:

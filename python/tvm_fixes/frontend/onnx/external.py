@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Initializers stored in external files next to the model."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from onnx import external_data_helper, helper
 __all__ = [
     "Place",
     "Read",
+    "check_inside",
     "load_small",
     "place_of",
     "with_external",
@@ -43,6 +45,23 @@ Place = tuple[Path, int]
 
 Read = Callable[[onnx.TensorProto], tvm.runtime.Tensor]
 """Returns the tensor of an initializer, whose elements may be stored in a file."""
+
+
+def check_inside(model: onnx.ModelProto) -> None:
+    """Check that no tensor of a model without a folder is stored in a file.
+
+    Raises
+    ------
+    ValueError
+        If one is.
+    """
+    for tensor in itertools.chain(model.graph.initializer, _tensors(model.graph)):
+        if external_data_helper.uses_external_data(tensor):
+            location = external_data_helper.ExternalDataInfo(tensor).location
+            raise ValueError(
+                f"initializer {tensor.name!r}: its elements are in the file {location!r}, but a "
+                "ModelProto has no folder; pass the path of the model, or load its external data"
+            )
 
 
 def load_small(model: onnx.ModelProto, directory: Path) -> None:
