@@ -123,20 +123,32 @@ def convert_clip(node: Node, convert: Converter) -> relax.Expr:
     if "float" not in dtype:
         return convert(node)
     switches.note(ACTIVATIONS)
-    limits = {"min": tirx.min_value(dtype).value, "max": tirx.max_value(dtype).value}
+    low, high = _limit(node, 1, "min", dtype), _limit(node, 2, "max", dtype)
+    if low is not None and high is not None:
+        return op.clip(data, min(low, high), high)
     result = data
-    for index, name, bounded in ((1, "min", op.less), (2, "max", op.greater)):
-        bound = node.operand(index)
-        if node.opset < 11:
-            value = node.attributes.get(name)
-            bound = None if value is None else relax.const(value, dtype)
-        if bound is None:
-            bound = relax.const(limits[name], dtype)
+    for index, number, bounded in ((1, low, op.less), (2, high, op.greater)):
+        bound = node.operand(index) if number is None else relax.const(number, dtype)
         if math.prod(extents_of(bound) or [1]) == 1 and bound.ty.ndim:
             bound = node.emit(op.reshape(bound, ()))
         # A comparison with NaN is false, so NaN stays NaN and a NaN bound has no effect.
         result = node.emit(op.where(bounded(result, bound), bound, result))
     return result
+
+
+def _limit(node: Node, index: int, name: str, dtype: str) -> float | None:
+    """A bound of a Clip, an attribute before opset 11; None if it is not constant."""
+    extreme = {"min": tirx.min_value, "max": tirx.max_value}[name](dtype).value
+    if node.opset < 11:
+        return float(node.attributes.get(name, extreme))
+    if node.operand(index) is None:
+        return extreme
+    array = node.constant(index)
+    if array is None or array.size != 1:
+        return None
+    number = float(array.reshape(()))
+    # A bound that is NaN has no effect.
+    return number if not math.isnan(number) else {"min": -math.inf, "max": math.inf}[name]
 
 
 def convert_hardmax(node: Node, convert: Converter) -> relax.Expr:
