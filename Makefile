@@ -87,6 +87,14 @@ docs: native  ## Write the API pages to build/docs.
 test-wheel: native  ## Build a wheel and load it from an otherwise empty folder.
 	@bash ci/wheel.sh
 
+.PHONY: wheels
+wheels:  ## Build the wheels for Linux into dist (needs python3.11 to python3.13).
+	@bash ci/wheels.sh $(ARGS)
+
+.PHONY: test-wheels
+test-wheels: native  ## Install them on bare machines (root; needs debootstrap and qemu-user).
+	@bash ci/test-wheels.sh $(ARGS)
+
 .PHONY: test-sanitize
 test-sanitize: build-sanitize  ## Run the native tests under the sanitizers.
 	@bash ci/sanitize.sh

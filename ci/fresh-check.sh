@@ -20,55 +20,38 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source ci/roots.sh
 require debootstrap unshare
-# In its own mount namespace, so that the mounts end with this script.
-[[ -n ${FRESH_NAMESPACE:-} ]] || FRESH_NAMESPACE=1 exec unshare --mount "$0" "$@"
+own_mounts "$0" "$@"
 
 packages=$(sed -n 's/^ *sudo apt-get install \([^#]*[^# ]\) *\(#.*\)\?$/\1/p' README.md)
 commands=${FRESH_COMMANDS:-$(sed -n 's/^    \(make [a-z]*\) *#.*/\1/p' README.md)}
 [[ -n $packages && -n $commands ]] || { echo "README.md: no packages or commands found" >&2; exit 1; }
 
 scratch=$(mktemp -d)
-unmount() { awk -v top="$1/" 'index($2, top) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r umount; }
-# Unmount the folders of this machine before anything is removed.
-trap 'unmount "$scratch" && rm -rf --one-file-system "$scratch"' EXIT
-
-mount_at() {
-  if [[ -d $1 ]]; then mkdir -p "$2"; else mkdir -p "$(dirname "$2")"; touch "$2"; fi
-  mount --bind --read-only "$1" "$2"
-}
+trap 'remove_root "$scratch"' EXIT
 
 follow_readme() {
-  local release=$1 root=$scratch/$1 log=$scratch/$1.out mount command
-  mkdir "$root"
-  debian_root "$release" "$root" ca-certificates
-  mount -t proc proc "$root/proc"
-  mount -t tmpfs tmpfs "$root/dev/shm"
-  cp /etc/resolv.conf "$root/etc/resolv.conf"
-  while read -r mount; do
-    mount_at "${mount%%:*}" "$root${mount#*:}"
-  done < <(registry_mounts "$scratch")
+  local release=$1 root=$scratch/$1 log=$scratch/$1.out command
+  bare_root "$release" "$root"
   took "$release: bare root"
 
-  inside() { env -i LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$root" "$@"; }
-  inside apt-get update >"$log"
+  inside "$root" apt-get update >"$log"
   # shellcheck disable=SC2086  # one package per word
-  inside env DEBIAN_FRONTEND=noninteractive apt-get install --yes $packages >>"$log" 2>&1 ||
+  inside "$root" env DEBIAN_FRONTEND=noninteractive apt-get install --yes $packages >>"$log" 2>&1 ||
     { tail "$log" >&2; exit 1; }
-  inside useradd --create-home user
+  inside "$root" useradd --create-home user
   took "$release: apt-get install $packages"
 
   git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- -c |
     tar -x -C "$root/home/user" --one-top-level=tvm-fixes
   chown -R --reference="$root/home/user" "$root/home/user/tvm-fixes"
-  inside python3 --version
+  inside "$root" python3 --version
   while read -r command; do
-    inside su user -c "cd ~/tvm-fixes && $command" </dev/null
+    inside "$root" su user -c "cd ~/tvm-fixes && $command" </dev/null
     took "$release: $command"
   done <<<"$commands"
   printf '==> %s: %d MB of environment\n' "$release" \
     "$(du -sm "$root/home/user/tvm-fixes/.venv" | cut -f1)"
-  unmount "$root"
-  rm -rf --one-file-system "$root"
+  remove_root "$root"
 }
 
 [[ $# -gt 0 ]] || set -- bookworm trixie

@@ -16,6 +16,11 @@
 #   require TOOL...        exit with a message if a tool or root permissions are missing
 #   debian_root RELEASE DIRECTORY PACKAGES   make a minimal Debian with packages (a,b,c)
 #   registry_mounts DIRECTORY   list the files and folders of this machine that pip needs in a root
+#   own_mounts SCRIPT ARGUMENT...   run the script again in its own mount namespace, once, so that its
+#                          mounts end with it
+#   bare_root RELEASE DIRECTORY   make a minimal Debian whose pip and apt work
+#   inside DIRECTORY COMMAND...   run a command in it, without this machine's environment
+#   remove_root DIRECTORY   unmount what is mounted in a folder, and remove it
 #   took WHAT              print the seconds since the last call
 #
 # The Debian mirror is DEBIAN_MIRROR or, by default, that of this machine's apt.
@@ -65,6 +70,33 @@ with open(sys.argv[1], "w") as file:
             print(*(f"{path}:{path}" for path in paths), sep="\n", end="\n" if paths else "")
 print(f"{sys.argv[1]}:/etc/pip.conf")
 PY
+}
+
+own_mounts() { [[ -n ${OWN_MOUNTS:-} ]] || OWN_MOUNTS=1 exec unshare --mount "$@"; }
+
+bare_root() {
+  local root=$2 mount
+  mkdir "$root"
+  debian_root "$1" "$root" ca-certificates
+  mount -t proc proc "$root/proc"
+  mount -t tmpfs tmpfs "$root/dev/shm"
+  cp /etc/resolv.conf "$root/etc/resolv.conf"
+  while read -r mount; do
+    mount_at "${mount%%:*}" "$root${mount#*:}"
+  done < <(registry_mounts "$(dirname "$root")")
+}
+
+mount_at() {
+  if [[ -d $1 ]]; then mkdir -p "$2"; else mkdir -p "$(dirname "$2")"; touch "$2"; fi
+  mount --bind --read-only "$1" "$2"
+}
+
+inside() { env -i LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$@"; }
+
+# Unmounts the folders of this machine before anything is removed.
+remove_root() {
+  awk -v top="$1/" 'index($2, top) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r umount &&
+    rm -rf --one-file-system "$1"
 }
 
 took() {
