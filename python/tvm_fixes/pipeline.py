@@ -178,7 +178,7 @@ class Stages:
         ``Lower`` lowers memory, shapes and calls to the virtual machine.
     guards : tuple of Pass
         ``GuardFloatArithmetic``, ``GuardIntegerDivision``, ``GuardLongLoops``,
-        ``GuardSplitIndices``, ``KeepTilesOnStack`` and ``CheckLowered``.
+        ``GuardSplitIndices``, ``HoistSelectLoads``, ``KeepTilesOnStack`` and ``CheckLowered``.
     """
 
     operators: tuple[tvm.transform.Pass, ...]

@@ -131,7 +131,7 @@ class TestComparison:
         names += ["ScheduleReductions", "ScheduleElementwise", "DecomposeReduction"]
         names += ["LowerElementaryFunctions", "Lower"]
         names += ["GuardFloatArithmetic", "GuardIntegerDivision", "GuardLongLoops"]
-        names += ["GuardSplitIndices", "KeepTilesOnStack"]
+        names += ["GuardSplitIndices", "HoistSelectLoads", "KeepTilesOnStack"]
         names += ["CheckLowered"]
         names += ["build", "export", "compare"]
         assert list(report.seconds) == names

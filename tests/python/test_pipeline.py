@@ -72,6 +72,7 @@ def test_stages_have_names():
             "GuardIntegerDivision",
             "GuardLongLoops",
             "GuardSplitIndices",
+            "HoistSelectLoads",
             "KeepTilesOnStack",
             "CheckLowered",
         ),

@@ -40,6 +40,19 @@ TILES_ON_STACK = declare(
     },
 )
 
+SELECT_LOADS = declare(
+    "select-loads",
+    family="memory",
+    kind=Kind.PASS,
+    summary="computes both operands of a choice, so that its loop is vectorized",
+    symptoms={
+        Symptom.COST: (
+            "a PReLU, `where` or Hardshrink after a depthwise convolution or a pooling branches "
+            "for each element, and takes up to nine times as long as the convolution"
+        ),
+    },
+)
+
 PLAN_MEMORY_IF = declare(
     "plan-memory-if",
     family="memory",

@@ -32,12 +32,13 @@ from ..fixes.memory import (
     LONG_LOOPS,
     PLAN_MEMORY_ESCAPE,
     PLAN_MEMORY_IF,
+    SELECT_LOADS,
     TILES_ON_STACK,
     UPDATE_IN_PLACE,
     VM_SHAPE_LOWER_WEIGHTS,
 )
 from ..pipeline import pipeline
-from ..tirx.transform import GuardLongLoops, KeepTilesOnStack
+from ..tirx.transform import GuardLongLoops, HoistSelectLoads, KeepTilesOnStack
 from ..tirx.transform.keep_tiles_on_stack import TILE
 from ._run import run
 from .probe import Probe, register
@@ -169,6 +170,43 @@ register(
         stock=_build_tile_stock,
         fixed=_build_tile_fixed,
         symptom=re.compile("AssertionError: a tile is allocated at run time"),
+    ),
+)
+
+
+@I.ir_module
+class _Choice:
+    @T.prim_func(s_tir=True)
+    def main(
+        x: T.Buffer((256,), "float32"), w: T.Buffer((1,), "float32"), y: T.Buffer((256,), "float32")
+    ) -> None:
+        T.func_attr({"tirx.noalias": True})
+        for i in range(256):
+            with T.sblock("y"):
+                v_i = T.axis.spatial(256, i)
+                y[v_i] = T.Select(x[v_i] > T.float32(0), x[v_i], x[v_i] * w[0])
+
+
+def _build_choice(mod: tvm.IRModule) -> None:
+    source = tvm.compile(mod, tvm.target.Target("llvm")).mod.inspect_source("ll")
+    assert re.search(r"select <\d+ x i1>", source), "a choice is not vectorized"
+
+
+def _build_choice_stock() -> None:
+    _build_choice(_Choice)
+
+
+def _build_choice_fixed() -> None:
+    with tvm.target.Target("llvm"):
+        _build_choice(HoistSelectLoads()(_Choice))
+
+
+register(
+    SELECT_LOADS,
+    Probe(
+        stock=_build_choice_stock,
+        fixed=_build_choice_fixed,
+        symptom=re.compile("AssertionError: a choice is not vectorized"),
     ),
 )
 

@@ -20,6 +20,7 @@ from .transform import (
     GuardIntegerDivision,
     GuardLongLoops,
     GuardSplitIndices,
+    HoistSelectLoads,
     KeepTilesOnStack,
     LowerElementaryFunctions,
 )
@@ -37,5 +38,6 @@ def after_lowering() -> tuple[tvm.transform.Pass, ...]:
         GuardIntegerDivision(),
         GuardLongLoops(),
         GuardSplitIndices(),
+        HoistSelectLoads(),
         KeepTilesOnStack(),
     )

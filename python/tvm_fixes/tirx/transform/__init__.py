@@ -18,6 +18,7 @@ from .guard_float_arithmetic import GuardFloatArithmetic
 from .guard_integer_division import GuardIntegerDivision
 from .guard_long_loops import GuardLongLoops
 from .guard_split_indices import GuardSplitIndices
+from .hoist_select_loads import HoistSelectLoads
 from .inline_elementwise import InlineElementwise
 from .keep_tiles_on_stack import KeepTilesOnStack
 from .lower_elementary_functions import LowerElementaryFunctions
@@ -31,6 +32,7 @@ __all__ = [
     "GuardIntegerDivision",
     "GuardLongLoops",
     "GuardSplitIndices",
+    "HoistSelectLoads",
     "InlineElementwise",
     "KeepTilesOnStack",
     "LowerElementaryFunctions",

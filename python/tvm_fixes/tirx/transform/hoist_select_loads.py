@@ -1,0 +1,152 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Fix: a choice between loaded elements becomes a branch, and its loop is not vectorized.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    On a CPU, a ``where``, PReLU, Hardshrink or similar choice in a loop that TVM does not vectorize
+    itself, such as the last step of a convolution or of a pooling.
+Symptom
+    The loop computes one element at a time: a PReLU after a depthwise convolution takes nine times
+    as long as the convolution.
+Mechanism
+    ``RewriteUnsafeSelect`` turns a Select with loads into a branch, since a load may be outside of
+    the buffer where the condition is false.  LLVM does not move loads out of a branch.
+How to remove
+    When TVM keeps a Select whose loads are within their buffers, delete this file, its tests, its
+    line in :mod:`tvm_fixes.tirx.semantics` and the fix id ``select-loads``.
+"""
+
+import tvm
+from tvm import ir, tirx
+from tvm.s_tir import SBlock
+from tvm.sym import Analyzer
+from tvm_ffi import WalkResult, structural_equal, structural_map, structural_walk
+
+from ...fixes.memory import SELECT_LOADS as FIX_ID
+from ..util import contains, prim_func_pass
+
+
+def HoistSelectLoads() -> tvm.transform.Pass:
+    """Load the operands of a Select before it, where all loads are within their buffers.
+
+    Before::
+
+        y[i] = T.Select(x[i] > 0, x[i], x[i] * w[c])
+
+    and after::
+
+        loaded = x[i]
+        loaded_1 = w[c]
+        y[i] = T.Select(loaded > 0, loaded, loaded * loaded_1)
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the PrimFuncs of a CPU target.  Run it after all schedules, before
+        blocks are lowered: the loads must be within their buffers for all values of the loop
+        variables and of the blocks' axes.  Stores in vectorized loops stay unchanged, since TVM
+        keeps a Select of vectors, and those in unrolled loops, which LLVM need not vectorize.
+    """
+    return prim_func_pass("HoistSelectLoads", FIX_ID, _hoist)
+
+
+def _hoist(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc:
+    if not contains(function.body, tirx.Select):
+        return function
+    ranges = _ranges_of(function)
+    repeated = _repeated_stores(function)
+
+    def hoist(store: tirx.BufferStore) -> tirx.Stmt:
+        if any(store.same_as(other) for other in repeated):
+            return store
+        return _with_loads_first(store, ranges)
+
+    return structural_map(function, (tirx.BufferStore, hoist))
+
+
+def _ranges_of(function: tirx.PrimFunc) -> Analyzer:
+    """What is known of the variables of loops and blocks; each has one range in a function."""
+    analyzer = Analyzer()
+
+    def bind_loop(loop: tirx.For) -> None:
+        analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
+
+    def bind_axes(block: SBlock) -> None:
+        for axis in block.iter_vars:
+            analyzer.bind(axis.var, axis.dom)
+
+    structural_walk(function.body, (tirx.For, bind_loop))
+    structural_walk(function.body, (SBlock, bind_axes))
+    return analyzer
+
+
+def _repeated_stores(function: tirx.PrimFunc) -> list[tirx.BufferStore]:
+    """The stores in loops that TVM vectorizes or unrolls."""
+    found: list[tirx.BufferStore] = []
+
+    def look(loop: tirx.For) -> None:
+        if loop.kind in (tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED):
+            structural_walk(loop.body, (tirx.BufferStore, found.append))
+
+    structural_walk(function.body, (tirx.For, look))
+    return found
+
+
+def _with_loads_first(store: tirx.BufferStore, ranges: Analyzer) -> tirx.Stmt:
+    """The store, after the loads in the branches of its Selects."""
+    loads = _loads_in_branches(store.value)
+    if not loads or not all(_is_within(load, ranges) for load in loads):
+        return store
+    binds = [tirx.Bind(tirx.Var("loaded", load.ty), load) for load in loads]
+
+    def loaded(load: ir.TensorLoad) -> tirx.Expr:
+        found = (bind.var for bind in binds if structural_equal(bind.value, load))
+        return next(found, load)
+
+    value = structural_map(store.value, (ir.TensorLoad, loaded))
+    return tirx.SeqStmt([*binds, tirx.BufferStore(store.buffer, value, store.indices)])
+
+
+def _loads_in_branches(value: tirx.Expr) -> list[ir.TensorLoad]:
+    """The different loads in the branches of Selects that are always evaluated."""
+    loads: list[ir.TensorLoad] = []
+
+    def collect(node: tirx.Expr) -> WalkResult | None:
+        if isinstance(node, ir.Call):
+            # What it guards stays guarded.
+            is_branch = getattr(node.op, "name", None) == "prim.if_then_else"
+            return WalkResult.SKIP if is_branch else None
+        if not any(structural_equal(node, other) for other in loads):
+            loads.append(node)
+        return WalkResult.SKIP
+
+    def look(node: tirx.Expr) -> WalkResult | None:
+        if isinstance(node, tirx.Select):
+            for branch in (node.true_value, node.false_value):
+                structural_walk(branch, ((ir.Call, ir.TensorLoad), collect), order="pre")
+        return None
+
+    structural_walk(value, (tirx.Select, look))
+    return loads
+
+
+def _is_within(load: ir.TensorLoad, ranges: Analyzer) -> bool:
+    """Whether an element is in its buffer for all values of the variables."""
+    pairs = zip(load.indices, load.source.shape, strict=True)
+    return all(
+        ranges.can_prove(index >= 0) and ranges.can_prove(index < extent) for index, extent in pairs
+    )
