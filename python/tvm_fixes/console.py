@@ -204,9 +204,14 @@ def render_comparison(found: LayerComparison, console: Console, *, show_all: boo
 
 
 def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
-    rows = [("model", escape(found.source)), ("reference", escape(found.reference))]
-    rows.append(("outputs", _equal_of([output.equal for output in found.outputs])))
+    rows = [("model", escape(found.source)), ("reference", escape(found.reference) or "-")]
+    if found.failure is None:
+        rows.append(("outputs", _equal_of([output.equal for output in found.outputs])))
     rows.append(("values", _equal_of([value.result.equal for value in found.values])))
+    if found.failure is not None:
+        place = f"{found.failure.node} (value {found.failure.name})"
+        rows.append(("first failure", f"[red]{escape(place)}[/]"))
+        rows.append(("", escape(found.failure.problem)))
     if found.first is not None:
         node, problem = found.first.node, found.first.result.problem
         name = f", node {escape(node.name)}" if node.path else ""

@@ -25,6 +25,7 @@ from .arguments import (
     add_shape,
     add_tolerances,
     add_trust,
+    positive,
     shapes_of,
 )
 from .package import loaded
@@ -33,7 +34,8 @@ from .terminal import EQUAL, FAILED, Failure
 _HELP = """\
 Compare a compiled model with the original value by value: what each ONNX node or each node of a
 PyTorch program computes. Report the first value that differs, with its node and error, how the
-error grows afterwards, and where NaN and infinity first appear.
+error grows afterwards, and where NaN and infinity first appear. Of a model that fails, report the
+first value that cannot be computed.
 
 exit status: 0 all values and outputs equal, 1 a value differs, or compilation failed, 2 usage error
 """
@@ -78,6 +80,12 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--stock", action="store_true", help="also compare plain TVM, in a process of its own"
     )
+    parser.add_argument(
+        "--timeout",
+        type=positive,
+        metavar="SECONDS",
+        help="time limit for a group of values, to find one that hangs (default: none)",
+    )
     parser.add_argument("--all", action="store_true", help="list all values")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     add_quiet(parser)
@@ -103,6 +111,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 max_bytes=arguments.max_bytes,
                 stock=arguments.stock,
                 trust=arguments.trust,
+                timeout=arguments.timeout,
                 target=arguments.target,
                 layout=arguments.layout,
                 progress=None if arguments.quiet else printer,

@@ -15,6 +15,7 @@
 import json
 import os
 import shlex
+import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
@@ -31,7 +32,7 @@ from ..support.isolate import OutcomeKind, run_forked
 from ..support.switches import ENVIRONMENT_VARIABLE, FIX_IDS
 from . import variants
 from .minimize import first_change, minimize
-from .problem import Observed, Problem
+from .problem import Kind, Observed, Problem
 from .trial import Progress, Settings, Subject, Trial, observe
 
 OVER = ("fixes", "passes", "kernels")
@@ -198,7 +199,8 @@ class _Search:
 
     def try_fixes(self, off: Sequence[str]) -> Observed:
         """Compile the model without some fixes."""
-        label = f"without {', '.join(off)}" if off else "all fixes on"
+        names = "any fix" if set(off) == set(FIX_IDS) else ", ".join(off)
+        label = f"without {names}" if off else "all fixes on"
         return self._try(label, len(off), self._compile, off)
 
     def over_fixes(self, first: Observed) -> Culprit:
@@ -232,9 +234,12 @@ class _Search:
 
     def over_passes(self) -> Culprit:
         """The pass after which the model shows the problem."""
-        runs = self._ask(variants.passes_of)
+        with tempfile.TemporaryFile("w+", buffering=1) as log:
+            runs = self._ask(partial(variants.passes_of, on_start=partial(print, file=log)))
+            log.seek(0)
+            started = log.read().splitlines()
         if isinstance(runs, str):
-            return Culprit("passes", [], f"the pipeline does not end: {runs}")
+            return self._failing_pass(started, runs)
 
         def shows(number: int) -> bool | None:
             last = runs[number - 1] if number else None
@@ -264,6 +269,13 @@ class _Search:
             self._again("passes"),
             str(self._ask(partial(variants.diff_of, run=runs[bad - 1]))),
         )
+
+    def _failing_pass(self, started: Sequence[str], error: str) -> Culprit:
+        """The pass in which the pipeline fails."""
+        is_it = self.problem.kind in (Kind.CRASHES, Kind.FAILS) and started
+        if not is_it:
+            return Culprit("passes", [], f"the pipeline does not end: {error}")
+        return Culprit("passes", [started[-1]], f"in {started[-1]}: {error}", self._again("passes"))
 
     def over_kernels(self) -> Culprit:
         """The kernels whose schedules show the problem."""

@@ -21,20 +21,23 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from .. import target as targets
 from ..compiler import Progress, Step
 from ..compiler import compile as compile_model
 from ..compiler.options import check_request
 from ..compiler.reference import Reference
-from ..errors import CompileError
+from ..errors import CompileError, UsageError, summarize
 from ..relax.source_nodes import SourceNode
 from ..runtime.report import OutputComparison
 from ..source import Params, Shapes, Source, open_source
 from ..source.base import ModelValue
+from ..support.isolate import OutcomeKind, run_forked
 from ..support.signals import interruptible
+from ..target.cpu import is_cpu
 from .comparison import compare_all
 from .inputs import load_inputs, save_arrays
 from .stock import run_stock
@@ -79,6 +82,25 @@ class ValueComparison:
 
 
 @dataclass(frozen=True)
+class ValueFailure:
+    """The first value that cannot be computed.
+
+    Attributes
+    ----------
+    node : SourceNode
+        The node that computes it.
+    name : str
+        The name of the value.
+    problem : str
+        Such as the error of the compiler, or ``SIGSEGV: crashed``.
+    """
+
+    node: SourceNode
+    name: str
+    problem: str
+
+
+@dataclass(frozen=True)
 class LayerComparison:
     """The result of :func:`compare`.
 
@@ -99,6 +121,9 @@ class LayerComparison:
         The outputs of plain TVM, if it ran.
     stock_problems : list of str
         Why plain TVM did not run.
+    failure : ValueFailure or None
+        Where the model cannot be compiled or run; `outputs` is then empty, and `values` ends before
+        it.
     """
 
     source: str
@@ -109,10 +134,13 @@ class LayerComparison:
     skipped: dict[str, str] = field(default_factory=dict)
     stock_outputs: list[OutputComparison] = field(default_factory=list)
     stock_problems: list[str] = field(default_factory=list)
+    failure: ValueFailure | None = None
 
     @property
     def equal(self) -> bool:
-        """Whether all outputs and values are equal."""
+        """Whether the model runs, and all outputs and values are equal."""
+        if self.failure is not None:
+            return False
         results = [*self.outputs, *(value.result for value in self.values)]
         return all(result.equal for result in results)
 
@@ -172,6 +200,7 @@ def compare(
     stock: bool = False,
     trust: bool = False,
     params: Params | None = None,
+    timeout: float | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> LayerComparison:
@@ -189,6 +218,8 @@ def compare(
         The limit on the size of the values that are compared at once.
     stock : bool
         Also compare plain TVM, which runs in its own process.
+    timeout : float, optional
+        The limit in seconds on the compilation and the run of a group of values.
     progress : callable, optional
         Called with a :class:`~tvm_fixes.compiler.Step` for each group of values.
     **options
@@ -203,14 +234,30 @@ def compare(
     UsageError
         If an option is invalid, the inputs do not fit the model, or no other runtime can run it.
     CompileError
-        If the model cannot be compiled, or one of the two does not run.
+        If the reference does not run, or if the model cannot be compiled or run although each of
+        its values can.
+
+    Notes
+    -----
+    For a CPU, the compiler and the model run in forked children, so that a crash is a result, too.
     """
     check_request(rtol, atol, seed, None, options.get("weights", "auto"))
     opened = open_source(source, shapes, trust=trust, params=params)
     drawn = load_inputs(opened, inputs, seed)
     if save_inputs is not None:
         save_arrays(save_inputs, {s.name: v for s, v in zip(opened.inputs, drawn, strict=True)})
-    return _Comparing(opened, drawn, rtol, atol, stock, progress, options).run(max_bytes)
+    comparing = _Comparing(opened, drawn, rtol, atol, stock, timeout, progress, options)
+    return comparing.run(max_bytes)
+
+
+class _Found(NamedTuple):
+    """The comparison of the outputs of a part of a model."""
+
+    reference: str
+    results: list[OutputComparison]
+    counts: list[tuple[int, int, int, int]]
+    stock: list[OutputComparison]
+    stock_problems: list[str]
 
 
 class _Comparing:
@@ -223,79 +270,120 @@ class _Comparing:
         rtol: float | None,
         atol: float | None,
         stock: bool,
+        timeout: float | None,
         progress: Progress | None,
         options: Mapping[str, Any],
     ) -> None:
         self._source, self._inputs = source, inputs
         self._rtol, self._atol = rtol, atol
         self._stock, self._options = stock, options
+        self._timeout = timeout
+        self._is_isolated = is_cpu(targets.resolve(options.get("target", "native")))
         self._progress = progress or (lambda step: None)
         self._skipped: dict[str, str] = {}
         self._problems: dict[str, None] = {}
-        self.reference = ""
+        self._reference = ""
+        self._stops = False
+        self._failure: ValueFailure | None = None
 
     def run(self, max_bytes: int) -> LayerComparison:
         known = self._source.values(self._inputs)
         self._progress(Step("outputs"))
-        outputs, _, stock_outputs = self._pairs(self._source)
+        found = self._try(self._source)
+        # Of a model that fails, the values before the first that fails are compared.
+        self._stops = isinstance(found, str)
         values: list[ValueComparison] = []
         for group in _groups(known, max_bytes):
-            self._progress(Step(f"values {len(values) + 1} to {len(values) + len(group)}"))
-            values += self._compare(group)
-        is_hidden = all(value.result.equal for value in values) and not all(
-            output.equal for output in outputs
-        )
+            if self._failure is None:
+                self._progress(Step(f"values {len(values) + 1} to {len(values) + len(group)}"))
+                values += self._compare(group)
+        is_equal = all(value.result.equal for value in values)
+        fails = isinstance(found, str) or not all(result.equal for result in found.results)
+        is_hidden = fails and is_equal and self._failure is None
         if is_hidden:
             values += self._search([value for value in known if value.name not in self._skipped])
+        if isinstance(found, str):
+            if self._failure is None and all(value.result.equal for value in values):
+                raise CompileError(found)
+            found = _Found(self._reference, [], [], [], [])
         return LayerComparison(
             self._source.name,
-            self.reference,
-            outputs,
+            found.reference,
+            found.results,
             values,
             is_hidden,
             self._skipped,
-            stock_outputs,
+            found.stock,
             list(self._problems),
+            self._failure,
         )
 
     def _compare(self, group: Sequence[ModelValue]) -> list[ValueComparison]:
-        """Compare some values; leave out those that cannot be compiled."""
-        try:
-            part = self._source.with_outputs([value.name for value in group])
-            results, counts, stock = self._pairs(part)
-        except CompileError as error:
-            if len(group) == 1:
-                self._skipped[group[0].name] = error.message
-                return []
+        """Compare some values; leave out those that cannot be computed, or stop at the first."""
+        found = self._try(self._source.with_outputs([value.name for value in group]))
+        if isinstance(found, str) and len(group) == 1:
+            if self._stops:
+                self._failure = ValueFailure(group[0].node, group[0].name, found)
+            else:
+                self._skipped[group[0].name] = found
+            return []
+        if isinstance(found, str):
             middle = len(group) // 2
-            return [*self._compare(group[:middle]), *self._compare(group[middle:])]
-        others: list[OutputComparison | None] = [*stock] or [None] * len(group)
+            values = self._compare(group[:middle])
+            return values if self._failure else [*values, *self._compare(group[middle:])]
+        others: list[OutputComparison | None] = [*found.stock] or [None] * len(group)
         return [
             ValueComparison(value.node, result, *count, other)
-            for value, result, count, other in zip(group, results, counts, others, strict=True)
+            for value, result, count, other in zip(
+                group, found.results, found.counts, others, strict=True
+            )
         ]
 
     def _search(self, values: Sequence[ModelValue]) -> list[ValueComparison]:
-        """The first value that differs when only it is an output."""
+        """The first value that differs when only it is an output; or the first that fails."""
         low, high = 0, len(values)
         found: list[ValueComparison] = []
         while low < high:
             middle = (low + high) // 2
             self._progress(Step(f"value {middle + 1} alone"))
             single = self._compare([values[middle]])
-            if single and not single[0].result.equal:
+            differs = bool(single) and not single[0].result.equal
+            if (not single) if self._stops else differs:
                 found, high = single, middle
             else:
                 low = middle + 1
         return found
 
-    def _pairs(
-        self, part: Source
-    ) -> tuple[list[OutputComparison], list[tuple[int, int, int, int]], list[OutputComparison]]:
-        """Compare the outputs of a part of the model; count NaNs and infinities."""
+    def _try(self, part: Source) -> _Found | str:
+        """Compare the outputs of a part of the model; a str tells why they cannot be computed."""
+        if self._is_isolated:
+            outcome = run_forked(partial(self._answer, part), timeout=self._timeout)
+            if outcome.kind is not OutcomeKind.VALUE:
+                return " ".join(str(outcome).split())
+            answer = cast(_Found | UsageError | str, outcome.value)
+        else:
+            answer = self._answer(part)
+        if isinstance(answer, UsageError):
+            raise answer
+        if isinstance(answer, _Found):
+            self._reference = answer.reference
+            self._problems.update(dict.fromkeys(answer.stock_problems))
+        return answer
+
+    def _answer(self, part: Source) -> _Found | UsageError | str:
+        try:
+            return self._pairs(part)
+        except UsageError as error:
+            return error
+        except CompileError as error:
+            return error.message
+        except Exception as error:
+            return summarize(error)
+
+    def _pairs(self, part: Source) -> _Found:
         model = compile_model(part, compare=False, **self._options)
         with Reference(part, inputs=self._inputs) as reference:
-            self.reference = reference.name
+            name = reference.name
             theirs = reference.outputs()[: len(model.outputs)]
         names = [spec.name for spec in model.outputs]
         result = interruptible(partial(model.run, *(value.copy() for value in self._inputs)))
@@ -310,14 +398,14 @@ class _Comparing:
             (_count(np.isnan, a), _count(np.isnan, b), _count(np.isinf, a), _count(np.isinf, b))
             for a, b in zip(ours, theirs, strict=True)
         ]
-        stock: list[OutputComparison] = []
+        found = _Found(name, judged(names, ours, theirs), counts, [], [])
         if self._stock:
-            found = run_stock(part, self._inputs)
-            if isinstance(found, str):
-                self._problems.setdefault(found)
+            stock = run_stock(part, self._inputs)
+            if isinstance(stock, str):
+                found.stock_problems.append(stock)
             else:
-                stock = judged(names, found, theirs)
-        return judged(names, ours, theirs), counts, stock
+                found.stock.extend(judged(names, stock, theirs))
+        return found
 
 
 def _groups(values: Sequence[ModelValue], max_bytes: int) -> Iterator[list[ModelValue]]:

@@ -62,17 +62,16 @@ class _Recorder:
     A stage for one target runs a sequence with its own name; the passes of the sequence count.
     """
 
-    def __init__(self, is_last: Callable[[int], bool]) -> None:
+    def __init__(self, is_last: Callable[[int], bool], on_start: Callable[[str], object]) -> None:
         self.path: list[str] = []
         self.mods: list[tvm.IRModule] = []
         self.names: list[str] = []
-        self.started = ""
-        self._is_last = is_last
+        self._is_last, self._on_start = is_last, on_start
 
     def run_before_pass(self, _mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
         self.path.append(str(info.name))
         if len(self.path) in (1, 3):
-            self.started = self.path[-1]
+            self._on_start(self.path[-1])
 
     def run_after_pass(self, mod: tvm.IRModule, _info: tvm.transform.PassInfo) -> None:
         path = list(self.path)
@@ -90,9 +89,10 @@ def _run_stage(
     mod: tvm.IRModule,
     target: tvm.target.Target,
     executed: int | None = None,
+    on_start: Callable[[str], object] = str,
 ) -> tuple[tvm.IRModule, _Recorder]:
     """Run a stage, or only its first passes; return the module and the record of its passes."""
-    recorder = _Recorder(lambda number: number == executed)
+    recorder = _Recorder(lambda number: number == executed, on_start)
     with tvm.transform.PassContext(instruments=[recorder]), target:
         try:
             return stage(mod), recorder
@@ -106,14 +106,19 @@ def _stages(settings: Settings) -> Stages:
     return stages(layout=settings.layout)
 
 
-def passes_of(source: Source, settings: Settings) -> list[PassRun]:
-    """The passes that change the module, in order; call it in a forked child."""
+def passes_of(
+    source: Source, settings: Settings, on_start: Callable[[str], object] = str
+) -> list[PassRun]:
+    """The passes that change the module, in order; call it in a forked child.
+
+    `on_start` is called with the name of each pass before it runs.
+    """
     target = targets.resolve(settings.target)
     mod = source.to_relax()
     found = []
     for stage in _stages(settings):
         before = mod
-        mod, recorder = _run_stage(stage, mod, target)
+        mod, recorder = _run_stage(stage, mod, target, on_start=on_start)
         for executed, (name, after) in enumerate(
             zip(recorder.names, recorder.mods, strict=True), 1
         ):

@@ -13,7 +13,6 @@
 """tvm_fixes.debug.compare: planted faults, and what it says about them."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -25,13 +24,13 @@ import tvm.testing
 from onnx import parser
 from torch import nn
 from tvm import relax, tirx
-from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_ffi import structural_map
 
+from helpers.planted_faults import Rewrite, in_kernels, rewriting
 from tvm_fixes.compiler import compilation
 from tvm_fixes.compiler.reference import Reference
 from tvm_fixes.debug import compare, layers
-from tvm_fixes.errors import UsageError
+from tvm_fixes.errors import CompileError, UsageError
 from tvm_fixes.frontend.onnx.importer import ONNXGraphImporter
 from tvm_fixes.pipeline import stages
 from tvm_fixes.source.onnx import OnnxSource
@@ -59,9 +58,6 @@ def network(last: str = "y = Softmax(a1)") -> onnx.ModelProto:
     return model
 
 
-Rewrite = Callable[[tvm.IRModule], tvm.IRModule]
-
-
 def plant(monkeypatch: pytest.MonkeyPatch, fault: Rewrite, *, after_legalize: bool = False) -> None:
     """Run `fault` in each compilation: on operators, or on kernels."""
 
@@ -74,41 +70,6 @@ def plant(monkeypatch: pytest.MonkeyPatch, fault: Rewrite, *, after_legalize: bo
         return replace(found, **{at: both})
 
     monkeypatch.setattr(compilation, "stages", faulty)
-
-
-def rewriting(operator: str, change: Callable[[relax.Call], relax.Expr]) -> Rewrite:
-    """A pass that replaces calls of an operator."""
-
-    @mutator
-    class Mutator(PyExprMutator):
-        def visit_call_(self, call: relax.Call) -> relax.Expr:
-            call = self.visit_expr_post_order(call)
-            is_found = isinstance(call.op, tvm.ir.Op) and call.op.name == operator
-            return change(call) if is_found else call
-
-    def run(mod: tvm.IRModule) -> tvm.IRModule:
-        rewriter = Mutator(mod)
-        for global_var, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                rewriter.builder_.update_func(global_var, rewriter.visit_expr(function))
-        return rewriter.builder_.get()
-
-    return run
-
-
-def in_kernels(name: str, change: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> Rewrite:
-    """A pass that changes the kernels with `name` in their names."""
-
-    def run(mod: tvm.IRModule) -> tvm.IRModule:
-        changed = {
-            var: change(function)
-            for var, function in mod.functions_items()
-            if isinstance(function, tirx.PrimFunc) and name in var.name_hint
-        }
-        assert changed or name == "fused"
-        return tvm.IRModule(dict(mod.functions_items()) | changed, mod.attrs, mod.global_infos)
-
-    return run
 
 
 def without_tanh(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -189,6 +150,32 @@ def test_a_fault_of_fused_kernels_is_found_although_outputs_prevent_the_fusion(m
     assert found.first.node.name == "/net/t0"
 
 
+def test_the_first_value_that_fails_is_named_and_those_before_it_are_compared(monkeypatch):
+    def fail(call):
+        raise ValueError("no subtraction")
+
+    plant(monkeypatch, rewriting("relax.subtract", fail))
+    found = compare(network())
+    assert not found.equal and found.outputs == []
+    assert [value.name for value in found.values] == ["m0", "t0"]
+    assert (found.failure.node.name, found.failure.name) == ("/net/s0", "s0")
+    assert "no subtraction" in found.failure.problem
+    assert json.loads(found.to_json())["failure"]["name"] == "s0"
+
+
+def test_a_failure_of_only_the_whole_model_is_an_error(monkeypatch):
+    whole = network()
+    attempt = layers._Comparing._try
+    is_first = iter([True])
+
+    def limited(self, part):
+        return "too many kernels" if next(is_first, False) else attempt(self, part)
+
+    monkeypatch.setattr(layers._Comparing, "_try", limited)
+    with pytest.raises(CompileError, match="too many kernels"):
+        compare(whole)
+
+
 class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -218,13 +205,13 @@ def test_pytorch_nodes_have_the_operators_of_the_original_program(monkeypatch):
 
 def test_values_are_compared_in_groups_of_limited_size(monkeypatch):
     sizes = []
-    pairs = layers._Comparing._pairs
+    attempt = layers._Comparing._try
 
     def counting(self, part):
         sizes.append(len(part.output_names))
-        return pairs(self, part)
+        return attempt(self, part)
 
-    monkeypatch.setattr(layers._Comparing, "_pairs", counting)
+    monkeypatch.setattr(layers._Comparing, "_try", counting)
     value = 4 * 8 * 4
     found = compare(network(), max_bytes=4 * value)
     assert sizes == [1, 4, 2]
