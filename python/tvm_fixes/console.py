@@ -28,6 +28,7 @@ from .debug.profiling import Profile
 from .debug.reporting import ModelReport
 from .frontend.operators import Operator
 from .frontend.relay import ProgramDescription
+from .runtime.explanation import Explanation
 from .runtime.inspection import Constant, Inspection
 from .runtime.report import OutputComparison, Report
 from .source.preflight import Preflight
@@ -99,8 +100,28 @@ def render(report: Report, console: Console, *, output: str | None = None) -> No
     console.print(table, highlight=False)
     if report.reference and (len(report.outputs) > 1 or not report.equal):
         console.print(_outputs(report), highlight=False)
+    if report.explanation is not None:
+        render_explanation(report.explanation, console)
     for warning in report.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False)
+
+
+def render_explanation(found: Explanation, console: Console) -> None:
+    """Print what each fix did, and what was not done."""
+    rows = Table("fix", "times", "nodes", "plain TVM", show_lines=True)
+    for one in found.fixes:
+        plain = "\n".join(f"{symptom}: {text}" for symptom, text in one.plain_tvm.items())
+        nodes = one.nodes[:_MAX_PLACES] or ["the whole model"]
+        left = len(one.nodes) - _MAX_PLACES
+        nodes += [f"and {left} more"] if left > 0 else []
+        cells = (one.fix, str(one.times), "\n".join(nodes), plain)
+        rows.add_row(*map(escape, cells))
+    console.print(rows, highlight=False)
+    if found.not_done:
+        left_out = Table("not done", "where", "reason")
+        for part in found.not_done:
+            left_out.add_row(*map(escape, (part.what, part.where or "the model", part.reason)))
+        console.print(left_out, highlight=False)
 
 
 def render_diagnostics(found: Diagnostics, console: Console) -> None:

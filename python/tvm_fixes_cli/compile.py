@@ -131,6 +131,12 @@ def add(commands: Commands) -> None:
         metavar="DIR",
         help="write the module after each pass that changes it to DIR, with a diff",
     )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="list what each fix did to which nodes, what plain TVM would do, and what was not "
+        "done, with the reason",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="show neither progress nor warnings"
@@ -173,6 +179,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 trust=arguments.trust,
                 params=arguments.params,
                 dump_ir=arguments.dump_ir,
+                explain=arguments.explain,
                 progress=None if arguments.quiet else printer,
             )
     report = model.report

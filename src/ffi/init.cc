@@ -58,9 +58,11 @@ bool IsEnabled(const char* fix_id) {
   return enabled(fix_id).cast<bool>();
 }
 
-void NoteUse(const char* fix_id) {
+void NoteUse(const char* fix_id) { NoteUse(fix_id, ObjectRef(nullptr)); }
+
+void NoteUse(const char* fix_id, const ObjectRef& call) {
   static const GlobalFunction note("tvm_fixes.switches.note");
-  note(fix_id);
+  note(fix_id, call.defined() ? nodes.expr.span(call.get()) : ObjectRef(nullptr));
 }
 
 bool LogsDebug(const char* pass) {

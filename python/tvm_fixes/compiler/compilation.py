@@ -24,6 +24,7 @@ from tvm import relax
 
 from .. import target as targets
 from ..debug.dump_ir import DumpIR
+from ..debug.watch_fixes import watching
 from ..pipeline import layout_named, stages
 from ..relax.constants.growth import MAX_GROWTH
 from ..relax.constants.make import making_constants
@@ -73,6 +74,7 @@ def compile(
     params: Params | None = None,
     updated_inputs: Mapping[str, str] | None = None,
     dump_ir: str | os.PathLike[str] | None = None,
+    explain: bool = False,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compile a model into a library and compare its outputs with the original's.
@@ -145,6 +147,8 @@ def compile(
         A directory for the module after the import and after each pass that changes it, as
         TVMScript with constants elided, and for the differences: see
         :class:`tvm_fixes.debug.dump_ir.DumpIR`.
+    explain : bool
+        Explain in ``report.explanation`` what each fix did, and what was not done.
     progress : callable, optional
         Called with a :class:`Step` when a step begins and when it ends.
 
@@ -194,6 +198,7 @@ def compile(
             ended.enter_context(watched_by(activity.ReportPasses()))
         if dump is not None:
             ended.enter_context(dump.watching(mod))
+        watch = ended.enter_context(watching()) if explain else None
         verification.check(mod, run, "verify")
         signature = opened.signature(mod["main"])
         reference = None
@@ -241,6 +246,7 @@ def compile(
             integer_products=products.in_integers,
             float_products=products.in_float,
             fallbacks=[str(kernel) for kernel in kernels if kernel.failures],
+            explanation=None if watch is None else watch.explain(fixes),
         )
         if reference is not None:
             with run.step("compare"):

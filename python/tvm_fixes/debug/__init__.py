@@ -16,17 +16,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .explaining import explain
     from .layers import LayerComparison, compare
     from .profiling import Profile, profile
     from .reporting import ModelReport, report
 
-__all__ = ["LayerComparison", "ModelReport", "Profile", "compare", "profile", "report"]
+__all__ = ["LayerComparison", "ModelReport", "Profile", "compare", "explain", "profile", "report"]
 
 _MODULES = {
     "LayerComparison": "layers",
     "ModelReport": "reporting",
     "Profile": "profiling",
     "compare": "layers",
+    "explain": "explaining",
     "profile": "profiling",
     "report": "reporting",
 }

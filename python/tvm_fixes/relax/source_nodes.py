@@ -61,7 +61,13 @@ def span_of(nodes: Iterable[SourceNode]) -> tvm.ir.Span:
 
 def nodes_of(expr: relax.Expr) -> tuple[SourceNode, ...]:
     """The nodes that the span of a variable or a call stands for."""
-    return tuple(dict.fromkeys(_nodes_in(expr.span)))
+    return tuple(dict.fromkeys(nodes_in(expr.span)))
+
+
+def names_of(var: relax.Var) -> str:
+    """The nodes of the model that a variable stands for; its name if they are unknown."""
+    nodes = nodes_of(var)
+    return ", ".join(map(str, nodes)) if nodes else str(var.name)
 
 
 def mark(expr: Any, node: SourceNode) -> None:
@@ -69,6 +75,14 @@ def mark(expr: Any, node: SourceNode) -> None:
     for part in expr.fields if isinstance(expr, relax.Tuple) else [expr]:
         if isinstance(part, relax.Var | relax.Call) and not _has_nodes(part.span):
             _set_span(part, span_of([node]))
+
+
+def mark_calls(mod: tvm.IRModule) -> None:
+    """Give each call the nodes of the variable that is bound to it."""
+    for binding in _bindings_of(mod):
+        value = binding.value
+        if isinstance(value, relax.Call) and _has_nodes(binding.var.span):
+            _set_span(value, binding.var.span)
 
 
 def spread(mod: tvm.IRModule) -> None:
@@ -244,10 +258,11 @@ class _Numbering:
         return hash(leaf) if isinstance(leaf, relax.Var | tvm.ir.GenericConst | tvm.ir.Op) else None
 
 
-def _nodes_in(span: tvm.ir.Span | None) -> Iterator[SourceNode]:
+def nodes_in(span: tvm.ir.Span | None) -> Iterator[SourceNode]:
+    """The nodes that a span stands for."""
     if isinstance(span, tvm.ir.SequentialSpan):
         for part in span.spans:
-            yield from _nodes_in(part)
+            yield from nodes_in(part)
     elif span is not None and _has_nodes(span):
         yield SourceNode(*json.loads(str(span.source_name.name)))
 

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from .explanation import Explanation
+
 
 @dataclass(frozen=True)
 class OutputComparison:
@@ -107,6 +109,8 @@ class Report:
     fallbacks : list of str
         The kernels of a GPU that a later schedule rule had to take, each with that rule, and with
         the rules that failed and why.
+    explanation : Explanation or None
+        What each fix did, and what was not done; None unless ``explain`` was given.
     """
 
     source: str
@@ -127,6 +131,7 @@ class Report:
     integer_products: int = 0
     float_products: list[str] = field(default_factory=list)
     fallbacks: list[str] = field(default_factory=list)
+    explanation: Explanation | None = None
 
     @property
     def equal(self) -> bool | None:
@@ -175,6 +180,8 @@ class Report:
             OutputComparison(**_known(OutputComparison, output))
             for output in own.get("outputs", [])
         ]
+        if own.get("explanation") is not None:
+            own["explanation"] = Explanation.from_dict(own["explanation"])
         return cls(**own)
 
 

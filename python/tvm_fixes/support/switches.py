@@ -15,6 +15,8 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
 
 from ..fixes import FIXES
 from .collector import Collector
@@ -88,21 +90,91 @@ def without(ids: Iterable[str]) -> Iterator[None]:
             os.environ[ENVIRONMENT_VARIABLE] = before
 
 
-_applied: Collector[set[str]] = Collector("tvm_fixes_collected", set)
+class Place:
+    """Where a fix is applied; each :func:`at` makes a new one.
+
+    Attributes
+    ----------
+    what : object
+        As given to :func:`at`.
+    """
+
+    __slots__ = ("what",)
+
+    def __init__(self, what: object) -> None:
+        self.what = what
 
 
-def note(fix_id: str) -> None:
-    """Record that the fix `fix_id` replaced TVM's own behavior."""
+class Asked(NamedTuple):
+    """The place of a rule of an operator: the span of the call that it was asked about."""
+
+    span: object
+
+
+class Use(NamedTuple):
+    """One report of a fix; its place is None outside of any :func:`at`."""
+
+    fix: str
+    place: Place | None
+
+
+class Applied(set[str]):
+    """The ids of the fixes applied.
+
+    Attributes
+    ----------
+    uses : list of Use
+        Every report, in order.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uses: list[Use] = []
+
+
+_applied: Collector[Applied] = Collector("tvm_fixes_collected", Applied)
+_place: ContextVar[Place | None] = ContextVar("tvm_fixes_place", default=None)
+
+
+def note(fix_id: str, span: object = None) -> None:
+    """Record that the fix `fix_id` replaced TVM's own behavior.
+
+    A rule of an operator, which TVM asks again and again, passes the `span` of the call.
+    """
     if _applied.current is not None:
         _applied.current.add(fix_id)
+        place = _place.get() if span is None else Place(Asked(span))
+        _applied.current.uses.append(Use(fix_id, place))
 
 
-def collect() -> AbstractContextManager[set[str]]:
-    """Collect the ids of the fixes applied within the ``with`` block.
+def note_all(applied: Applied) -> None:
+    """Record what was collected within another :func:`collect`."""
+    if _applied.current is not None:
+        _applied.current.update(applied)
+        _applied.current.uses.extend(applied.uses)
+
+
+@contextmanager
+def at(what: object) -> Iterator[None]:
+    """Within the ``with`` block, fixes are applied to `what`, such as a node of the model."""
+    token = _place.set(Place(what))
+    try:
+        yield
+    finally:
+        _place.reset(token)
+
+
+def applied() -> Applied | None:
+    """The collection of the innermost :func:`collect`."""
+    return _applied.current
+
+
+def collect() -> AbstractContextManager[Applied]:
+    """Collect the fixes applied within the ``with`` block.
 
     Returns
     -------
-    context manager of set of str
-        The ids; the set grows while the block runs.
+    context manager of Applied
+        The ids, with each use; it grows while the block runs.
     """
     return _applied.collect()

@@ -157,7 +157,7 @@ ObjectRef InferLayout(const Convolution& conv, const ObjectRef& call_ref,
   if (!usable || !IsEnabled(conv.fix_id())) {
     return conv.stock(call_ref, desired_layouts, var_layouts);
   }
-  NoteUse(conv.fix_id());
+  NoteUse(conv.fix_id(), call_ref);
   const Object* attrs = call->attrs().get();
   const ObjectRef& data = call->args()[0];
   const ObjectRef& kernel = call->args()[1];

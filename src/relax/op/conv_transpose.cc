@@ -82,7 +82,7 @@ ObjectRef InferType(size_t spatial_axes, const ObjectRef& call_ref, const Object
     padding.Set(end, padding[end] - output_padding[axis]);
     moved_output_padding.push_back(0);
   }
-  NoteUse(kFixId);
+  NoteUse(kFixId, call_ref);
   const ObjectRef moved =
       WithFields(call->attrs(), {{"padding", padding}, {"output_padding", moved_output_padding}});
   return stock(

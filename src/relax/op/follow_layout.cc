@@ -40,7 +40,7 @@ void Register(const char* op_name, Rule rule, const char* fix_id) {
     }
     const ObjectRef answer = rule(call, var_layouts);
     if (!answer.defined()) return RestoreLayouts(call);
-    NoteUse(fix_id);
+    NoteUse(fix_id, call_ref);
     return answer;
   };
   OverrideOpAttr(op_name, "FRelaxInferLayout", Function::FromTyped(infer_layout));

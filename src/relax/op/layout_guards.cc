@@ -82,7 +82,7 @@ ObjectRef LayoutGuard::InferLayout(const ObjectRef& call_ref, const DesiredLayou
   if (call && !call->args().empty() && !listed && IsEnabled(kFixId)) {
     const ObjectRef answer = Answer(*call, var_layouts);
     if (answer.defined()) {
-      NoteUse(kFixId);
+      NoteUse(kFixId, call_ref);
       return answer;
     }
   }

@@ -94,7 +94,7 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
   if (!out_layout) return stock();
   Array<int64_t> identity;
   for (size_t i = 0; i < axes->size(); ++i) identity.push_back(static_cast<int64_t>(i));
-  NoteUse(kFixId);
+  NoteUse(kFixId, call_ref);
   return FollowData(*call, *layout, *out_layout, WithFields(call->attrs(), {{"axes", identity}}));
 }
 

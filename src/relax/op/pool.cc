@@ -99,7 +99,7 @@ ObjectRef InferType(const StockOpAttr& rule, size_t axes, const ObjectRef& call_
   if (!fields.ceil_mode(call->attrs().get()) || !IsEnabled(kFixId)) return type;
   const ObjectRef attrs = RoundedDown(call->attrs(), fields, axes);
   if (!attrs.defined()) return type;
-  NoteUse(kFixId);
+  NoteUse(kFixId, call_ref);
   return rule(
       MakeCall(call->op(), call->args(), attrs, call->ty_args(), nodes.expr.span(call_ref.get())),
       builder);

@@ -84,7 +84,7 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
   }
   auto out_layout = RenameAxes(*layout, becomes);
   if (!out_layout) return RestoreLayouts(*call);
-  NoteUse(kFixId);
+  NoteUse(kFixId, call_ref);
   return FollowData(*call, *layout, *out_layout, WithFields(call->attrs(), {{"axis", new_axes}}));
 }
 

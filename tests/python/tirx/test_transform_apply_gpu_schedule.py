@@ -30,6 +30,7 @@ from helpers.relax_modules import build, integers, tensor
 from tvm_fixes.errors import CompileError
 from tvm_fixes.pipeline import stages
 from tvm_fixes.support import switches
+from tvm_fixes.support.declined import collect_declined
 from tvm_fixes.target import cuda
 from tvm_fixes.tirx.gpu_rules import gpu_rules
 from tvm_fixes.tirx.gpu_threads import ElementPerThread
@@ -223,7 +224,7 @@ class Unbound(ScheduleRule):
 def test_each_failure_of_a_rule_is_recorded():
     mod = kernels(lambda builder, x: relax.op.exp(x), (2000,))
     rules = [Raises(), Nothing(), Huge(), Unbound(), ElementPerThread()]
-    with collect_kernels() as found, switches.collect() as used:
+    with collect_kernels() as found, switches.collect() as used, collect_declined() as declined:
         [function] = scheduled(mod, *rules).values()
     assert thread_extents(function) == {"blockIdx.x": 8, "threadIdx.x": 256}
     assert used == {"gpu-schedule"}
@@ -235,6 +236,8 @@ def test_each_failure_of_a_rule_is_recorded():
     assert unbound == "Unbound (it accesses memory outside its threads)"
     assert str(kernel).startswith(f"{kernel.name}: ElementPerThread instead of Raises (")
     assert "\n" not in str(kernel)
+    [slower] = declined
+    assert (slower.what, f"{slower.where}: {slower.reason}") == ("schedule", str(kernel))
 
 
 def test_only_a_rule_that_failed_is_recorded():

@@ -221,18 +221,20 @@ class ONNXGraphImporter(TVMGraphImporter):
             raise ValueError(f"{node.op_type} {name_of(node)!r}: undefined operands {undefined}")
         if switches.enabled(QUANTIZED):
             attributes = self._carry(node, attributes)
-        outputs = (
-            self._evaluate(node, attributes)
-            or self._convert_with_graphs(node, attributes)
-            or self._convert_by_operator(node, attributes)
-        )
+        source = SourceNode(name_of(node), operator_of(node))
+        with switches.at(source):
+            outputs = (
+                self._evaluate(node, attributes)
+                or self._convert_with_graphs(node, attributes)
+                or self._convert_by_operator(node, attributes)
+            )
         if len(outputs) < len(node.output):
             raise tvm.error.OpNotImplemented(
                 f"{node.op_type} {name_of(node)!r}: {len(node.output)} outputs are used; "
                 f"expected at most {len(outputs)}"
             )
         for output in outputs:
-            mark(output, SourceNode(name_of(node), operator_of(node)))
+            mark(output, source)
         return outputs
 
     def _carry(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from torch import fx
 from tvm import relax
 
 from ...relax.source_nodes import SourceNode, mark
+from ...support import switches
 
 _Convert = Callable[[fx.Node], relax.Expr]
 
@@ -38,8 +39,10 @@ def marking(convert: _Convert) -> _Convert:
     """Wrap a converter to mark its result with the node."""
 
     def convert_marked(node: fx.Node) -> relax.Expr:
-        result = convert(node)
-        mark(result, source_node(node))
+        source = source_node(node)
+        with switches.at(source):
+            result = convert(node)
+        mark(result, source)
         return result
 
     return convert_marked

@@ -12,11 +12,12 @@
 # and limitations under the License.
 """Registration of lowerings that replace TVM's."""
 
-import functools
 from collections.abc import Callable
 
 import tvm
 from tvm import relax
+
+from ...support import switches
 
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 """A function that LegalizeOps calls to lower an operator."""
@@ -37,6 +38,9 @@ def override(operator: str, legalize: Callable[..., relax.Expr]) -> None:
         function, to which it passes the calls that it does not lower itself.
     """
     stock = tvm.ir.Op.get(operator).get_attr("FLegalize")
-    tvm.ir.register_op_attr(
-        operator, "FLegalize", functools.partial(legalize, stock=stock), level=_LEVEL
-    )
+
+    def lower(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        with switches.at(call.span):
+            return legalize(builder, call, stock=stock)
+
+    tvm.ir.register_op_attr(operator, "FLegalize", lower, level=_LEVEL)

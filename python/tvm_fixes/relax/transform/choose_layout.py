@@ -31,14 +31,18 @@ from collections.abc import Callable
 
 import tvm
 from tvm import relax, tirx
+from tvm_ffi import structural_equal
 
+from ...errors import summarize
 from ...fixes.layout import CHOOSE_LAYOUT as FIX_ID
 from ...support import logs, switches
+from ...support.declined import collect_declined, decline
 from ...target.cpu import Cpu, is_cpu
 from ..analysis import activation_transforms, operator_calls
 from ..layouts import SPATIAL_AXES
 from ..legalize.conv.compute import kernel_layout
 from ..libraries import uses
+from ..source_nodes import names_of
 from .decompose_channelwise import DecomposeChannelwise
 from .fold_layout_into_conv import FoldLayoutIntoConv
 from .fuse_transpose_matmul import FuseTransposeMatmul
@@ -120,18 +124,16 @@ def ChooseLayout() -> tvm.transform.Pass:
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         layout, dtypes = _layout_for(tvm.target.Target.current(allow_none=True))
-        if not switches.enabled(FIX_ID) or layout is None or not _may_profit(mod, dtypes):
+        if not switches.enabled(FIX_ID) or not _convolutions(mod):
             return mod
-        with switches.collect() as noted:
-            try:
-                converted = convert_layout(layout)(mod)
-            except Exception:
-                # The conversion is optional: leave a module unchanged if it cannot be converted.
-                return mod
-        if len(activation_transforms(converted)) > len(activation_transforms(mod)):
+        layout, dtypes = _layout_for(tvm.target.Target.current(allow_none=True))
+        if layout is None:
+            decline("layout", "", "no other layout is faster on this target")
             return mod
-        for fix_id in (FIX_ID, *sorted(noted)):
-            switches.note(fix_id)
+        converted = _obstacle(mod, dtypes) or _converted(mod, layout)
+        if isinstance(converted, str):
+            decline(f"layout {layout}", "", converted)
+            return mod
         return converted
 
     return tvm.transform.module_pass(run, opt_level=0, name="ChooseLayout")
@@ -146,13 +148,54 @@ def _layout_for(target: tvm.target.Target | None) -> tuple[str | None, tuple[str
     return ("NHWC", _CUDNN_DTYPES) if uses("cudnn") else (None, ())
 
 
-def _may_profit(mod: tvm.IRModule, dtypes: tuple[str, ...]) -> bool:
-    """Whether a module may be faster in another layout, judged by its operators."""
+def _obstacle(mod: tvm.IRModule, dtypes: tuple[str, ...]) -> str | None:
+    """Why a module is not faster in another layout, judged by its operators; None if it may be."""
+    names = {str(binding.value.op.name) for _, binding in operator_calls(mod)}
+    norms = sorted(names & _NORMS)
+    if norms:
+        return f"{norms[0]} would be slower"
+    convolutions = _convolutions(mod)
+    if len(convolutions) < 2:
+        return "there is only one convolution"
+    if not all(_has_static_data(call, dtypes) for call in convolutions):
+        return f"the data of a convolution has symbolic extents, or is not {' or '.join(dtypes)}"
+    return None
+
+
+def _converted(mod: tvm.IRModule, layout: str) -> tvm.IRModule | str:
+    """The module in another layout, or why it keeps its own."""
+    with switches.collect() as noted, collect_declined() as kept:
+        try:
+            converted = convert_layout(layout)(mod)
+        except Exception as error:
+            # The conversion is optional.
+            return f"TVM cannot convert the model: {summarize(error)}"
+    more = len(activation_transforms(converted)) - len(activation_transforms(mod))
+    if more > 0:
+        return f"it would add {more} layout transforms of activations"
+    if structural_equal(mod, converted, map_free_vars=True):
+        return "it fits no convolution: a block must divide the channels"
+    switches.note(FIX_ID)
+    switches.note_all(noted)
+    for one in kept:
+        decline(one.what, one.where, one.reason)
+    return converted
+
+
+def _decline_others(mod: tvm.IRModule, layout: str) -> None:
+    """Record the convolutions of a converted module that do not have the layout."""
+    for _, binding in operator_calls(mod):
+        call = binding.value
+        wanted, _ = LAYOUTS[layout].get(str(call.op.name), (None, None))
+        if wanted is not None and wanted not in (call.attrs.data_layout, call.attrs.out_layout):
+            packs = any(axis.islower() for axis in layout)
+            reason = "a block must divide its channels" if packs else "TVM's ConvertLayout keeps it"
+            decline(f"layout {layout}", names_of(binding.var), reason)
+
+
+def _convolutions(mod: tvm.IRModule) -> list[relax.Call]:
     calls = [binding.value for _, binding in operator_calls(mod)]
-    if any(str(call.op.name) in _NORMS for call in calls):
-        return False
-    convolutions = [call for call in calls if str(call.op.name) in LAYOUTS["NCHW"]]
-    return len(convolutions) > 1 and all(_has_static_data(call, dtypes) for call in convolutions)
+    return [call for call in calls if str(call.op.name) in LAYOUTS["NCHW"]]
 
 
 def _has_static_data(call: relax.Call, dtypes: tuple[str, ...]) -> bool:
@@ -203,12 +246,15 @@ def convert_layout(layout: str) -> tvm.transform.Pass:
         if names.isdisjoint(LAYOUTS[layout]):
             return mod
         try:
-            return sequence(mod)
+            converted = sequence(mod)
+            _decline_others(converted, layout)
+            return converted
         except tvm.error.InternalError as error:
             if _CHANGED_RESULT not in str(error):
                 raise
             reason = "ConvertLayout loses the bounds of a symbolic result"
             logs.warning("Layout", f"layout {layout}: convolutions are not converted: {reason}")
+            decline(f"layout {layout}", "", reason)
             return mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="Layout")

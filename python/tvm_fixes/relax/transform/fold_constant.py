@@ -42,6 +42,7 @@ from ...errors import UsageError
 from ...fixes.weights import FOLD_CONSTANT as FIX_ID
 from ...support import logs, switches
 from ...support.collector import Collector
+from ...support.declined import decline
 from ..analysis import bindings
 from ..constants.evaluate import evaluate
 from ..constants.fold_plan import FoldPlan, Value
@@ -49,7 +50,7 @@ from ..constants.growth import MAX_GROWTH
 from ..constants.make import few_at_a_time, made_constant
 from ..guard import uninstrumented
 from ..ir import map_leaves, tensor_of, with_body, with_functions
-from ..source_nodes import inherit
+from ..source_nodes import inherit, names_of
 
 NAME = "FoldConstant"
 
@@ -132,6 +133,7 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
             switches.note(FIX_ID)
         for value in plan.unfolded:
             logs.debug(NAME, str(value))
+            decline("folded constant", names_of(value.binding.var), str(value))
         if _unfolded.current is not None:
             _unfolded.current.extend(map(str, plan.unfolded))
         return _fold_rest(insert_constants(plan, constants, mod), plan, stock)

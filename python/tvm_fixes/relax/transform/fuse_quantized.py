@@ -41,6 +41,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ...fixes.low_precision import FUSE_QUANTIZED as FIX_ID
 from ...support import switches
 from ...support.collector import Collector
+from ...support.declined import decline
 from ..ir import permuted_axes
 from ..layouts import SPATIAL_AXES
 from ..quantized import (
@@ -70,7 +71,7 @@ from ..quantized_products import (
     obstacle_to,
     with_operands,
 )
-from ..source_nodes import inherit_vanished
+from ..source_nodes import inherit_vanished, names_of
 
 _CONVOLUTIONS = frozenset(
     f"relax.nn.conv{rank}d{kind}" for rank in SPATIAL_AXES for kind in ("", "_transpose")
@@ -182,7 +183,7 @@ class _Fusing(PyExprMutator):
         super().__init__(mod)
         self.is_changed = False
         self.function = ""
-        self._variable = ""
+        self._variable: relax.Var | None = None
         self._known: dict[relax.Expr, Integers | Sums] = {}
         self._meaning: Integers | Sums | None = None
         self._rules: dict[str, Callable[[relax.Call], relax.Expr | None]] = {
@@ -209,7 +210,7 @@ class _Fusing(PyExprMutator):
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         self._take_meaning()
-        self._variable = binding.var.name
+        self._variable = binding.var
         super().visit_var_binding_(binding)
         meaning = self._take_meaning()
         if meaning is not None:
@@ -340,13 +341,16 @@ class _Fusing(PyExprMutator):
         return relax.op.multiply(self.builder_.emit(product), scale)
 
     def _note(self, call: relax.Call, obstacle: str | None) -> None:
+        assert self._variable is not None
+        if obstacle is not None:
+            decline("product in integers", names_of(self._variable), obstacle)
         products = _products.current
         if products is None:
             return
         if obstacle is None:
             products.in_integers += 1
         else:
-            line = f"{self.function}: {self._variable}, {call.op.name}: {obstacle}"
+            line = f"{self.function}: {self._variable.name}, {call.op.name}: {obstacle}"
             products.in_float.append(line)
 
     def _sum_of_products(self, call: relax.Call, lhs: Integers, rhs: Integers) -> relax.Expr:

@@ -58,6 +58,7 @@ from ...fixes.elements import DECOMPOSE_REDUCTION
 from ...fixes.gpu import GPU_SCHEDULE as FIX_ID
 from ...support import activity, switches
 from ...support.collector import Collector
+from ...support.declined import decline
 from ...target.gpu import with_limits
 from ..dead_blocks import without_dead_blocks
 from ..gpu_kernel import (
@@ -186,6 +187,8 @@ def _schedule(
         if reason is not None:
             failures.append(f"{rule_name} ({reason})")
         elif scheduled is not None:
+            if failures:
+                decline("schedule", name, f"{rule_name} instead of {'; '.join(failures)}")
             if failures or not type(rule).__module__.startswith("tvm."):
                 switches.note(FIX_ID)
             if _kernels.current is not None:

@@ -1,0 +1,232 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Which nodes of the model each fix changes."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from ..fixes import FIXES
+from ..fixes.fix import Symptom
+from ..relax.analysis import bindings
+from ..relax.fusion import unfused
+from ..relax.ir import is_kernel_call
+from ..relax.kernel_calls import kernel_calls
+from ..relax.source_nodes import SourceNode, mark_calls, nodes_in, spread
+from ..runtime.explanation import AppliedFix, Explanation
+from ..support import switches
+from ..support.declined import NotDone, collect_declined, decline
+from ..support.instruments import watched_by
+
+Functions = Mapping[tvm.ir.GlobalVar, tvm.ir.BaseFunc]
+
+
+_SPANS = tvm.ir.Span | tvm.ir.SequentialSpan
+
+# The name of a change by a rule of an operator, for its layout or its type.
+_RULE = "operator rule"
+
+
+class Change(NamedTuple):
+    """A change by a pass, an importer or a lowering.
+
+    Attributes
+    ----------
+    name : str
+        The pass, or ``import``, ``lowering`` or ``operator rule``; empty if unknown.
+    nodes : tuple of SourceNode
+        The nodes of the model, of a pass those whose values or kernels differ after it.
+    number : int
+        The number of changes: of a pass, that of the nodes, or of kernels if their nodes are
+        unknown.
+    """
+
+    name: str
+    nodes: tuple[SourceNode, ...]
+    number: int
+
+
+class _Running(NamedTuple):
+    name: str
+    functions: Functions
+    number_of_uses: int
+
+
+class WatchFixes(tvm.ir.instrument.PassInstrument):
+    """Tells the uses of fixes that a pass reports what the pass changed.
+
+    Other uses have a place when they are reported: the node that is imported, or the call that is
+    lowered.
+    """
+
+    # Without a dict, an object of a TVM class cannot have new attributes.
+    __slots__ = ("__dict__",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._running: list[_Running] = []
+        self._kernels: dict[str, tuple[SourceNode, ...]] = {}
+
+    def run_before_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
+        """Keep the functions, and let the calls that are lowered know their nodes."""
+        applied = switches.applied()
+        name = str(info.name)
+        if name in ("ConvertLayout", "LegalizeOps"):
+            mark_calls(mod)
+        elif name == "RecordKernelCalls":
+            self._kernels = _nodes_of_kernels(mod)
+        number = 0 if applied is None else len(applied.uses)
+        # While this reference exists, TVM copies the functions instead of changing them in place.
+        self._running.append(_Running(name, mod.functions, number))
+
+    def run_after_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
+        """Complete the uses that the pass has reported."""
+        name = str(info.name)
+        while self._running and self._running[-1].name != name:
+            self._running.pop()  # a pass in it that raised
+        if not self._running:
+            return
+        before = self._running.pop()
+        if name == "FuseOps" and name not in [one.name for one in self._running]:
+            for nodes, reason in unfused(mod):
+                decline("fusion", nodes, reason)
+        applied = switches.applied()
+        uses = [] if applied is None else applied.uses
+        places = range(before.number_of_uses, len(uses))
+        places_left = [index for index in places if uses[index].place is None]
+        if places_left:
+            place = switches.Place(self._change(name, before.functions, mod))
+            for index in places_left:
+                uses[index] = uses[index]._replace(place=place)
+
+    def _change(self, name: str, before: Functions, mod: tvm.IRModule) -> Change:
+        spread(mod)
+        after = mod.functions
+        changed = [
+            var for var, function in after.items() if not _is_same(function, before.get(var))
+        ]
+        nodes = dict.fromkeys(_changed_nodes(before, after, changed))
+        kernels = [var for var in changed if isinstance(after[var], tirx.PrimFunc)]
+        if kernels and not nodes:
+            known = self._kernels | _nodes_of_kernels(mod)
+            for var in kernels:
+                nodes.update(dict.fromkeys(known.get(str(var.name_hint), ())))
+        return Change(name, tuple(nodes), len(nodes) or len(kernels) or 1)
+
+
+@dataclass
+class Watch:
+    """The findings of :func:`watching`; complete when its block ends."""
+
+    not_done: list[NotDone] = field(default_factory=list)
+
+    def explain(self, applied: switches.Applied) -> Explanation:
+        """The explanation of a compilation that has applied these fixes."""
+        uses: dict[str, list[switches.Place | None]] = defaultdict(list)
+        for use in applied.uses:
+            uses[use.fix].append(use.place)
+        return Explanation(
+            [
+                _explain(fix.id, fix.summary, fix.symptoms, uses[fix.id])
+                for fix in FIXES
+                if fix.id in applied
+            ],
+            list(dict.fromkeys(self.not_done)),
+        )
+
+
+@contextmanager
+def watching() -> Iterator[Watch]:
+    """Watch the passes within the ``with`` block, and collect what they do not do."""
+    with watched_by(WatchFixes()), collect_declined() as not_done:
+        yield Watch(not_done)
+
+
+def _explain(
+    fix_id: str,
+    summary: str,
+    symptoms: Mapping[Symptom, str],
+    places: Sequence[switches.Place | None],
+) -> AppliedFix:
+    changes = [_change_at(place) for place in dict.fromkeys(places)]
+    # A rule of an operator is asked several times about a call.
+    distinct = [one for one in dict.fromkeys(changes) if one.name == _RULE]
+    distinct += [one for one in changes if one.name != _RULE]
+    nodes = dict.fromkeys(node for one in distinct for node in one.nodes)
+    by = dict.fromkeys(one.name for one in distinct if one.name)
+    plain = {str(symptom): text for symptom, text in symptoms.items()}
+    times = sum(one.number for one in distinct)
+    return AppliedFix(fix_id, times, list(by), list(map(str, nodes)), summary, plain)
+
+
+def _change_at(place: switches.Place | None) -> Change:
+    what = None if place is None else place.what
+    if isinstance(what, Change):
+        return what
+    if isinstance(what, SourceNode):
+        return Change("import", (what,), 1)
+    if place is None:
+        return Change("", (), 1)
+    span = what.span if isinstance(what, switches.Asked) else what
+    name = _RULE if isinstance(what, switches.Asked) else "lowering"
+    return Change(name, tuple(nodes_in(span)) if isinstance(span, _SPANS) else (), 1)
+
+
+def _is_same(one: tvm.ir.BaseFunc, other: tvm.ir.BaseFunc | None) -> bool:
+    if other is None:
+        return False
+    return one.same_as(other) or bool(tvm_ffi.structural_equal(one, other, map_free_vars=True))
+
+
+def _changed_nodes(
+    before: Functions, after: Functions, changed: Iterable[tvm.ir.GlobalVar]
+) -> Iterator[SourceNode]:
+    """The nodes whose bindings differ."""
+    for var in changed:
+        old, new = _signatures(before.get(var)), _signatures(after[var])
+        yield from (node for node in {**old, **new} if old.get(node) != new.get(node))
+
+
+def _signatures(function: tvm.ir.BaseFunc | None) -> dict[SourceNode, Counter[str]]:
+    """For each node, what its bindings compute."""
+    found: dict[SourceNode, Counter[str]] = defaultdict(Counter)
+    if isinstance(function, relax.Function):
+        for binding in bindings(function):
+            if isinstance(binding.value, relax.Var):
+                continue  # another name for the same value
+            text = f"{_describe(binding.value)}: {binding.var.ty}"
+            for node in nodes_in(binding.var.span):
+                found[node][text] += 1
+    return found
+
+
+def _describe(value: relax.Expr) -> str:
+    if not isinstance(value, relax.Call):
+        return type(value).__name__
+    called = value.args[0] if is_kernel_call(value) else value.op
+    name = getattr(called, "name_hint", None) or getattr(called, "name", "")
+    return f"{name} {value.attrs} of {len(value.args)}"
+
+
+def _nodes_of_kernels(mod: tvm.IRModule) -> dict[str, tuple[SourceNode, ...]]:
+    found: dict[str, dict[SourceNode, None]] = defaultdict(dict)
+    calls = kernel_calls(mod)
+    for call in calls.calls:
+        found[call.kernel].update(dict.fromkeys(calls.nodes[place] for place in call.nodes))
+    return {kernel: tuple(nodes) for kernel, nodes in found.items()}
