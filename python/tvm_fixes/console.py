@@ -111,7 +111,7 @@ def render_explanation(found: Explanation, console: Console) -> None:
     rows = Table("fix", "times", "nodes", "plain TVM", show_lines=True)
     for one in found.fixes:
         plain = "\n".join(f"{symptom}: {text}" for symptom, text in one.plain_tvm.items())
-        nodes = one.nodes[:_MAX_PLACES] or ["the whole model"]
+        nodes = one.nodes[:_MAX_PLACES] or ["-"]
         left = len(one.nodes) - _MAX_PLACES
         nodes += [f"and {left} more"] if left > 0 else []
         cells = (one.fix, str(one.times), "\n".join(nodes), plain)

@@ -34,7 +34,7 @@ from ..support import switches
 from ..support.declined import NotDone, collect_declined, decline
 from ..support.instruments import watched_by
 
-Functions = Mapping[tvm.ir.GlobalVar, tvm.ir.BaseFunc]
+Functions = Mapping[str, tvm.ir.BaseFunc]
 
 
 _SPANS = tvm.ir.Span | tvm.ir.SequentialSpan
@@ -93,7 +93,7 @@ class WatchFixes(tvm.ir.instrument.PassInstrument):
             self._kernels = _nodes_of_kernels(mod)
         number = 0 if applied is None else len(applied.uses)
         # While this reference exists, TVM copies the functions instead of changing them in place.
-        self._running.append(_Running(name, mod.functions, number))
+        self._running.append(_Running(name, _by_name(mod), number))
 
     def run_after_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
         """Complete the uses that the pass has reported."""
@@ -117,16 +117,16 @@ class WatchFixes(tvm.ir.instrument.PassInstrument):
 
     def _change(self, name: str, before: Functions, mod: tvm.IRModule) -> Change:
         spread(mod)
-        after = mod.functions
+        after = _by_name(mod)
         changed = [
-            var for var, function in after.items() if not _is_same(function, before.get(var))
+            one for one, function in after.items() if not _is_same(function, before.get(one))
         ]
         nodes = dict.fromkeys(_changed_nodes(before, after, changed))
-        kernels = [var for var in changed if isinstance(after[var], tirx.PrimFunc)]
+        kernels = [one for one in changed if isinstance(after[one], tirx.PrimFunc)]
         if kernels and not nodes:
             known = self._kernels | _nodes_of_kernels(mod)
-            for var in kernels:
-                nodes.update(dict.fromkeys(known.get(str(var.name_hint), ())))
+            for kernel in kernels:
+                nodes.update(dict.fromkeys(known.get(kernel, ())))
         return Change(name, tuple(nodes), len(nodes) or len(kernels) or 1)
 
 
@@ -194,12 +194,16 @@ def _is_same(one: tvm.ir.BaseFunc, other: tvm.ir.BaseFunc | None) -> bool:
     return one.same_as(other) or bool(tvm_ffi.structural_equal(one, other, map_free_vars=True))
 
 
+def _by_name(mod: tvm.IRModule) -> Functions:
+    return {str(var.name_hint): function for var, function in mod.functions_items()}
+
+
 def _changed_nodes(
-    before: Functions, after: Functions, changed: Iterable[tvm.ir.GlobalVar]
+    before: Functions, after: Functions, changed: Iterable[str]
 ) -> Iterator[SourceNode]:
     """The nodes whose bindings differ."""
-    for var in changed:
-        old, new = _signatures(before.get(var)), _signatures(after[var])
+    for name in changed:
+        old, new = _signatures(before.get(name)), _signatures(after[name])
         yield from (node for node in {**old, **new} if old.get(node) != new.get(node))
 
 

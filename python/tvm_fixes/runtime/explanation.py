@@ -34,7 +34,7 @@ class AppliedFix:
         passes.
     nodes : list of str
         The nodes of the model: the operator with the name or the path of its module.  Empty if it
-        concerns the whole model.
+        concerns the whole model, or if the operators have no names, as in a Relay program.
     does : str
         What the fix does.
     plain_tvm : dict of str to str

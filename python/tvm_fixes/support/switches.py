@@ -142,8 +142,10 @@ def note(fix_id: str, span: object = None) -> None:
     A rule of an operator, which TVM asks again and again, passes the `span` of the call.
     """
     if _applied.current is not None:
+        place = _place.get()
+        if place is None and span is not None:
+            place = Place(Asked(span))
         _applied.current.add(fix_id)
-        place = _place.get() if span is None else Place(Asked(span))
         _applied.current.uses.append(Use(fix_id, place))
 
 

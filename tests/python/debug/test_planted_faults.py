@@ -46,7 +46,8 @@ def test_a_planted_fault_is_found(fault, tmp_path):
     assert (named.node.operator if named else "") == fault.node
     assert compared.equal is (named is None)
     if fault.problem.kind is Kind.SLOWER:
-        assert profile(fault.model(), seconds=0).slowest[0].source == "m: MatMul"
+        slowest = profile(fault.model(), seconds=0).slowest[0]
+        assert slowest.source.startswith("m: MatMul")
 
     over, name = fault.culprit
     [culprit] = bisect(fault.model(), fault.problem, over=[over], settings=settings).culprits

@@ -74,5 +74,39 @@ def test_asking_for_an_unknown_id_is_an_error_that_has_a_similar_one():
     assert str(error.value) == "unknown fix 'torch_dtype'; did you mean torch-dtype?"
 
 
+def test_each_use_has_the_innermost_place():
+    with switches.collect() as found, switches.at("outer"):
+        switches.note("verifier")
+        with switches.at("inner"):
+            switches.note("torch-dtype")
+            switches.note("verifier", "a span")
+        switches.note("verifier")
+    assert found == {"verifier", "torch-dtype"}
+    assert [(use.fix, use.place.what) for use in found.uses] == [
+        ("verifier", "outer"),
+        ("torch-dtype", "inner"),
+        ("verifier", "inner"),
+        ("verifier", "outer"),
+    ]
+
+
+def test_a_use_without_a_place():
+    with switches.collect() as found:
+        switches.note("verifier")
+        switches.note("verifier", "a span")
+    first, second = found.uses
+    assert first.place is None
+    assert second.place.what == switches.Asked("a span")
+
+
+def test_uses_of_an_inner_collection_count_only_if_they_are_passed_on():
+    with switches.collect() as found:
+        with switches.collect() as inner:
+            switches.note("verifier")
+        assert not found
+        switches.note_all(inner)
+    assert found == {"verifier"} and found.uses == inner.uses
+
+
 if __name__ == "__main__":
     tvm.testing.main()
