@@ -190,7 +190,7 @@ def test_report(model, tmp_path, monkeypatch, capsys):
     assert main(["compile", str(model), "-o", "out", "-q"]) == 0
     capsys.readouterr()
     assert main(["report", "out", "--compare", str(model), "--seconds", "0"]) == 0
-    shown = cells(capsys.readouterr().out)
+    shown = [words(line) for line in capsys.readouterr().out.splitlines()]
     assert ["values", "of", "equal"] in shown
     page = data_of((tmp_path / "report.html").read_text())
     assert page["comparison"]["equal"] and page["profile"]["attributed"] == 1
