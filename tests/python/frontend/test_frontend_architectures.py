@@ -17,6 +17,7 @@
 
 import itertools
 import re
+from collections.abc import Callable
 
 import pytest
 import tvm.testing
@@ -24,6 +25,7 @@ import tvm.testing
 from helpers import zoo
 from helpers.coverage_tables import CoverageTables
 from helpers.grids import is_full
+from helpers.kept_results import KeptResults
 from helpers.shape_models import Form
 from helpers.zoo.judging import Verdict, judge
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
@@ -34,8 +36,6 @@ QUICK = ("transformers: mixtral", "diffusers: tiny", "transformers: patchtst")
 
 REJECTED = {
     ("transformers: fnet", "dynamic"): "_fft_c2c.*an extent known at import",
-    # TVM's converter compares symbolic extents.
-    ("transformers: llama4", "dynamic"): "aten.view.default at node",
 }
 """The reasons for which cases are rejected; no other case may be."""
 
@@ -58,7 +58,7 @@ def results_of_child(name: str) -> dict[tuple[Form, str], tuple[Verdict, str]]:
     """As :func:`results`; the imported library does not stay in this process."""
 
     def call() -> dict[tuple[Form, str], tuple[Verdict, str]]:
-        zoo.use_libraries()
+        zoo.use_folder_of(zoo.ARCHITECTURES[name].library)
         return results(name)
 
     outcome = run_forked(call, timeout=1800)
@@ -68,11 +68,20 @@ def results_of_child(name: str) -> dict[tuple[Form, str], tuple[Verdict, str]]:
 
 
 @pytest.mark.parametrize("name", zoo.ARCHITECTURES if is_full() else QUICK)
-def test_architecture(name: str, coverage_table: CoverageTables) -> None:
+def test_architecture(
+    name: str, coverage_table: CoverageTables, kept_results: Callable[[str], KeptResults]
+) -> None:
     library, _, model = name.partition(": ")
     if not zoo.is_installed(library):
         pytest.skip(f"{library} is not installed; CONTRIBUTING.md says how to install it")
-    found = results_of_child(name) if is_full() else results(name)
+    kept = kept_results("architectures")
+    if name in kept:
+        found = {
+            (Form(form), shapes): (Verdict(verdict), text)
+            for form, shapes, verdict, text in kept[name]
+        }
+    else:
+        found = results_of_child(name) if is_full() else results(name)
     cells = {f"{form}, {shapes}": str(found.get((form, shapes), ("",))[0]) for form, shapes in WAYS}
     reasons = dict.fromkeys(text for _, text in found.values() if text)
     reason = "; ".join(reasons).replace("|", "/")
@@ -87,6 +96,8 @@ def test_architecture(name: str, coverage_table: CoverageTables) -> None:
             assert expected is not None and re.search(expected, reason), f"{form}: {reason}"
         elif verdict is Verdict.RIGHT and form is Form.EXPORTED:
             assert expected is None, f"{name} is right: delete its reason"
+    if name not in kept:
+        kept.record(name, [(*way, *result) for way, result in found.items()])
 
 
 def test_number_of_architectures() -> None:

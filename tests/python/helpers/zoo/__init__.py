@@ -30,7 +30,7 @@ from .transformers_other import OTHER
 from .transformers_text import TEXT_MODELS
 from .transformers_vision import VISION
 
-__all__ = ["ARCHITECTURES", "is_installed", "use_libraries"]
+__all__ = ["ARCHITECTURES", "is_installed", "use_folder_of"]
 
 ARCHITECTURES: dict[str, Entry] = {
     f"{entry.library}: {name}": entry
@@ -43,12 +43,12 @@ _FOLDER = os.environ.get("TVM_FIXES_LIBRARIES", "")
 
 
 def is_installed(library: str) -> bool:
-    """Whether `library` can be imported, perhaps after :func:`use_libraries`."""
+    """Whether `library` can be imported, perhaps after :func:`use_folder_of`."""
     folders = [_FOLDER] if _FOLDER else []
     return bool(importlib.util.find_spec(library) or PathFinder.find_spec(library, folders))
 
 
-def use_libraries() -> None:
-    """Let this process import the libraries in the folder; other processes do not change."""
-    if _FOLDER and _FOLDER not in sys.path:
+def use_folder_of(library: str) -> None:
+    """Let this process import the libraries in the folder, if `library` is only there."""
+    if _FOLDER and not importlib.util.find_spec(library):
         sys.path.append(_FOLDER)
