@@ -109,6 +109,34 @@ def test_parts_and_variances() -> None:
     )
 
 
+def test_reshapes_of_products() -> None:
+    """TVM cannot compare a number with a symbolic extent."""
+    check_function(
+        lambda x: (x.t().reshape(x.shape[0], 3) * 2, x.t().reshape(-1, 3) * 2),
+        X,
+        dynamic=(0,),
+        others=OTHERS,
+    )
+
+
+def test_extents_that_a_guard_makes_equal() -> None:
+    """PyTorch knows from a guard that ``16 - max(16 - n, 0)`` is ``n``; TVM does not."""
+    table = random(16, 3, dtype=torch.float32, seed=3)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x + table[max(16 - x.shape[0], 0) :]
+
+    rows = torch.export.Dim.DYNAMIC
+    program = torch.export.export(Call(function), (X,), dynamic_shapes=(({0: rows},),))
+    mod = from_exported_program(program)
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline="tvm_fixes"), tvm.cpu())
+    for x in (X, *(x for (x,) in OTHERS)):
+        [result] = vm["main"](tvm.runtime.from_dlpack(x))
+        torch.testing.assert_close(torch.from_dlpack(result), function(x))
+    with pytest.raises(RuntimeError, match="match"):
+        vm["main"](tvm.runtime.from_dlpack(random(17, 3, dtype=torch.float32, seed=0)))
+
+
 def test_cat_leaves_out_what_is_empty() -> None:
     check_function(lambda x: (torch.cat([torch.tensor([]), x]),), X)
 

@@ -22,6 +22,7 @@ from tvm.script import tirx as T
 
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes import pipeline
+from tvm_fixes.relax.analysis import bindings
 from tvm_fixes.relax.transform import SplitDataflow
 from tvm_fixes.relax.transform.split_dataflow import FIX_ID
 from tvm_fixes.support import switches
@@ -133,6 +134,37 @@ def test_checked_values_are_computed_before_the_check():
     x = np.arange(3, dtype="float32")
     got = run(ReadTwice, x, pipeline=pipeline())
     np.testing.assert_array_equal(got, x * x + 4)
+
+
+@I.ir_module
+class Guarded:
+    """A cast whose symbol is in the extent of its value, and one whose symbol is new."""
+
+    @R.function
+    def main(x: R.Tensor(("n", 3), "float32"), y: R.Tensor((8, 3), "float32")):
+        n, m = T.int64(), T.int64()
+        with R.dataflow():
+            rows = R.strided_slice(y, [0], [T.max(0, 8 - n)], [8], assume_inbound=True)
+            checked = R.match_cast(rows, R.Tensor((n, 3), "float32"))
+            both = R.concat([x, checked])
+            every = R.match_cast(both, R.Tensor((m, 3), "float32"))
+            numbers = R.astype(R.arange(0, m, 1, dtype="int64"), "float32")
+            out = R.add(every, R.expand_dims(numbers, 1))
+            R.output(out)
+        return out
+
+
+def test_casts_to_other_extents():
+    after = SplitDataflow()(Guarded)
+    relax.analysis.well_formed(after)
+    found = [b for b in bindings(after["main"]) if isinstance(b, relax.MatchCast)]
+    assert [isinstance(cast.value.ty.shape, relax.ShapeExpr) for cast in found] == [True, False] * 2
+    assert SplitDataflow()(after).same_as(after)
+    x = np.arange(15, dtype="float32").reshape(5, 3)
+    y = -np.arange(24, dtype="float32").reshape(8, 3)
+    got = run(Guarded, x, y, pipeline=pipeline())
+    numbers = np.arange(10, dtype="float32")[:, None]
+    np.testing.assert_array_equal(got, np.concatenate([x, y[3:]]) + numbers)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     A program with dynamic dims that computes with sizes (``x.shape[1] // 2``, ``max``), slices,
-    splits or pads by them; an element from the end of a dynamic axis; negative padding; ``cat``
-    with an empty tensor or of several dtypes; squeezes and ``topk`` of symbolic sizes; ``topk`` in
-    any order; ``nonzero``.  An input whose size is a multiple of a symbol that is not the size of
-    any input.  A converter that returns a type other than PyTorch's.
+    splits, pads or reshapes by them; an element from the end of a dynamic axis; negative padding;
+    ``cat`` with an empty tensor or of several dtypes; squeezes and ``topk`` of symbolic sizes;
+    ``topk`` in any order; ``nonzero``.  An input whose size is a multiple of a symbol that is not
+    the size of any input.  A converter that returns a type other than PyTorch's.
 Symptom
     Silently, ``x[-1]`` reads out of bounds, and the shape or dtype of an output differs from
     PyTorch's.  Errors at import or build: ``Unsupported function types ['sym_max']``, ``Concat
@@ -50,7 +50,9 @@ from ...fixes.torch_importer import DTYPE, PROMOTION
 from ...fixes.torch_importer import DYNAMIC_SHAPES as FIX_ID
 from ...support import switches
 from ..dtypes import dtype_of
-from .corrections import Converters, Corrections, static_extent
+from .corrections import Converters, static_extent
+from .found_elements import FoundElements
+from .guarded_extents import GuardedExtents
 from .promotion import value_of
 from .symbols import Size, Symbols
 
@@ -81,7 +83,7 @@ def _is_empty_list(value: torch.Tensor) -> bool:
     return value.ndim == 1 and isinstance(value.shape[0], int) and value.shape[0] == 0
 
 
-class Sizes(Corrections):
+class Sizes(FoundElements, GuardedExtents):
     """Converters of sizes; the importer uses those of ``torch.export`` and recomputes none."""
 
     def __init__(self) -> None:
@@ -103,10 +105,11 @@ class Sizes(Corrections):
             "split_with_sizes.default": self._split_converter(stock["split_with_sizes.default"]),
             "var.correction": self._variance_converter(stock["var.correction"]),
             "cat.default": self._cat_converter(stock["cat.default"]),
-            "index.Tensor": self._index_converter(stock["index.Tensor"]),
-            "nonzero.default": self._nonzero_indices,
-            "masked_select.default": self._selected_by_mask,
-            "topk.default": self._top_k_converter(stock["topk.default"]),
+            **self.searching_converters(stock),
+            **{
+                name: self._reshape_converter(stock[name])
+                for name in ("reshape.default", "view.default")
+            },
             **{
                 name: self._squeeze_converter(stock[name])
                 for name in ("squeeze.default", "squeeze.dim", "squeeze.dims")
@@ -123,7 +126,8 @@ class Sizes(Corrections):
             self._check_inputs()
             if isinstance(value, _NUMBERS):
                 return self._number(node, convert)
-            result = convert(node)
+            with self._broadcast(node):
+                result = convert(node)
             if isinstance(result, relax.Call):
                 # Some of TVM's converters return a call without binding it.
                 result = self.block_builder.emit(result)
@@ -460,6 +464,20 @@ class Sizes(Corrections):
 
         return convert
 
+    def _reshape_converter(self, stock: Convert) -> Convert:
+        def convert(node: fx.Node) -> relax.Expr:
+            x, sizes = self._arguments(node, input=None, size=None)
+            extents = list(x.ty.shape) if isinstance(x.ty.shape, relax.ShapeExpr) else []
+            if all(static_extent(size) is not None for size in [*extents, *sizes]):
+                return stock(node)
+            # TVM compares with ==, whose result is no bool if an extent is a sum or product.
+            switches.note(FIX_ID)
+            if len(extents) == len(sizes) and all(map(self._symbols.equal, extents, sizes)):
+                return x
+            return self._emit_torch_reshape(x, sizes)
+
+        return convert
+
     def _squeeze_converter(self, stock: Convert) -> Convert:
         def convert(node: fx.Node) -> relax.Expr:
             x, axes = self._arguments(node, input=None, dim=None)
@@ -472,68 +490,5 @@ class Sizes(Corrections):
             # An extent that PyTorch exports as symbolic is not 1.
             ones = [axis for axis in axes if extents[axis] == 1]
             return self.block_builder.emit(relax.op.squeeze(x, ones)) if ones else x
-
-        return convert
-
-    def _nonzero_indices(self, node: fx.Node) -> relax.Expr:
-        switches.note(FIX_ID)
-        return self._emit_nonzero(self.env[node.args[0]], node.meta["val"].shape[0])
-
-    def _selected_by_mask(self, node: fx.Node) -> relax.Expr:
-        switches.note(FIX_ID)
-        x, mask = node.args
-        sizes = torch.broadcast_shapes(value_of(x).shape, value_of(mask).shape)
-        shape = relax.ShapeExpr(self._symbols.shape(sizes))
-        if not sizes:
-            shape = relax.ShapeExpr([1])
-        emit = self.block_builder.emit
-        x, mask = (emit(relax.op.broadcast_to(self.env[value], shape)) for value in (x, mask))
-        return emit(relax.op.gather_nd(x, self._emit_nonzero(mask, node.meta["val"].shape[0])))
-
-    def _emit_nonzero(self, x: relax.Expr, count: torch.SymInt) -> relax.Expr:
-        """Emit the indices of the `count` nonzero elements, one row per element."""
-        if x.ty.ndim == 0:
-            rows = self._emit_nonzero(self.block_builder.emit(relax.op.reshape(x, (1,))), count)
-            return self._emit_slice(rows, 1, 0, 0)
-        shape = [x.ty.ndim, self._symbols.convert(count)]
-        columns = self.block_builder.match_cast(
-            self.block_builder.emit(relax.op.nonzero(x)), relax.TensorType(shape, "int64")
-        )
-        return self.block_builder.emit(relax.op.permute_dims(columns))
-
-    def _index_converter(self, stock: Convert) -> Convert:
-        def convert(node: fx.Node) -> relax.Expr:
-            x, indices = self.retrieve_args(node)
-            masks = [i for i in indices if i is not None and dtype_of(i) == "bool"]
-            if not masks:
-                return stock(node)
-            if len(masks) < len(indices) or len(masks) > 1:
-                raise tvm.error.OpNotImplemented(
-                    f"{node.target} {node.name!r}: the dtypes of the indices are "
-                    f"{[None if i is None else dtype_of(i) for i in indices]}; "
-                    "expected integers, or only one tensor of booleans"
-                )
-            switches.note(FIX_ID)
-            positions = self._emit_nonzero(masks[0], node.meta["val"].shape[0])
-            return self.block_builder.emit(relax.op.gather_nd(x, positions))
-
-        return convert
-
-    def _top_k_converter(self, stock: Convert) -> Convert:
-        def convert(node: fx.Node) -> relax.Expr:
-            x, k, axis, largest, is_sorted = self._arguments(
-                node, input=None, k=None, dim=-1, largest=True, sorted=True
-            )
-            if isinstance(k, int) and is_sorted:
-                return stock(node)
-            switches.note(FIX_ID)
-            emit = self.block_builder.emit
-            if isinstance(k, int):
-                # Every order is right.
-                return emit(relax.op.topk(x, k, axis, "both", largest, "int64"))
-            every = emit(relax.op.topk(x, -1, axis, "both", largest, "int64"))
-            parts = [emit(relax.TupleGetItem(every, index)) for index in range(2)]
-            axis %= x.ty.ndim
-            return emit(relax.Tuple([self._emit_slice(part, axis, 0, k) for part in parts]))
 
         return convert

@@ -234,6 +234,10 @@ class Symbols:
         """Convert each of `sizes` with :meth:`convert`."""
         return [self.convert(size) for size in sizes]
 
+    def same(self, lhs: Any, rhs: Any) -> bool:
+        """Whether PyTorch computes two sizes by the same expression."""
+        return bool(_expression(lhs) == _expression(rhs))
+
     def equal(self, lhs: Size, rhs: Size) -> bool:
         """Whether two sizes are provably equal."""
         if isinstance(lhs, int) and isinstance(rhs, int):

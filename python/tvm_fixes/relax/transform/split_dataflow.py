@@ -20,26 +20,30 @@ Trigger
     An extent that is known only at run time (Range, NonZero, a Slice by an input), and an operator
     that uses it and can be fused with an operator before the ``match_cast``.  A field of a tuple
     that both a ``match_cast`` and a fusible operator read.  A tensor that operators read both
-    directly and through a ``match_cast`` that checks it.
+    directly and through a ``match_cast`` that checks it.  A ``match_cast`` whose symbols stand for
+    other extents than those of its value: ``2 * n`` for ``m``, ``64 - max(64 - n, 0)`` for ``n``.
 Symptom
     ``PrimExpr … has not been computed``, or ``Var … is not defined``; for a field, ``There must be
-    an in-place index specified for each output`` in FuseTIR.
+    an in-place index specified for each output`` in FuseTIR; for other extents, ``All shape inputs
+    are expected to be single tirx var``, or a recursion without end.
 Mechanism
     FuseOps orders its groups by their operands.  A symbolic dim is not an operand, so a group that
     uses it may move before the ``match_cast``.  A field is fused with its reader, into a function
     that returns the field unchanged.  A ``match_cast`` does not count as a reader: FuseOps moves
-    the value that it checks into the group of a later operator.
+    the value that it checks into the group of a later operator.  FuseTIR replaces each symbol of a
+    ``match_cast`` by the extent of the value, also where only variables may stand, and again in
+    what it put there.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
     :mod:`tvm_fixes.pipeline` and the fix id ``split-dataflow``.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import tvm
 from tvm import relax, tirx
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_equal, structural_map, structural_walk
 
 from ...fixes.elements import SPLIT_DATAFLOW as FIX_ID
 from ...support import switches
@@ -49,7 +53,8 @@ def SplitDataflow() -> tvm.transform.Pass:
     """Split dataflow blocks at each ``match_cast`` that binds a symbol or reads a tuple field.
 
     A ``match_cast`` of a tuple's field, or of a variable with another reader, also gets a separate
-    block.  FuseOps does not fuse across blocks.
+    block.  FuseOps does not fuse across blocks.  A ``match_cast`` to other extents first forgets
+    those of its value.
 
     Returns
     -------
@@ -80,11 +85,14 @@ def _split(function: relax.Function) -> relax.Function | None:
     bound = _symbols(parameter.ty for parameter in function.params)
     fields: set[relax.Var] = set()
     blocks: list[relax.BindingBlock] = []
+    is_changed = False
     for block in function.body.blocks:
         is_dataflow = isinstance(block, relax.DataflowBlock)
         pending: list[relax.Binding] = []
         reads = _reads(block)
-        for binding in block.bindings:
+        bindings = _forgetting(block.bindings)
+        is_changed |= len(bindings) > len(block.bindings)
+        for binding in bindings:
             is_cast = isinstance(binding, relax.MatchCast)
             found = _symbols([binding.ty]) if is_cast else set()
             if isinstance(binding.value, relax.TupleGetItem):
@@ -99,14 +107,40 @@ def _split(function: relax.Function) -> relax.Function | None:
                 pending.append(binding)
             bound |= found
         if pending:
-            blocks.append(relax.DataflowBlock(pending) if is_dataflow else block)
-    if len(blocks) == len(function.body.blocks):
+            kind = relax.DataflowBlock if is_dataflow else relax.BindingBlock
+            blocks.append(kind(pending))
+    if not is_changed and len(blocks) == len(function.body.blocks):
         return None
     body = relax.SeqExpr(blocks, function.body.body)
     return _with_outputs(
         relax.Function(
             function.params, body, function.ret_ty, function.is_pure, function.attrs, function.span
         )
+    )
+
+
+def _forgetting(bindings: Sequence[relax.Binding]) -> list[relax.Binding]:
+    """`bindings`, with a cast to an unknown shape before each cast to other extents."""
+    result: list[relax.Binding] = []
+    for binding in bindings:
+        if isinstance(binding, relax.MatchCast) and _has_other_extents(binding):
+            ty = binding.value.ty
+            unknown = relax.TensorType(dtype=ty.dtype, vdevice=ty.vdevice, ndim=ty.ndim)
+            first = type(binding.var)(f"{binding.var.name}_unchecked", unknown)
+            result.append(relax.MatchCast(first, binding.value, unknown))
+            binding = relax.MatchCast(binding.var, first, binding.ty)
+        result.append(binding)
+    return result
+
+
+def _has_other_extents(cast: relax.MatchCast) -> bool:
+    """Whether a cast replaces known extents of a tensor by others, with symbols."""
+    given, wanted = (getattr(ty, "shape", None) for ty in (cast.value.ty, cast.ty))
+    return (
+        isinstance(given, relax.ShapeExpr)
+        and isinstance(wanted, relax.ShapeExpr)
+        and bool(_symbols([cast.ty]))
+        and not structural_equal(given, wanted)
     )
 
 

@@ -1,0 +1,71 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Extents that PyTorch knows to be equal from a guard of the program.
+
+``sizes`` says what TVM's converters do.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import fx
+from tvm import relax
+
+from ...fixes.torch_importer import DYNAMIC_SHAPES as FIX_ID
+from ...support import switches
+from ..dtypes import dtype_of
+from .corrections import Corrections
+from .promotion import value_of
+from .symbols import Size, Symbols
+
+__all__ = ["GuardedExtents"]
+
+
+class GuardedExtents(Corrections):
+    """Casts of operands, without which TVM does not know the shape of a broadcast result."""
+
+    _symbols: Symbols
+
+    @contextmanager
+    def _broadcast(self, node: fx.Node) -> Iterator[None]:
+        """Cast operands of a pointwise operator to extents that only PyTorch knows to be equal.
+
+        A guard says so, such as ``n <= 64`` for ``64 - max(64 - n, 0)`` and ``n``.
+        """
+        kept = {}
+        if torch.Tag.pointwise in getattr(node.target, "tags", ()):
+            sizes = node.meta["val"].shape
+            for argument in node.all_input_nodes:
+                expected = self._guarded_extents(argument, sizes)
+                if expected is not None:
+                    switches.note(FIX_ID)
+                    kept[argument] = value = self.env[argument]
+                    ty = relax.TensorType(expected, dtype_of(value))
+                    self.env[argument] = self.block_builder.match_cast(value, ty)
+        yield
+        self.env.update(kept)
+
+    def _guarded_extents(self, argument: fx.Node, sizes: torch.Size) -> list[Size] | None:
+        """The extents of an operand, if some are written in another way than those of `sizes`."""
+        ty, own = getattr(self.env.get(argument), "ty", None), value_of(argument)
+        if not isinstance(ty, relax.TensorType) or not isinstance(own, torch.Tensor):
+            return None
+        pairs = list(zip(own.shape, sizes[len(sizes) - own.ndim :], strict=True))
+        differs = [isinstance(a, torch.SymInt) and not self._symbols.same(a, b) for a, b in pairs]
+        wanted = [b if is_other else a for (a, b), is_other in zip(pairs, differs, strict=True)]
+        if not any(differs) or not all(
+            self._symbols.knows(size) and self._symbols.is_integral(size) for size in wanted
+        ):
+            return None
+        return self._symbols.shape(wanted)
