@@ -57,7 +57,7 @@ class GuardedExtents(Corrections):
         self.env.update(kept)
 
     def _guarded_extents(self, argument: fx.Node, sizes: torch.Size) -> list[Size] | None:
-        """The extents of an operand, if some are written in another way than those of `sizes`."""
+        """The extents of an operand, or None if they are those of `sizes` as they are."""
         ty, own = getattr(self.env.get(argument), "ty", None), value_of(argument)
         if not isinstance(ty, relax.TensorType) or not isinstance(own, torch.Tensor):
             return None

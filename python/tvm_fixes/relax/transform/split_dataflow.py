@@ -20,8 +20,8 @@ Trigger
     An extent that is known only at run time (Range, NonZero, a Slice by an input), and an operator
     that uses it and can be fused with an operator before the ``match_cast``.  A field of a tuple
     that both a ``match_cast`` and a fusible operator read.  A tensor that operators read both
-    directly and through a ``match_cast`` that checks it.  A ``match_cast`` whose symbols stand for
-    other extents than those of its value: ``2 * n`` for ``m``, ``64 - max(64 - n, 0)`` for ``n``.
+    directly and through a ``match_cast`` that checks it.  A ``match_cast`` of known extents to
+    others: of ``2 * n`` to ``m``, of ``64 - max(64 - n, 0)`` to ``n``.
 Symptom
     ``PrimExpr … has not been computed``, or ``Var … is not defined``; for a field, ``There must be
     an in-place index specified for each output`` in FuseTIR; for other extents, ``All shape inputs
