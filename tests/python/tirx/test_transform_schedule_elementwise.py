@@ -342,6 +342,21 @@ def test_of_unknown_extents_few_elements_are_not_shared_by_threads():
     assert [True, False] in in_parallel
 
 
+def test_rows_that_are_large_are_always_shared_by_threads():
+    """TVM rejects the remainder of a division by 2 * n where it knows that n is 0."""
+
+    def emit(bb, x):
+        twice = bb.emit(relax.op.concat([x, x]))
+        return relax.op.negative(bb.emit(relax.op.reshape(twice, (n * 2, 320, 16, 8))))
+
+    n = tirx.Var("n", "int64")
+    mod = build({"x": tensor(n, 16, 320, 8)}, emit)
+    x = np.random.default_rng(0).random((2, 16, 320, 8), dtype="float32")
+    expected = -np.concatenate([x, x]).reshape(4, 320, 16, 8)
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), expected)
+    assert run(mod, x[:0], pipeline=pipeline()).shape == (0, 320, 16, 8)
+
+
 @pytest.mark.parametrize("extent", [0, 1, 5, 130])
 def test_images_of_an_unknown_side(extent):
     """Only the largest images are split among threads."""
