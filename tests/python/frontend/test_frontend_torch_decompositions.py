@@ -210,6 +210,16 @@ def test_norms_of_orders() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16, torch.bfloat16))
+def test_parts_of_limited_norms(dtype: torch.dtype) -> None:
+    x = random(3, 4, 2, dtype=dtype, seed=0)
+
+    def limited(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.renorm(x, 2, 1, 1.5), torch.renorm(x, 1, -1, 100.0), torch.renorm(x, 3, 0, 0.5)
+
+    check_function(limited, x, tolerance=1e-5 if dtype == torch.float32 else 8e-3)
+
+
 def test_an_unknown_operator_is_rejected_with_its_node() -> None:
     with pytest.raises(
         tvm.error.OpNotImplemented,

@@ -54,7 +54,18 @@ def _layer_norm(
     return out.to(x.dtype), mean.to(kept), scale.to(kept)
 
 
+def _renorm(x: torch.Tensor, p: float, dim: int, maxnorm: float) -> torch.Tensor:
+    """Scale down the parts along an axis whose norms are larger than `maxnorm`."""
+    axes = [axis for axis in range(x.ndim) if axis != dim % x.ndim]
+    wide = x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
+    norms = torch.linalg.vector_norm(wide, p, axes, keepdim=True)
+    factors = torch.where(norms > maxnorm, maxnorm / (norms + 1e-7), 1.0)
+    # PyTorch rounds the factors to the dtype of the data.
+    return x * factors.to(x.dtype)
+
+
 RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten.native_layer_norm.default: _layer_norm,
+    aten.renorm.default: _renorm,
     aten.var_mean.correction: _var_mean,
 }
