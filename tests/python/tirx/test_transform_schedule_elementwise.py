@@ -357,6 +357,21 @@ def test_rows_that_are_large_are_always_shared_by_threads():
     assert run(mod, x[:0], pipeline=pipeline()).shape == (0, 320, 16, 8)
 
 
+def test_divisors_that_are_zero_for_large_kernels():
+    """TVM rejects the division by the second extent where it knows that n >= 65536."""
+
+    def emit(bb, x):
+        columns = tirx.max(tirx.min(tirx.min(n, 5 - n) - 1, 0) // 2 + 1, 0)
+        part = bb.emit(relax.op.strided_slice(x, (1,), (n - 1,), (n - 1 + columns,)))
+        part = bb.match_cast(part, tensor(n, columns))
+        return relax.op.reshape(part, (n,))
+
+    n = tirx.Var("n", "int64")
+    mod = build({"x": tensor(n, n)}, emit)
+    x = np.arange(16, dtype="float32").reshape(4, 4)
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), x[:, 3])
+
+
 @pytest.mark.parametrize("extent", [0, 1, 5, 130])
 def test_images_of_an_unknown_side(extent):
     """Only the largest images are split among threads."""

@@ -49,7 +49,7 @@ from ..non_temporal import use_non_temporal_stores
 from ..parallel import MIN_PARALLEL_WORK
 from ..repetition import split_repetition
 from ..tiled_transpose import transpose_in_tiles
-from ..util import count_of, is_zero, prim_func_pass
+from ..util import contains, count_of, is_zero, prim_func_pass
 from ..vectorize import int64, serial_loop, vectorize_elementwise
 
 # Enough parallel iterations for the cores of a CPU to share the work evenly.
@@ -141,8 +141,8 @@ def _schedule_loop(stmt: tirx.Stmt, size: int, allocated: Collection[tirx.Var]) 
     # DecomposeReduction needs a single block that writes a reduction's result.
     if many.same_as(stmt) or tiles is not None or nest.block.init is not None:
         return many
-    # TVM would find that the extents of a small kernel are 0, and reject the divisions by them.
-    if _is_large_or_empty(work):
+    # TVM would find that extents are 0 in a branch, and reject the divisions by them.
+    if _is_large_or_empty(work) or _divides_by_zero(stmt, work >= MIN_PARALLEL_WORK):
         return many
     return tirx.IfThenElse(work >= MIN_PARALLEL_WORK, many, with_new_variables(stmt))
 
@@ -153,6 +153,17 @@ def _is_large_or_empty(work: tirx.Expr) -> bool:
     for variable in tirx.analysis.undefined_vars(work):
         analyzer.bind(variable, tvm.ir.Range(1, 1 << 40))
     return bool(analyzer.can_prove(work >= MIN_PARALLEL_WORK))
+
+
+def _divides_by_zero(stmt: tirx.Stmt, condition: tirx.Expr) -> bool:
+    """Whether a divisor is 0 wherever `condition` holds."""
+    analyzer = Analyzer()
+    with analyzer.constraint_scope(condition):
+        return contains(
+            stmt,
+            (tirx.FloorDiv, tirx.FloorMod),
+            lambda division: analyzer.can_prove(division.b == 0),
+        )
 
 
 def _scheduled(
