@@ -132,6 +132,7 @@ _BY_GROUP: dict[str, Factories] = {
     "layers": _layers(),
     "models": {
         "ResNet-50": models.resnet50,
+        "MobileNetV2": models.mobilenet_v2,
         "ConvNeXt-base": models.convnext_base,
         "ViT-B/16": models.vit_base,
         "BERT-base, 128 tokens": models.bert_base,
@@ -181,7 +182,7 @@ def _int8() -> Iterator[Case]:
         name = f"conv 64->64, 1x1, and {kind} pooling, 56x56"
         found[name] = partial(layers.pooled, pool, 64, 56)
     whole = _BY_GROUP["models"]
-    bert, others = "BERT-base, 128 tokens", ("ResNet-50", "ViT-B/16", "U-Net")
+    bert, others = "BERT-base, 128 tokens", ("ResNet-50", "MobileNetV2", "ViT-B/16", "U-Net")
     found |= {name: whole[name] for name in (bert, *others)}
     for name, factory in found.items():
         error = _MAX_MODEL_ERROR if name in whole else MAX_ERROR

@@ -55,6 +55,15 @@ def resnet50() -> Made:
     return OneTensor(model, lambda output: output.logits), (_image(),)
 
 
+def mobilenet_v2() -> Made:
+    """MobileNetV2 from transformers."""
+    from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
+
+    model = MobileNetV2ForImageClassification(MobileNetV2Config(num_labels=1000))
+    settle_batch_norm(model, torch.randn(4, 3, 224, 224))
+    return OneTensor(model, lambda output: output.logits), (_image(),)
+
+
 def convnext_base() -> Made:
     """ConvNeXt-base from transformers."""
     from transformers import ConvNextConfig, ConvNextForImageClassification
