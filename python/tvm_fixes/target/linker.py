@@ -141,9 +141,10 @@ def _zig(triple: str, language: str) -> Linker:
 
 
 def _zig_cache() -> dict[str, str]:
-    """The setting of the folder where zig keeps what it compiles, if there is no place for it."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~", ".cache").expanduser())
-    existing = next(path for path in (cache, *cache.parents) if path.exists())
+    """The variable that moves zig's cache, if its default folder is not writable."""
+    # Path's own functions raise if there is no home folder, or if it may not be searched.
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    existing = next(path for path in (cache, *cache.parents) if os.path.exists(path))
     if os.environ.get(_ZIG_CACHE) or (os.access(existing, os.W_OK) and os.environ.get("HOME")):
         return {}
     folder = Path(tempfile.gettempdir(), f"tvm-fixes-zig-{os.getuid()}")

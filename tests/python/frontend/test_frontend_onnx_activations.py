@@ -131,6 +131,14 @@ def test_clip_by_attributes() -> None:
     assert_as_onnx_runtime(from_onnx, cases)
 
 
+def test_clip_by_attributes_outside_the_range_of_float16() -> None:
+    x = np.array([*SPECIAL, np.inf], "float16")
+    for attributes in ({"min": 0.0, "max": 3.4028234663852886e38}, {"min": 0.0, "max": np.nan}):
+        model = node_model("Clip", {"x": x}, attributes, opset=6)
+        [y] = imported_and_run(from_onnx, model, x)
+        np.testing.assert_array_equal(y, np.maximum(x, np.float16(0)))
+
+
 def test_hardmax_with_symbolic_dims() -> None:
     for axis, opset in ((1, 13), (-1, 13), (2, 11)):
         x = normal(2, 3, 4)

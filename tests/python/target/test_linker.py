@@ -33,7 +33,7 @@ FOREIGN = tvm.target.Target({"kind": "llvm", "mtriple": f"{OTHER}-linux-gnu"})
 
 @pytest.fixture
 def bare(monkeypatch, tmp_path):
-    """A machine without compilers and zig; the folder where it looks for programs."""
+    """A machine without compilers or zig; return the only folder on its PATH."""
     for name in ("CXX", "CC"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -46,7 +46,7 @@ def bare(monkeypatch, tmp_path):
 
 @pytest.fixture
 def zig(bare):
-    """The package ziglang; only its existence counts."""
+    """An empty package ziglang: linker_for only checks that it exists."""
     package = importlib.util.module_from_spec(importlib.machinery.ModuleSpec("ziglang", None))
     sys.modules["ziglang"] = package
 
@@ -101,6 +101,32 @@ def test_zig_without_a_place_for_its_cache(home, bare, zig, monkeypatch):
     assert os.stat(other).st_mode & 0o777 == 0o700
     monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(bare / "mine"))
     assert linker_for(HERE).environment == ()
+
+
+def test_zig_without_an_entry_in_the_password_database(bare, zig, monkeypatch):
+    def unknown(_uid):
+        raise KeyError
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    monkeypatch.setattr("tempfile.tempdir", str(bare))
+    [(name, _)] = linker_for(HERE).environment
+    assert name == "ZIG_GLOBAL_CACHE_DIR"
+
+
+def test_zig_with_the_home_of_another_user(bare, zig, monkeypatch):
+    stat_file = os.stat
+
+    def denied(path, **options):
+        if ".cache" in os.fspath(path):
+            raise PermissionError
+        return stat_file(path, **options)
+
+    monkeypatch.setattr("os.stat", denied)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr("tempfile.tempdir", str(bare))
+    [(name, _)] = linker_for(HERE).environment
+    assert name == "ZIG_GLOBAL_CACHE_DIR"
 
 
 def test_there_is_none(bare):

@@ -140,15 +140,18 @@ def _limit(node: Node, index: int, name: str, dtype: str) -> float | None:
     """A bound of a Clip, an attribute before opset 11; None if it is not constant."""
     extreme = {"min": tirx.min_value, "max": tirx.max_value}[name](dtype).value
     if node.opset < 11:
-        return float(node.attributes.get(name, extreme))
-    if node.operand(index) is None:
+        number = float(node.attributes.get(name, extreme))
+    elif node.operand(index) is None:
         return extreme
-    array = node.constant(index)
-    if array is None or array.size != 1:
-        return None
-    number = float(array.reshape(()))
-    # A bound that is NaN has no effect.
-    return number if not math.isnan(number) else {"min": -math.inf, "max": math.inf}[name]
+    else:
+        array = node.constant(index)
+        if array is None or array.size != 1:
+            return None
+        number = float(array.reshape(()))
+    if math.isnan(number):
+        return math.copysign(math.inf, extreme)  # no bound
+    # TVM rejects a literal outside the range of the dtype.
+    return number if abs(number) <= abs(extreme) else math.copysign(math.inf, number)
 
 
 def convert_hardmax(node: Node, convert: Converter) -> relax.Expr:

@@ -123,7 +123,6 @@ def ChooseLayout() -> tvm.transform.Pass:
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        layout, dtypes = _layout_for(tvm.target.Target.current(allow_none=True))
         if not switches.enabled(FIX_ID) or not _convolutions(mod):
             return mod
         layout, dtypes = _layout_for(tvm.target.Target.current(allow_none=True))
@@ -174,7 +173,8 @@ def _converted(mod: tvm.IRModule, layout: str) -> tvm.IRModule | str:
     if more > 0:
         return f"it would add {more} layout transforms of activations"
     if structural_equal(mod, converted, map_free_vars=True):
-        return "it fits no convolution: a block must divide the channels"
+        about_all = [one.reason for one in kept if not one.where]
+        return about_all[0] if about_all else f"no convolution is converted: {_why_kept(layout)}"
     switches.note(FIX_ID)
     switches.note_all(noted)
     for one in kept:
@@ -184,13 +184,18 @@ def _converted(mod: tvm.IRModule, layout: str) -> tvm.IRModule | str:
 
 def _decline_others(mod: tvm.IRModule, layout: str) -> None:
     """Record the convolutions of a converted module that do not have the layout."""
+    reason = _why_kept(layout)
     for _, binding in operator_calls(mod):
         call = binding.value
         wanted, _ = LAYOUTS[layout].get(str(call.op.name), (None, None))
         if wanted is not None and wanted not in (call.attrs.data_layout, call.attrs.out_layout):
-            packs = any(axis.islower() for axis in layout)
-            reason = "a block must divide its channels" if packs else "TVM's ConvertLayout keeps it"
             decline(f"layout {layout}", names_of(binding.var), reason)
+
+
+def _why_kept(layout: str) -> str:
+    """Why a convolution keeps its layout."""
+    is_packed = any(axis.islower() for axis in layout)
+    return "the block must divide its channels" if is_packed else "TVM's ConvertLayout keeps it"
 
 
 def _convolutions(mod: tvm.IRModule) -> list[relax.Call]:
