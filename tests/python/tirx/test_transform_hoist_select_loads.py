@@ -79,7 +79,7 @@ def hoisted(mod: tvm.IRModule) -> tvm.IRModule:
 
 @I.ir_module
 class Kept:
-    """Loads that the condition may guard, and loops that TVM vectorizes or unrolls."""
+    """Loads that the condition may guard, and what TVM vectorizes, unrolls or cannot bind."""
 
     @T.prim_func
     def no_load_in_a_branch(x: T.Buffer((16,), "float32"), y: T.Buffer((16,), "float32")):
@@ -120,6 +120,11 @@ class Kept:
     def unrolled(x: T.Buffer((16,), "float32"), y: T.Buffer((16,), "float32")):
         for i in T.unroll(16):
             y[i] = T.Select(x[i] > T.float32(0), x[i], T.float32(0))
+
+    @T.prim_func
+    def bfloat16(x: T.Buffer((16,), "bfloat16"), y: T.Buffer((16,), "bfloat16")):
+        for i in range(16):
+            y[i] = T.Select(x[i] > T.bfloat16(0), x[i], T.bfloat16(0))
 
 
 def test_loads_come_first():

@@ -109,7 +109,7 @@ def _repeated_stores(function: tirx.PrimFunc) -> list[tirx.BufferStore]:
 def _with_loads_first(store: tirx.BufferStore, ranges: Analyzer) -> tirx.Stmt:
     """The store, after the loads in the branches of its Selects."""
     loads = _loads_in_branches(store.value)
-    if not loads or not all(_is_within(load, ranges) for load in loads):
+    if not loads or not all(_can_bind(load) and _is_within(load, ranges) for load in loads):
         return store
     binds = [tirx.Bind(tirx.Var("loaded", load.ty), load) for load in loads]
 
@@ -142,6 +142,15 @@ def _loads_in_branches(value: tirx.Expr) -> list[ir.TensorLoad]:
 
     structural_walk(value, (tirx.Select, look))
     return loads
+
+
+def _can_bind(load: ir.TensorLoad) -> bool:
+    """Whether TVM can bind a loaded element.
+
+    TVM's legalization of bfloat16 and smaller floats changes the type of a bound value, but not
+    that of its variable.
+    """
+    return not str(load.ty.dtype).startswith(("bfloat", "float8", "float6", "float4"))
 
 
 def _is_within(load: ir.TensorLoad, ranges: Analyzer) -> bool:
