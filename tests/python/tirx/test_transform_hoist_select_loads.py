@@ -13,6 +13,7 @@
 """HoistSelectLoads."""
 
 import numpy as np
+import pytest
 import tvm
 import tvm.testing
 from tvm import relax
@@ -56,7 +57,11 @@ class Expected:
                 v_i, v_j = T.axis.remap("SS", [i, j])
                 loaded: T.let[T.float32] = x[v_i, v_j]
                 loaded_1: T.let[T.float32] = w[v_i]
-                y[v_i, v_j] = T.Select(loaded > T.float32(0), loaded, loaded * loaded_1)
+                y[v_i, v_j] = T.Select(
+                    T.call_llvm_pure_intrin("bool", "llvm.ctpop", loaded > T.float32(0)),
+                    loaded,
+                    loaded * loaded_1,
+                )
 
 
 @I.ir_module
@@ -107,6 +112,13 @@ class Kept:
             y[i] = T.Select(i < 3, T.if_then_else(i > 0, x[i - 1], T.float32(0)), T.float32(0))
 
     @T.prim_func
+    def guarded_choice(x: T.Buffer((16,), "float32"), y: T.Buffer((16,), "float32")):
+        for i in range(16):
+            y[i] = T.if_then_else(
+                i > 0, T.Select(x[i - 1] > T.float32(0), x[i], T.float32(0)), T.float32(0)
+            )
+
+    @T.prim_func
     def one_of_two(x: T.Buffer((16,), "float32"), y: T.Buffer((16,), "float32")):
         for i in range(16):
             y[i] = T.Select(i < 15, x[i + 1], x[i])
@@ -147,6 +159,22 @@ def test_switched_off(monkeypatch):
 def test_not_for_a_gpu():
     with tvm.target.Target({"kind": "cuda", "arch": "sm_90"}):
         assert HoistSelectLoads()(Before).same_as(Before)
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_nan_in_nested_choices(name):
+    """TVM would derive the second comparison of a maximum from the first one."""
+    kernel = relax.const(np.ones((2, 1, 1, 1), "float32"))
+
+    def emit(_, x, y):
+        return getattr(relax.op, name)(relax.op.nn.conv2d(x, kernel, groups=2), y)
+
+    mod = build({"x": tensor(1, 2, 3, 4), "y": tensor(1, 2, 3, 4)}, emit)
+    executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())
+    vm = relax.VirtualMachine(executable, tvm.cpu())
+    rng = np.random.default_rng(0)
+    x, y = rng.choice([np.nan, -1, 0, 2], (2, 1, 2, 3, 4)).astype("float32")
+    np.testing.assert_array_equal(call(vm, "main", x, y), getattr(np, name)(x, y))
 
 
 def test_choices_after_a_depthwise_convolution():

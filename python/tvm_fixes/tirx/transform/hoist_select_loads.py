@@ -51,7 +51,10 @@ def HoistSelectLoads() -> tvm.transform.Pass:
 
         loaded = x[i]
         loaded_1 = w[c]
-        y[i] = T.Select(loaded > 0, loaded, loaded * loaded_1)
+        y[i] = T.Select(opaque(loaded > 0), loaded, loaded * loaded_1)
+
+    TVM knows in a branch whether a comparison of variables is true, and derives others from it as
+    if there were no NaN.  So the condition is the argument of an intrinsic that returns it.
 
     Returns
     -------
@@ -108,6 +111,9 @@ def _repeated_stores(function: tirx.PrimFunc) -> list[tirx.BufferStore]:
 
 def _with_loads_first(store: tirx.BufferStore, ranges: Analyzer) -> tirx.Stmt:
     """The store, after the loads in the branches of its Selects."""
+    # A condition below one of these is evaluated only in some cases, or reads a bound variable.
+    if contains(store.value, tirx.Let) or contains(store.value, ir.Call, _guards_choice):
+        return store
     loads = _loads_in_branches(store.value)
     if not loads or not all(_can_bind(load) and _is_within(load, ranges) for load in loads):
         return store
@@ -118,7 +124,14 @@ def _with_loads_first(store: tirx.BufferStore, ranges: Analyzer) -> tirx.Stmt:
         return next(found, load)
 
     value = structural_map(store.value, (ir.TensorLoad, loaded))
+    value = structural_map(value, (tirx.Select, _with_opaque_condition))
     return tirx.SeqStmt([*binds, tirx.BufferStore(store.buffer, value, store.indices)])
+
+
+def _with_opaque_condition(select: tirx.Select) -> tirx.Select:
+    # The number of ones in a bit is the bit; LLVM removes the call.
+    condition = tirx.call_llvm_pure_intrin("bool", "llvm.ctpop", select.condition)
+    return tirx.Select(condition, select.true_value, select.false_value)
 
 
 def _loads_in_branches(value: tirx.Expr) -> list[ir.TensorLoad]:
@@ -128,8 +141,7 @@ def _loads_in_branches(value: tirx.Expr) -> list[ir.TensorLoad]:
     def collect(node: tirx.Expr) -> WalkResult | None:
         if isinstance(node, ir.Call):
             # What it guards stays guarded.
-            is_branch = getattr(node.op, "name", None) == "prim.if_then_else"
-            return WalkResult.SKIP if is_branch else None
+            return WalkResult.SKIP if _is_branch(node) else None
         if not any(structural_equal(node, other) for other in loads):
             loads.append(node)
         return WalkResult.SKIP
@@ -142,6 +154,14 @@ def _loads_in_branches(value: tirx.Expr) -> list[ir.TensorLoad]:
 
     structural_walk(value, (tirx.Select, look))
     return loads
+
+
+def _is_branch(call: ir.Call) -> bool:
+    return getattr(call.op, "name", None) == "prim.if_then_else"
+
+
+def _guards_choice(call: ir.Call) -> bool:
+    return _is_branch(call) and contains(call, tirx.Select)
 
 
 def _can_bind(load: ir.TensorLoad) -> bool:
