@@ -92,7 +92,7 @@ wheels:  ## Build the wheels for Linux into dist (needs python3.11 to python3.13
 	@bash ci/wheels.sh $(ARGS)
 
 .PHONY: test-wheels
-test-wheels: native  ## Install them on bare machines (root; needs debootstrap and qemu-user).
+test-wheels: native  ## Test the wheels on bare Debian (root; needs debootstrap and qemu-user).
 	@bash ci/test-wheels.sh $(ARGS)
 
 .PHONY: test-sanitize

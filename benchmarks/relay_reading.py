@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The time to read large Relay programs, text and JSON, against Python's ``json.loads``."""
+"""The time to read large Relay programs, text and JSON, compared with Python's ``json.loads``."""
 
 import json
 import math
@@ -34,13 +34,13 @@ _CALL += "/* ty=Tensor[(1, 8, 16, 16), float32] */;\n"
 
 
 def program(calls: int) -> str:
-    """Return the text of a program of `calls` convolutions, each of the result before it."""
+    """Return the text of a program with a chain of `calls` convolutions."""
     lines = (_CALL.format(i + 1, i) for i in range(calls))
     return f"{_HEAD}{''.join(lines)}  %{calls}\n}}\n"
 
 
 def documents(size: int = SIZE) -> tuple[str, str]:
-    """Return the text of a program and the JSON of another, each of at least `size` characters."""
+    """Return a program as text and another as JSON, each of at least `size` characters."""
     sample = program(1000)
     text = program(math.ceil(1000 * size / len(sample)))
     saved = relay.save_json(relay.parse(sample))
@@ -64,7 +64,7 @@ def check(comparison: Comparison) -> None:
     Raises
     ------
     RuntimeError
-        If that takes more than :data:`MAX_SHARE` of the time of ``json.loads``.
+        If parsing takes more than :data:`MAX_SHARE` of the time of ``json.loads``.
     """
     parse = comparison.implementations[1]
     ratio = comparison.ratio(parse)

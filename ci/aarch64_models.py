@@ -10,10 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Compare the demo's models on aarch64 with this machine.
+"""Compare the outputs of the demo's models on aarch64 with those of this machine.
 
-``make FOLDER`` compiles them for both CPUs, and runs them here.  ``check FOLDER`` runs them on
-aarch64, or in an emulator, and fails if an output differs.
+``make FOLDER`` compiles the models for both CPUs, and runs them on this machine.  ``check FOLDER``
+runs them on aarch64, or in an emulator, and fails if an output differs.
 """
 
 import argparse
@@ -29,7 +29,7 @@ AARCH64 = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "neoverse-n1"
 
 
 def make(folder: Path) -> None:
-    """Write an artifact for aarch64, inputs, and this machine's outputs for each model."""
+    """For each model, write an artifact for aarch64, the inputs, and this machine's outputs."""
     import importlib
 
     import torch
@@ -54,7 +54,7 @@ def make(folder: Path) -> None:
 
 
 def check(folder: Path) -> int:
-    """Run each artifact; return how many differ."""
+    """Run each artifact; return the number of outputs that differ."""
     wrong = 0
     for file in sorted(folder.glob("*.npz")):
         arrays = np.load(file)

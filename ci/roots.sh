@@ -16,11 +16,11 @@
 #   require TOOL...        exit with a message if a tool or root permissions are missing
 #   debian_root RELEASE DIRECTORY PACKAGES   make a minimal Debian with packages (a,b,c)
 #   registry_mounts DIRECTORY   list the files and folders of this machine that pip needs in a root
-#   own_mounts SCRIPT ARGUMENT...   run the script again in its own mount namespace, once, so that its
-#                          mounts end with it
-#   bare_root RELEASE DIRECTORY   make a minimal Debian whose pip and apt work
+#   own_mounts SCRIPT ARGUMENT...   restart the script in its own mount namespace, so that its mounts
+#                          end with it
+#   bare_root RELEASE DIRECTORY   make a minimal Debian with working pip and apt
 #   inside DIRECTORY COMMAND...   run a command in it, without this machine's environment
-#   remove_root DIRECTORY   unmount what is mounted in a folder, and remove it
+#   remove_root DIRECTORY   unmount everything in a folder, and remove it
 #   took WHAT              print the seconds since the last call
 #
 # The Debian mirror is DEBIAN_MIRROR or, by default, that of this machine's apt.
@@ -93,7 +93,7 @@ mount_at() {
 
 inside() { env -i LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$@"; }
 
-# Unmounts the folders of this machine before anything is removed.
+# Unmounts first: rm must not reach the mounted folders of this machine.
 remove_root() {
   awk -v top="$1/" 'index($2, top) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r umount &&
     rm -rf --one-file-system "$1"

@@ -11,8 +11,8 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-# Installs the wheels of dist/ on fresh machines without a compiler, compiles a model there, and runs
-# it. For aarch64, runs the demo's models, which this machine compiles, in an emulator. Needs root and
+# Installs the wheels of dist/ on bare Debian without a compiler, then compiles and runs a model there.
+# For aarch64, this machine compiles the demo's models, and an emulator runs them. Needs root and
 # debootstrap; for aarch64 also qemu-user and .venv.
 #
 #   ci/test-wheels.sh [RELEASE...] [aarch64]
@@ -61,9 +61,10 @@ install_in() {
   remove_root "$root"
 }
 
-# Debian's Python for aarch64 runs in the emulator; the first stage of debootstrap only unpacks.
+# Runs Debian's Python for aarch64 in the emulator. Only debootstrap's first stage works without
+# running programs for aarch64, so this unpacks the packages itself.
 emulate() {
-  local root=$scratch/aarch64 site=$scratch/site tag python package
+  local root=$scratch/aarch64 site=$scratch/site tag wheel python package
   require qemu-aarch64
   .venv/bin/python ci/aarch64_models.py make "$scratch/models"
   took "aarch64: compile the demo's models"
@@ -72,12 +73,11 @@ emulate() {
     >"$root.log" 2>&1 || { tail "$root.log" >&2; exit 1; }
   for package in "$root"/var/cache/apt/archives/*.deb; do dpkg-deb --extract "$package" "$root"; done
   python=$(echo "$root"/usr/bin/python3.[0-9]*)
-  tag=cp${python##*python3.}
-  tag=cp3${tag#cp}
+  tag=cp3${python##*python3.}
+  wheel=$(wheel_for aarch64 "$tag")
   PIP_CONSTRAINT=constraints.txt .venv/bin/python -m pip install --quiet --target "$site" \
     --only-binary :all: --python-version "${tag#cp}" --platform manylinux_2_28_aarch64 \
-    --platform manylinux_2_27_aarch64 --platform manylinux_2_17_aarch64 \
-    "$(wheel_for aarch64 "$tag")"
+    --platform manylinux_2_27_aarch64 --platform manylinux_2_17_aarch64 "$wheel"
   took "aarch64: install"
   env -i HOME="$scratch" LANG=C.UTF-8 PYTHONPATH="$site" QEMU_LD_PREFIX="$root" \
     qemu-aarch64 "$python" ci/aarch64_models.py check "$scratch/models"

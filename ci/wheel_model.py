@@ -13,7 +13,7 @@
 """A small model for the test of the wheels.
 
 ``wheel_model.py MODEL`` writes it; ``wheel_model.py MODEL --run ARTIFACT`` runs its artifact, and
-compares with ONNX's reference evaluator.
+compares the outputs with those of ONNX's reference evaluator.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def write(path: str) -> None:
 
 
 def run(path: str, artifact: str) -> None:
-    """Run the artifact on batches of two sizes."""
+    """Compare the artifact with the reference evaluator on batches of two sizes."""
     import tvm_fixes
 
     model = tvm_fixes.CompiledModel.load(artifact)

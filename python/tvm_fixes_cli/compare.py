@@ -34,7 +34,7 @@ from .terminal import EQUAL, FAILED, Failure
 _HELP = """\
 Compare a compiled model with the original value by value: what each ONNX node or each node of a
 PyTorch program computes. Report the first value that differs, with its node and error, how the
-error grows afterwards, and where NaN and infinity first appear. Of a model that fails, report the
+error grows afterwards, and where NaN and infinity first appear. If the model fails, report the
 first value that cannot be computed.
 
 exit status: 0 all values and outputs equal, 1 a value differs, or compilation failed, 2 usage error
@@ -84,7 +84,7 @@ def add(commands: Commands) -> None:
         "--timeout",
         type=positive,
         metavar="SECONDS",
-        help="time limit for a group of values, to find one that hangs (default: none)",
+        help="time limit for a group of values, to find one that hangs, on a CPU (default: none)",
     )
     parser.add_argument("--all", action="store_true", help="list all values")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")

@@ -134,8 +134,8 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="list what each fix did to which nodes, what plain TVM would do, and what was not "
-        "done, with the reason",
+        help="list each fix with the nodes that it changed, what plain TVM would do, and the "
+        "optimizations that were not made, with the reason",
     )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.add_argument(

@@ -31,8 +31,8 @@ from .terminal import EQUAL
 
 _HELP = """\
 Write one HTML page about an artifact: the graph of its kernels, colored by time, error, bytes or
-layout, and tables of what 'profile', 'compare' and 'inspect' find. It opens in a browser without
-other files or a network.
+layout, and tables of what 'profile', 'compare' and 'inspect' find. It needs no other file and no
+network.
 
 A model for a GPU or for another machine is not measured; the page says so.
 
@@ -70,8 +70,8 @@ def add(commands: Commands) -> None:
         "--compare",
         metavar="MODEL",
         dest="original",
-        help="the model of the artifact, an .onnx or .pt2 file or package.module:factory: compare "
-        "each intermediate value, as 'compare' does",
+        help="compare each intermediate value with that of MODEL, from which the artifact was "
+        "compiled, as 'compare' does",
     )
     parser.add_argument("--no-profile", action="store_true", help="do not measure the kernels")
     parser.add_argument(

@@ -98,7 +98,7 @@ bool IsEnabled(const char* fix_id);
 /*! \brief Record that a fix was applied, for the report of a compilation. */
 void NoteUse(const char* fix_id);
 
-/*! \brief Record that a fix was applied to a call, whose span has the nodes of the model. */
+/*! \brief Record that a fix was applied to a call; its span names the nodes of the model. */
 void NoteUse(const char* fix_id, const tvm::ffi::ObjectRef& call);
 
 /*! \brief Whether debug messages of a pass are enabled (tvm_fixes/support/logs.py). */

@@ -36,12 +36,12 @@ PAGE = (Path(__file__).parents[2] / "docs" / "debugging.md").read_text()
 
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
-# Their searches compile a model several times.
+# These sections' searches compile a model several times.
 _LONG = {"NaN scores: an overflow", "A slow layer"}
 
 
 def stories() -> dict[str, list[tuple[str, str]]]:
-    """For the sections of the page with commands: each command, with what it shows."""
+    """For each section with commands: the commands, with the output that the page shows."""
     _, *parts = re.split(r"^## (.+)$", PAGE, flags=re.MULTILINE)
     console = re.compile(r"^```console\n\$ (.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
     found = {title: console.findall(text) for title, text in zip(*[iter(parts)] * 2, strict=True)}
@@ -55,7 +55,7 @@ def words(line: str) -> list[str]:
 
 
 def pattern(line: str) -> str:
-    """A regular expression for the words of a line; "…" stands for any."""
+    """A regular expression for the words of a line; "…" matches any words."""
     parts = (re.escape(" ".join(words(part))) for part in line.split("…"))
     return " ?.*".join(parts)
 
@@ -68,7 +68,7 @@ def models(tmp_path, monkeypatch):
 
 
 def run(command: str, monkeypatch, capsys) -> str:
-    """The output of a command, which may begin with the setting of a variable."""
+    """The output of a command, which may set an environment variable first."""
     before, is_ours, arguments = command.partition("tvm-fixes ")
     if is_ours:
         for assignment in before.split():
@@ -197,7 +197,7 @@ def test_report(model, tmp_path, monkeypatch, capsys):
     assert page["compilation"]["equal"] and page["name"] == "model.onnx"
     assert main(["report", "out", "-o", "other.html", "--no-profile", "--json", "-q"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["profile"] is None and document["no_profile"] == "it was not asked for"
+    assert document["profile"] is None and document["no_profile"] == "not requested"
     assert document == data_of((tmp_path / "other.html").read_text())
 
 

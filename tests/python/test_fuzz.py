@@ -126,7 +126,7 @@ def test_a_run_in_float64_is_one() -> None:
 
 
 def test_a_node_that_no_oracle_runs_in_float64_does_not_narrow_the_others() -> None:
-    """ONNX Runtime has no cubic Resize of float64, and onnx's reference rejects this one."""
+    """ONNX Runtime has no cubic Resize of float64, and onnx's evaluator rejects this one."""
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 21]> '
         "g (float[1,1,1,1] x) => (float[1,1,h,w] y, float[1,1,1,1] z) { "

@@ -11,7 +11,7 @@
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
 
-"""The workflows call what exists."""
+"""The commands of the workflows exist, and only the job that publishes gets permissions."""
 
 import re
 from pathlib import Path

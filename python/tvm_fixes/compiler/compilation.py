@@ -148,7 +148,7 @@ def compile(
         TVMScript with constants elided, and for the differences: see
         :class:`tvm_fixes.debug.dump_ir.DumpIR`.
     explain : bool
-        Explain in ``report.explanation`` what each fix did, and what was not done.
+        Explain in ``report.explanation`` what each fix did, and which optimizations were not made.
     progress : callable, optional
         Called with a :class:`Step` when a step begins and when it ends.
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Comparison of a compiled model with its original, the time of its kernels, and a page of both."""
+"""Comparison of a compiled model with its original, times of its kernels, and a report of both."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

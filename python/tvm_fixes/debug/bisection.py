@@ -272,16 +272,16 @@ class _Search:
 
     def _failing_pass(self, started: Sequence[str], error: str) -> Culprit:
         """The pass in which the pipeline fails."""
-        is_it = self.problem.kind in (Kind.CRASHES, Kind.FAILS) and started
-        if not is_it:
-            return Culprit("passes", [], f"the pipeline does not end: {error}")
+        is_the_problem = self.problem.kind in (Kind.CRASHES, Kind.FAILS)
+        if not (is_the_problem and started):
+            return Culprit("passes", [], f"the pipeline fails: {error}")
         return Culprit("passes", [started[-1]], f"in {started[-1]}: {error}", self._again("passes"))
 
     def over_kernels(self) -> Culprit:
         """The kernels whose schedules show the problem."""
         kernels = self._ask(variants.scheduled_kernels)
         if isinstance(kernels, str):
-            return Culprit("kernels", [], f"the pipeline does not end: {kernels}")
+            return Culprit("kernels", [], f"the pipeline fails: {kernels}")
 
         def shows(names: Sequence[str]) -> bool:
             build = partial(

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Why a model is compiled as it is."""
+"""Explanation of a compilation: what each fix changed, and which optimizations were not made."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..runtime.explanation import Explanation
 
 
 def explain(source: Any, **options: Any) -> Explanation:
-    """Compile a model, and explain which fixes changed it, and what was not done.
+    """Compile a model; explain which fixes changed it, and which optimizations were not made.
 
     Parameters
     ----------

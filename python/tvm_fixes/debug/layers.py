@@ -92,7 +92,7 @@ class ValueFailure:
     name : str
         The name of the value.
     problem : str
-        Such as the error of the compiler, or ``SIGSEGV: crashed``.
+        The reason, such as the compiler's error, or ``SIGSEGV: crashed``.
     """
 
     node: SourceNode
@@ -122,8 +122,8 @@ class LayerComparison:
     stock_problems : list of str
         Why plain TVM did not run.
     failure : ValueFailure or None
-        Where the model cannot be compiled or run; `outputs` is then empty, and `values` ends before
-        it.
+        The first value that cannot be computed, if the model cannot be compiled or run; `outputs`
+        is then empty, and `values` ends before this value.
     """
 
     source: str
@@ -219,7 +219,7 @@ def compare(
     stock : bool
         Also compare plain TVM, which runs in its own process.
     timeout : float, optional
-        The limit in seconds on the compilation and the run of a group of values.
+        The time limit in seconds to compile and run a group of values; ignored for a GPU.
     progress : callable, optional
         Called with a :class:`~tvm_fixes.compiler.Step` for each group of values.
     **options
@@ -234,12 +234,13 @@ def compare(
     UsageError
         If an option is invalid, the inputs do not fit the model, or no other runtime can run it.
     CompileError
-        If the reference does not run, or if the model cannot be compiled or run although each of
-        its values can.
+        If the reference does not run, or if the model fails although each of its values can be
+        computed.
 
     Notes
     -----
-    For a CPU, the compiler and the model run in forked children, so that a crash is a result, too.
+    For a CPU, the compiler and the model run in forked children, so a crash is reported as a
+    failure.
     """
     check_request(rtol, atol, seed, None, options.get("weights", "auto"))
     opened = open_source(source, shapes, trust=trust, params=params)
@@ -290,7 +291,7 @@ class _Comparing:
         known = self._source.values(self._inputs)
         self._progress(Step("outputs"))
         found = self._try(self._source)
-        # Of a model that fails, the values before the first that fails are compared.
+        # If the model fails, only the values before the first failure are compared.
         self._stops = isinstance(found, str)
         values: list[ValueComparison] = []
         for group in _groups(known, max_bytes):
@@ -319,7 +320,7 @@ class _Comparing:
         )
 
     def _compare(self, group: Sequence[ModelValue]) -> list[ValueComparison]:
-        """Compare some values; leave out those that cannot be computed, or stop at the first."""
+        """Compare some values; skip those that cannot be computed, or stop at the first of them."""
         found = self._try(self._source.with_outputs([value.name for value in group]))
         if isinstance(found, str) and len(group) == 1:
             if self._stops:
@@ -340,7 +341,7 @@ class _Comparing:
         ]
 
     def _search(self, values: Sequence[ModelValue]) -> list[ValueComparison]:
-        """The first value that differs when only it is an output; or the first that fails."""
+        """The first value that differs, or fails, when it is the only output."""
         low, high = 0, len(values)
         found: list[ValueComparison] = []
         while low < high:
@@ -355,7 +356,7 @@ class _Comparing:
         return found
 
     def _try(self, part: Source) -> _Found | str:
-        """Compare the outputs of a part of the model; a str tells why they cannot be computed."""
+        """Compare the outputs of a part of the model; return a str if they cannot be computed."""
         if self._is_isolated:
             outcome = run_forked(partial(self._answer, part), timeout=self._timeout)
             if outcome.kind is not OutcomeKind.VALUE:

@@ -10,10 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Where the calls of kernels are in a drawing of a model: rows from top to bottom, in columns.
+"""The layout of a drawing of kernel calls: rows from top to bottom, in columns.
 
-A call is below those that it reads.  A long model continues in the next column, like the text of a
-newspaper, so that all of it can be seen at once.  No library does this for thousands of nodes.
+A call is below those whose results it reads.  A long model continues in the next column, like the
+text of a newspaper, so that all of it fits on a screen.  No library does this for thousands of
+nodes.
 """
 
 import math
@@ -24,10 +25,10 @@ from dataclasses import dataclass
 # The most calls in a row; others move down.
 _MAX_WIDTH = 12
 
-# An edge over more rows than this is drawn below the nodes, and reserves no place.
+# An edge over more rows than this reserves no space, and is drawn behind the nodes.
 _MAX_TRAIL = 24
 
-# The size of a place in a row, and of a row, in pixels: the page has the same.
+# The width of a place in a row, and the height of a row, in pixels, as in graph.js.
 _PLACE, _ROW = 192, 62
 
 # The width of the drawing divided by its height.
@@ -36,14 +37,14 @@ _ASPECT = 1.65
 _MIN_ROWS, _GAP = 8, 0.5
 _SWEEPS = 3
 
-# How strongly an edge pulls: those that pass a row bend around its calls.
+# The pull of an edge that passes a row, and its width: small, so that it bends around the calls.
 _TRAIL_WEIGHT = 0.001
 _TRAIL_WIDTH = 0.3
 
 
 @dataclass
 class _Spot:
-    """A call, or an edge that passes a row."""
+    """A call, or the place where an edge passes a row."""
 
     is_call: bool
     above: list["_Spot"]
@@ -61,15 +62,15 @@ class _Spot:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a call is.
+    """The position of a call in the drawing.
 
     Attributes
     ----------
     x, y : float, int
-        The middle, in places of a row, and the row.
+        The center, in places of a row, and the row within the column.
     column : int
     trail : list of float
-        The `x` at which the edges to its readers pass the rows below it.
+        Where the edges to its readers pass the rows below it, as `x`.
     """
 
     x: float
@@ -118,7 +119,7 @@ def place(reads: Sequence[Sequence[int]]) -> list[Place]:
 
 
 def _rows(earlier: Sequence[Sequence[int]]) -> list[int]:
-    """The row of each call: below its operands, and those without operands above a reader."""
+    """The row of each call: below its operands; without operands, just above its first reader."""
     rows: list[int] = []
     widths: dict[int, int] = defaultdict(int)
     for operands in earlier:
@@ -138,13 +139,13 @@ def _rows(earlier: Sequence[Sequence[int]]) -> list[int]:
                 row -= 1
             widths[row] += 1
             rows[call] = row
-    # Rows without calls vanish.
+    # Leave out empty rows.
     numbers = {row: number for number, row in enumerate(sorted(set(rows)))}
     return [numbers[row] for row in rows]
 
 
 def _columns(rows: Sequence[int], earlier: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Split the rows into columns where few edges pass, so that the drawing is about as wide."""
+    """Split the rows into columns where few edges pass, near the intended aspect ratio."""
     number = 1 + max(rows, default=-1)
     widths, passing = [0.0] * number, [0] * (number + 1)
     for call, operands in enumerate(earlier):
@@ -188,7 +189,7 @@ def _connect(
     operand: int,
     layers: dict[int, list[_Spot]],
 ) -> None:
-    """Add an edge, which shares the places where it passes rows with others of its operand."""
+    """Add an edge; edges from the same operand share the places where they pass rows."""
     while len(trail) < length - 1:
         spot = _Spot(False, [], [])
         _join(trail[-1] if trail else above, spot)
@@ -203,7 +204,7 @@ def _join(above: _Spot, below: _Spot) -> None:
 
 
 def _arrange(layers: list[list[_Spot]]) -> None:
-    """Order the spots of each row so that few edges cross, then place them below each other."""
+    """Order the spots of each row so that few edges cross, then align them with their neighbors."""
     for layer in layers:
         for index, spot in enumerate(layer):
             spot.x = index
@@ -220,7 +221,7 @@ def _arrange(layers: list[list[_Spot]]) -> None:
 
 
 def _pull(spot: _Spot, down: bool) -> float:
-    """Where the spots above or below a spot pull it."""
+    """The position to which the spots above or below pull a spot."""
     others = spot.above if down else spot.below
     if not others:
         return spot.x
@@ -228,9 +229,9 @@ def _pull(spot: _Spot, down: bool) -> float:
 
 
 def _spread(layer: list[_Spot], wanted: list[float]) -> None:
-    """Place the spots of a row without overlap, as near as possible to where they are pulled."""
+    """Place the spots of a row without overlap, as near as possible to the wanted positions."""
     offsets = list(_offsets(layer))
-    # Neighbours that would overlap form a block: its weight, where it wants to be, its length.
+    # Neighbors that would overlap form a block: its weight, its wanted position, its length.
     blocks: list[tuple[float, float, int]] = []
     for spot, goal, offset in zip(layer, wanted, offsets, strict=True):
         weight, mean, length = spot.weight, goal - offset, 1
@@ -245,7 +246,7 @@ def _spread(layer: list[_Spot], wanted: list[float]) -> None:
 
 
 def _offsets(layer: list[_Spot]) -> Iterator[float]:
-    """The place of each spot in the row if they touch."""
+    """The position of each spot if the spots of the row touch."""
     at, before = 0.0, 0.0
     for spot in layer:
         at += (before + spot.width) / 2 if before else 0.0

@@ -62,7 +62,7 @@ class KernelTime:
     flops : float or None
         Its floating-point operations, if known.
     call : int or None
-        Its place in ``manifest.kernels.calls``; None if several calls of the program are possible.
+        Its index in ``manifest.kernels.calls``; None if it may be any of several calls.
     """
 
     kernel: str
@@ -299,7 +299,7 @@ def _measure(
 
 
 def _calls_of(names: Sequence[str], known: KernelCalls) -> tuple[list[list[int]], bool]:
-    """The calls that each kernel of a run may be, and whether each is known."""
+    """The calls that each kernel of a run may be, and whether all are known."""
     by_kernel: dict[str, list[int]] = defaultdict(list)
     for place, call in enumerate(known.calls):
         by_kernel[call.kernel].append(place)
@@ -313,7 +313,7 @@ def _calls_of(names: Sequence[str], known: KernelCalls) -> tuple[list[list[int]]
 
 
 def _nodes_of(calls: Sequence[int], known: KernelCalls) -> tuple[SourceNode, ...]:
-    """The nodes of all `calls`."""
+    """The nodes of the model that `calls` compute."""
     places = dict.fromkeys(place for call in calls for place in known.calls[call].nodes)
     return tuple(known.nodes[place] for place in places)
 

@@ -59,9 +59,9 @@ class ModelReport:
     profile : Profile or None
         The times of its kernels.
     no_profile : str
-        Why they were not measured; otherwise empty.
+        Why the kernels were not measured; empty if they were.
     comparison : LayerComparison or None
-        Its intermediate values compared with the original's.
+        The comparison of its intermediate values with the original's.
     """
 
     name: str
@@ -73,17 +73,17 @@ class ModelReport:
 
     @cached_property
     def graph(self) -> list[dict[str, Any]]:
-        """The calls of kernels, in the order of the program, with all that is known of each.
+        """The kernel calls, in the order of the program, with everything known about each.
 
         Besides the attributes of :class:`~tvm_fixes.relax.kernel_calls.KernelCall` and
         :class:`~tvm_fixes.debug.profiling.KernelTime`: ``error``, the largest relative error of
-        the values that it computes, ``equal``, whether all are equal, and its place in the
+        the values that it computes; ``equal``, whether all are equal; and its position in the
         drawing.
         """
         kernels = self.manifest.kernels
         times = {} if self.profile is None else _times(self.profile)
         values = {} if self.comparison is None else _values(self.comparison)
-        # Without data flow, one call is drawn below the other.
+        # If the data flow is unknown, each call is drawn below the one before it.
         follow = [range(max(at - 1, 0), at) for at in range(len(kernels.calls))]
         reads = [call.reads or () for call in kernels.calls] if self.has_edges else follow
         found = []
@@ -98,7 +98,7 @@ class ModelReport:
 
     @property
     def has_edges(self) -> bool:
-        """Whether the manifest has the data flow, which earlier versions did not record."""
+        """Whether the manifest records the data flow; those of earlier versions do not."""
         return all(call.reads is not None for call in self.manifest.kernels.calls)
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class ModelReport:
     def to_html(self) -> str:
         """The page, which needs no other file and no network.
 
-        The values are compressed: no name of the model is HTML, and the page is small.
+        The values are compressed: this keeps the page small, and the model's names out of its HTML.
         """
         values = json.dumps(_finite(self.to_dict()), allow_nan=False, separators=(",", ":"))
         packed = base64.b64encode(gzip.compress(values.encode(), mtime=0)).decode()
@@ -169,22 +169,22 @@ def report(
     trust: bool = False,
     progress: Progress | None = None,
 ) -> ModelReport:
-    """Collect what the other tools know of a compiled model, and write it as one HTML page.
+    """Collect what the other tools find about a compiled model, and write one HTML page.
 
     Parameters
     ----------
     source : path or CompiledModel
         The directory of an artifact, or a compiled model.
     path : path, optional
-        The page, a new file or an existing one, which is replaced.
+        The file of the page; an existing file is replaced.
     original : path or object, optional
-        The model that it was compiled from: compare each intermediate value, as
+        The model from which `source` was compiled.  Compare each intermediate value with it, as
         :func:`tvm_fixes.debug.compare` does.
     measure : bool
         Measure the time of each kernel, as :func:`tvm_fixes.debug.profile` does.  A model for a
         GPU or for another machine is not measured.
     shapes, inputs, seed, seconds
-        As for :func:`tvm_fixes.debug.profile`; the comparison has the same inputs.
+        As for :func:`tvm_fixes.debug.profile`; the comparison uses the same inputs.
     trust
         As for :func:`tvm_fixes.compile`, for `original`.
     progress : callable, optional
@@ -207,7 +207,7 @@ def report(
         check_writable(path)
     found = _described(source)
     settings: dict[str, Any] = {"shapes": shapes, "inputs": inputs, "seed": seed}
-    why_not = _why_not_measured(found.manifest) if measure else "it was not asked for"
+    why_not = _why_not_measured(found.manifest) if measure else "not requested"
     if not why_not:
         times = profile(source, seconds=seconds, progress=progress, **settings)
         found = replace(found, profile=times)
@@ -224,7 +224,7 @@ def report(
 
 
 def _described(source: str | os.PathLike[str] | CompiledModel) -> ModelReport:
-    """The report with what the files of an artifact say."""
+    """A report from the files of an artifact only."""
     if isinstance(source, CompiledModel):
         with tempfile.TemporaryDirectory(prefix="tvm-fixes-") as folder:
             source.save(Path(folder) / "model")
@@ -251,7 +251,7 @@ def _why_not_measured(manifest: Manifest) -> str:
 
 
 def _compared(original: Any, manifest: Manifest, settings: Mapping[str, Any]) -> LayerComparison:
-    """Compare a model, compiled with the options of its artifact."""
+    """Compare the intermediate values of a model, compiled with the options of its artifact."""
     names, known = [s.name for s in original.inputs], [s.name for s in manifest.inputs]
     if names != known:
         raise UsageError(
@@ -262,14 +262,12 @@ def _compared(original: Any, manifest: Manifest, settings: Mapping[str, Any]) ->
     found = compare(original, target=manifest.target, layout=layout, **settings)
     nodes = set(manifest.kernels.nodes)
     if nodes and found.values and not any(value.node in nodes for value in found.values):
-        raise UsageError(
-            f"{original.name} is not the model of the artifact: it has none of its nodes"
-        )
+        raise UsageError(f"{original.name} is not the model of the artifact: they share no node")
     return found
 
 
 def _times(found: Profile) -> dict[int, list[KernelTime]]:
-    """The measurements of each call; several of one in a loop."""
+    """The measurements of each call: several if it is in a loop."""
     times: dict[int, list[KernelTime]] = defaultdict(list)
     for kernel in found.kernels:
         if kernel.call is not None:
@@ -300,7 +298,7 @@ def _values(found: LayerComparison) -> dict[SourceNode, list[ValueComparison]]:
 
 
 def _judged(values: list[ValueComparison]) -> dict[str, Any]:
-    """The largest relative error, None if unknown or undefined, and whether all are equal."""
+    """The largest relative error, None if any is unknown, and whether all values are equal."""
     errors = [value.result.max_rel_error for value in values]
     known = [error for error in errors if error is not None]
     is_known = bool(known) and len(known) == len(errors)
@@ -309,7 +307,7 @@ def _judged(values: list[ValueComparison]) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """The value without NaN and infinity, which JSON does not have: None."""
+    """Replace NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -318,5 +316,5 @@ def _finite(value: Any) -> Any:
 
 
 def _csp_hash(text: str) -> str:
-    """The source of a content security policy for an element with exactly this text."""
+    """The hash with which a content security policy allows an element with exactly this text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

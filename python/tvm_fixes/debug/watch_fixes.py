@@ -39,7 +39,7 @@ Functions = Mapping[str, tvm.ir.BaseFunc]
 
 _SPANS = tvm.ir.Span | tvm.ir.SequentialSpan
 
-# The name of a change by a rule of an operator, for its layout or its type.
+# The name of a change by an operator's rule for its layout or type.
 _RULE = "operator rule"
 
 
@@ -51,9 +51,9 @@ class Change(NamedTuple):
     name : str
         The pass, or ``import``, ``lowering`` or ``operator rule``; empty if unknown.
     nodes : tuple of SourceNode
-        The nodes of the model, of a pass those whose values or kernels differ after it.
+        The nodes of the model; for a pass, those whose values or kernels it changes.
     number : int
-        The number of changes: of a pass, that of the nodes, or of kernels if their nodes are
+        The number of changes; for a pass, of the nodes, or of the kernels if their nodes are
         unknown.
     """
 
@@ -69,13 +69,12 @@ class _Running(NamedTuple):
 
 
 class WatchFixes(tvm.ir.instrument.PassInstrument):
-    """Tells the uses of fixes that a pass reports what the pass changed.
+    """Adds what a pass changed to the uses of fixes that the pass reports.
 
-    Other uses have a place when they are reported: the node that is imported, or the call that is
-    lowered.
+    Other uses are reported with their place: the node imported, or the call lowered.
     """
 
-    # Without a dict, an object of a TVM class cannot have new attributes.
+    # Without a __dict__, an object of a TVM class cannot have new attributes.
     __slots__ = ("__dict__",)
 
     def __init__(self) -> None:
@@ -84,7 +83,7 @@ class WatchFixes(tvm.ir.instrument.PassInstrument):
         self._kernels: dict[str, tuple[SourceNode, ...]] = {}
 
     def run_before_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
-        """Keep the functions, and let the calls that are lowered know their nodes."""
+        """Keep the functions, and mark the calls to be lowered with their nodes."""
         applied = switches.applied()
         name = str(info.name)
         if name in ("ConvertLayout", "LegalizeOps"):
@@ -99,7 +98,7 @@ class WatchFixes(tvm.ir.instrument.PassInstrument):
         """Complete the uses that the pass has reported."""
         name = str(info.name)
         while self._running and self._running[-1].name != name:
-            self._running.pop()  # a pass in it that raised
+            self._running.pop()  # a nested pass that raised
         if not self._running:
             return
         before = self._running.pop()
@@ -132,12 +131,12 @@ class WatchFixes(tvm.ir.instrument.PassInstrument):
 
 @dataclass
 class Watch:
-    """The findings of :func:`watching`; complete when its block ends."""
+    """The findings of :func:`watching`, complete when its ``with`` block ends."""
 
     not_done: list[NotDone] = field(default_factory=list)
 
     def explain(self, applied: switches.Applied) -> Explanation:
-        """The explanation of a compilation that has applied these fixes."""
+        """Explain a compilation that applied these fixes."""
         uses: dict[str, list[switches.Place | None]] = defaultdict(list)
         for use in applied.uses:
             uses[use.fix].append(use.place)
@@ -153,7 +152,7 @@ class Watch:
 
 @contextmanager
 def watching() -> Iterator[Watch]:
-    """Watch the passes within the ``with`` block, and collect what they do not do."""
+    """Watch the passes within the ``with`` block; collect the optimizations that they reject."""
     with watched_by(WatchFixes()), collect_declined() as not_done:
         yield Watch(not_done)
 
@@ -165,7 +164,7 @@ def _explain(
     places: Sequence[switches.Place | None],
 ) -> AppliedFix:
     changes = [_change_at(place) for place in dict.fromkeys(places)]
-    # A rule of an operator is asked several times about a call.
+    # TVM calls an operator's rule several times for one call: count it once.
     distinct = [one for one in dict.fromkeys(changes) if one.name == _RULE]
     distinct += [one for one in changes if one.name != _RULE]
     nodes = dict.fromkeys(node for one in distinct for node in one.nodes)

@@ -44,7 +44,7 @@ SELECT_LOADS = declare(
     "select-loads",
     family="memory",
     kind=Kind.PASS,
-    summary="computes both operands of a choice, so that its loop is vectorized",
+    summary="computes both operands of a Select, so that its loop is vectorized",
     symptoms={
         Symptom.COST: (
             "a PReLU, `where` or Hardshrink after a depthwise convolution or a pooling branches "

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Which results of some bindings each of them reads, through tuples, branches and functions."""
+"""Data flow between some bindings, through tuples, branches and functions."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from .ir import variables
 
 
 def data_flow(mod: tvm.IRModule, results: Sequence[relax.Var]) -> list[tuple[int, ...]]:
-    """For each of some variables, find the others that its value reads.
+    """For each of the given variables, find those that its value reads.
 
     Parameters
     ----------
@@ -35,15 +35,15 @@ def data_flow(mod: tvm.IRModule, results: Sequence[relax.Var]) -> list[tuple[int
     Returns
     -------
     reads : list of tuple of int
-        For each variable, places in `results`: those that its operands are, or are computed from
-        by bindings of other variables.  What a branch returns is either of its results, and what
-        a function takes is the arguments of all its calls.
+        For each variable, indices in `results`: its operands, or what they are computed from by
+        bindings of other variables.  The value of an If may be that of either branch, and a
+        parameter may be the argument of any call of its function.
     """
     places = {var: place for place, var in enumerate(results)}
     steps = [step for function in _functions(mod) for step in _steps(mod, function)]
     origins: dict[relax.Var, set[int]] = defaultdict(set)
     size = -1
-    # Again only if functions call each other: a call may come before the callee's bindings.
+    # Repeat: a call may come before the callee's bindings.
     while size < (size := sum(map(len, origins.values()))):
         for var, operands in steps:
             if var in places:
@@ -66,7 +66,7 @@ def _functions(mod: tvm.IRModule) -> Iterator[relax.Function]:
 def _steps(
     mod: tvm.IRModule, function: relax.Function
 ) -> Iterator[tuple[relax.Var, list[relax.Var]]]:
-    """Each variable with the variables that its value comes from."""
+    """Each variable with those from which its value comes."""
     local: dict[relax.Var, relax.Function] = {}
     for binding in bindings(function):
         var, value = binding.var, binding.value

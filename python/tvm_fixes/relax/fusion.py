@@ -24,7 +24,7 @@ from .source_nodes import names_of
 
 
 class _Pattern(IntEnum):
-    """TVM's classes of kernels, in its numbers."""
+    """TVM's OpPatternKind, with its numbers."""
 
     ELEMENTWISE = 0
     BROADCAST = 1
@@ -62,7 +62,7 @@ def _unfused_in(function: relax.Function, mod: tvm.IRModule) -> Iterator[tuple[s
         patterns[binding.var] = pattern
         before = [var for var in variables(binding.value) if var in patterns]
         if before and pattern <= _Pattern.INJECTIVE:
-            # A kernel could be fused with the last one that it waits for.
+            # A kernel could be fused with the last of its producers.
             last = max(before, key=list(patterns).index)
             reason = _reason(patterns[last], pattern, counts[last])
             own, other = names_of(binding.var), names_of(last)
@@ -80,7 +80,7 @@ def _reason(before: _Pattern, pattern: _Pattern, number_of_readers: int) -> str:
         return f"its result is used {number_of_readers} times"
     if before is _Pattern.HEAVY and pattern is _Pattern.INJECTIVE:
         return "TVM fuses only elementwise operators after it"
-    return "the group would be too large, or needs a value from elsewhere"
+    return "the group would be too large, or needs a value from outside"
 
 
 def _is_primitive(function: relax.Function) -> bool:
@@ -88,7 +88,7 @@ def _is_primitive(function: relax.Function) -> bool:
 
 
 def _pattern_of(value: relax.Expr, mod: tvm.IRModule) -> _Pattern | None:
-    """The class of the kernel that a value calls; of a fused one, the class of its largest part."""
+    """The pattern of the kernel that a value calls; of a fused one, the highest of its parts."""
     if is_kernel_call(value):
         kernel = mod.functions.get(value.args[0])
     elif isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):

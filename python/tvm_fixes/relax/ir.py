@@ -111,7 +111,7 @@ def _are_same(new: Sequence[relax.Expr], old: Sequence[relax.Expr]) -> bool:
 
 
 def dim_text(dim: tirx.Expr) -> str:
-    """A dim as Python writes it, without the dtypes of TVMScript, such as ``(h - 1) // 2 + 1``."""
+    """A dim in Python's syntax, without the dtypes of TVMScript, such as ``(h - 1) // 2 + 1``."""
     plain = re.sub(r"T\.int(?:32|64)\((-?\d+)\)", r"\1", str(dim))
     return re.sub(r"T\.(min|max)\(", r"\1(", plain)
 

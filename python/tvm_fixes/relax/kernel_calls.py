@@ -41,7 +41,7 @@ class KernelCall:
     nodes : tuple of int
         The nodes of the model that it computes, as places in a list.
     reads : tuple of int or None
-        The calls whose results it reads, as places in the list of calls; None if unknown.
+        The calls whose results it reads, as indices in the list of calls; None if unknown.
     operands, results : tuple of str
         The types of its tensors, such as ``float32 (1, 64, n)``.
     nbytes : int or None
@@ -81,7 +81,7 @@ class KernelCalls:
     def described(
         self, flops: Mapping[str, float], layouts: Mapping[SourceNode, str]
     ) -> "KernelCalls":
-        """The same calls with what is known only before the module is lowered.
+        """Add what is known only before the module is lowered.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ def kernel_calls(mod: tvm.IRModule) -> KernelCalls:
 
 
 def layouts_of(mod: tvm.IRModule) -> dict[SourceNode, str]:
-    """The layout of each node that has one, before operators are lowered, as in ``NCHW → NHWC``."""
+    """The layout of each node that has one, such as ``NCHW → NHWC``, before legalization."""
     spread(mod)
     found: dict[SourceNode, str] = {}
     for _, binding in operator_calls(mod):
@@ -162,7 +162,7 @@ def _tensors(ty: tvm.ir.Type) -> list[relax.TensorType]:
 
 
 def _new(call: relax.Call, results: list[relax.TensorType]) -> list[relax.TensorType]:
-    """The results that are not written over an operand."""
+    """The results that do not overwrite an operand."""
     if operator_name(call) != _IN_PLACE:
         return results
     places = map(int, call.attrs.inplace_indices)
@@ -177,7 +177,7 @@ def _type_text(ty: relax.TensorType) -> str:
 
 
 def _size(types: list[relax.TensorType]) -> int | None:
-    """The bytes of tensors; None if an extent or a dtype is unknown."""
+    """The size of tensors in bytes; None if an extent or a dtype is unknown."""
     sizes = []
     for ty in types:
         if ty.dtype is None or not isinstance(ty.shape, relax.ShapeExpr):

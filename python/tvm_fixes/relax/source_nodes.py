@@ -65,7 +65,7 @@ def nodes_of(expr: relax.Expr) -> tuple[SourceNode, ...]:
 
 
 def names_of(var: relax.Var) -> str:
-    """The nodes of the model that a variable stands for; its name if they are unknown."""
+    """The nodes of the model that a variable stands for, as text; its name if unknown."""
     nodes = nodes_of(var)
     return ", ".join(map(str, nodes)) if nodes else str(var.name)
 
@@ -214,7 +214,7 @@ class _Numbering:
             callee = value.op if isinstance(value, relax.Call) else None
             if not isinstance(callee, tvm.ir.GlobalVar) or not _is_fused(mod[callee]):
                 self._same[binding.var] = self._find(value, self._same)
-                # A later pass drops one of the two variables.
+                # A later pass removes one of the two variables.
                 if isinstance(value, relax.Var) and _has_nodes(value.span):
                     _set_span(binding.var, value.span)
                 continue

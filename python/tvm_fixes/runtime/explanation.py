@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The explanation of a compilation: applied fixes, and optimizations that were not made."""
+"""The explanation of a compilation: fixes applied, and optimizations not made."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,13 +28,14 @@ class AppliedFix:
     fix : str
         The id.
     times : int
-        The number of nodes imported, calls lowered, and nodes or kernels changed by a pass.
+        The number of nodes imported and calls lowered by it, and of nodes or kernels that its pass
+        changed.
     by : list of str
-        What applied it: ``import``, ``lowering``, ``operator rule`` (its layout or type), or
-        passes.
+        Where it was applied: ``import``, ``lowering``, ``operator rule`` (for layouts or types), or
+        the names of passes.
     nodes : list of str
-        The nodes of the model: the operator with the name or the path of its module.  Empty if it
-        concerns the whole model, or if the operators have no names, as in a Relay program.
+        The nodes of the model: the operator with its name or the path of its module.  Empty if the
+        fix applies to the whole model, or if the operators have no names, as in a Relay program.
     does : str
         What the fix does.
     plain_tvm : dict of str to str
@@ -59,7 +60,7 @@ class Explanation:
     fixes : list of AppliedFix
         In the order of their declarations.
     not_done : list of NotDone
-        Layouts, fusions, products in integers, folded constants and schedules that were not made.
+        The layouts, fusions, integer products, folded constants and schedules that were rejected.
     """
 
     fixes: list[AppliedFix] = field(default_factory=list)

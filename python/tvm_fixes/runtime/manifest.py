@@ -431,7 +431,7 @@ def _read_kernels(value: Mapping[str, Any]) -> KernelCalls:
 
 
 def _read_call(value: Mapping[str, Any]) -> KernelCall:
-    """Convert the JSON value of a call, of any later version, or of one without its data flow."""
+    """Convert the JSON value of a call; fields vary with the version that wrote it."""
     known: dict[str, Any] = {}
     for name in (entry.name for entry in fields(KernelCall) if entry.name in value):
         known[name] = tuple(value[name]) if isinstance(value[name], list) else value[name]

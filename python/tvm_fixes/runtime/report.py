@@ -110,7 +110,7 @@ class Report:
         The kernels of a GPU that a later schedule rule had to take, each with that rule, and with
         the rules that failed and why.
     explanation : Explanation or None
-        What each fix did, and what was not done; None unless ``explain`` was given.
+        What each fix did, and which optimizations were not made; None without ``explain``.
     """
 
     source: str

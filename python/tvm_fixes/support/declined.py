@@ -25,9 +25,9 @@ class NotDone:
     Attributes
     ----------
     what : str
-        Such as ``layout NCHW16c`` or ``product in integers``.
+        The optimization, such as ``layout NCHW16c`` or ``product in integers``.
     where : str
-        The nodes of the model, or else the variable or kernel; empty for the whole model.
+        The nodes of the model; if unknown, the variable or kernel.  Empty for the whole model.
     reason : str
     """
 
@@ -46,5 +46,5 @@ def decline(what: str, where: str, reason: str) -> None:
 
 
 def collect_declined() -> AbstractContextManager[list[NotDone]]:
-    """Collect what is not done within the ``with`` block; the list grows while it runs."""
+    """Collect what is declined within the ``with`` block; the list grows while it runs."""
     return _declined.collect()

@@ -87,7 +87,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     Raises
     ------
     UsageError
-        If it is something else than a regular file, or its directory is missing or not writable.
+        If it is not a regular file, or its directory is missing or not writable.
     """
     target = Path(os.path.realpath(path))
     if not os.fspath(path):
@@ -101,7 +101,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def replace_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file that the user named, as :func:`write_text`; a link to it is kept.
+    """Write a file named by the user, as :func:`write_text` does; keep a symbolic link to it.
 
     Raises
     ------

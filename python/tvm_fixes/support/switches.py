@@ -106,13 +106,13 @@ class Place:
 
 
 class Asked(NamedTuple):
-    """The place of a rule of an operator: the span of the call that it was asked about."""
+    """The place where an operator's rule applies: the span of the call for which TVM calls it."""
 
     span: object
 
 
 class Use(NamedTuple):
-    """One report of a fix; its place is None outside of any :func:`at`."""
+    """One use of a fix; its place is None outside any :func:`at`."""
 
     fix: str
     place: Place | None
@@ -124,7 +124,7 @@ class Applied(set[str]):
     Attributes
     ----------
     uses : list of Use
-        Every report, in order.
+        Every use, in order.
     """
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ _place: ContextVar[Place | None] = ContextVar("tvm_fixes_place", default=None)
 def note(fix_id: str, span: object = None) -> None:
     """Record that the fix `fix_id` replaced TVM's own behavior.
 
-    A rule of an operator, which TVM asks again and again, passes the `span` of the call.
+    An operator's rule, which TVM calls several times for one call, passes the `span` of the call.
     """
     if _applied.current is not None:
         place = _place.get()
@@ -150,7 +150,7 @@ def note(fix_id: str, span: object = None) -> None:
 
 
 def note_all(applied: Applied) -> None:
-    """Record what was collected within another :func:`collect`."""
+    """Record the uses that another :func:`collect` collected."""
     if _applied.current is not None:
         _applied.current.update(applied)
         _applied.current.uses.extend(applied.uses)
@@ -158,7 +158,7 @@ def note_all(applied: Applied) -> None:
 
 @contextmanager
 def at(what: object) -> Iterator[None]:
-    """Within the ``with`` block, fixes are applied to `what`, such as a node of the model."""
+    """Record `what`, such as a node of the model, as the place of uses in the ``with`` block."""
     token = _place.set(Place(what))
     try:
         yield

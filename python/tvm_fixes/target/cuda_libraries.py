@@ -56,7 +56,7 @@ def link_arguments(target: tvm.target.Target) -> dict[str, list[str]]:
 
 
 def needs_libcxx(target: tvm.target.Target) -> bool:
-    """Whether a library for `target` must be linked with LLVM's C++ library, as in our wheels."""
+    """Whether a library for `target` needs LLVM's C++ library, with which zig builds the wheels."""
     return bool(_used(target)) and b"NSt3__1" in _archive().read_bytes()  # std::__1, mangled
 
 

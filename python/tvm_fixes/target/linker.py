@@ -30,7 +30,7 @@ from . import cuda_libraries
 from .resolution import architecture, triple_of
 
 _OLDEST_GLIBC = "2.28"
-"""The glibc that libraries linked with zig need, as the wheels of TVM do."""
+"""The oldest glibc for libraries linked with zig: that of TVM's wheels."""
 
 _ZIG_CACHE = "ZIG_GLOBAL_CACHE_DIR"
 
@@ -42,11 +42,11 @@ class Linker:
     Attributes
     ----------
     command : tuple of str
-        The compiler, and what selects its target.
+        The compiler, with the options that select its target.
     libraries : tuple of str
-        The options for the libraries that it does not link by default.
+        Options for libraries that it does not link by default.
     environment : tuple of (str, str)
-        The variables that it needs in addition.
+        Additional environment variables for it.
     """
 
     command: tuple[str, ...]
@@ -81,14 +81,13 @@ class Linker:
 def linker_for(target: tvm.target.Target) -> Linker:
     """Find the compiler that links for the CPU of `target`.
 
-    The first that exists: ``CXX`` or ``CC`` in the environment, the system's compiler, its cross
+    It is the first of: ``CXX`` or ``CC`` in the environment, the system's compiler or cross
     compiler, and zig, which links for all CPUs.
 
     Raises
     ------
     CompileError
-        If there is none, if the one in the environment does not run, or if it links for another
-        CPU.
+        If there is none, or if the one in the environment does not run or links for another CPU.
     """
     triple = triple_of(target)
     needs_libcxx = cuda_libraries.needs_libcxx(target)
@@ -134,8 +133,8 @@ def _zig(triple: str, language: str) -> Linker:
     command = (sys.executable, "-m", "ziglang", language, "-target", target)
     libraries = ["-lm"]
     if language == "c++":
-        # zig's start-up code does not run destructors when a library is unloaded, so exit() would
-        # call code that is gone.
+        # With zig's start-up code, unloading a library does not run its destructors, so exit()
+        # would call unmapped code.
         libraries.append("-Wl,-z,nodelete")
     return Linker(command, tuple(libraries), tuple(_zig_cache().items()))
 

@@ -76,7 +76,7 @@ def resolve(
     target : str, mapping or tvm.target.Target
         ``"native"`` for this machine's CPU with its features, a TVM tag such as
         ``"aws/cpu/c5.large"``, a kind such as ``"llvm"``, or a configuration as a mapping or as
-        JSON.  ``"aarch64/cortex-a76"`` is a CPU by LLVM's name, with Linux and glibc.
+        JSON.  ``"aarch64/cortex-a76"`` is a CPU by LLVM's name, for Linux with glibc.
         ``"cuda/sm_90"`` is a GPU of that architecture, ``"cuda"`` the GPU of this machine, and
         ``"cuda/sm_90+cublas+cudnn"`` a GPU with these libraries of :data:`LIBRARIES`.
     kinds : sequence of str

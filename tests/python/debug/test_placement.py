@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""tvm_fixes.debug.placement: where the calls of kernels are in a drawing."""
+"""tvm_fixes.debug.placement: the positions of kernel calls in a drawing."""
 
 import random
 import time

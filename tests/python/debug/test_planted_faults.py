@@ -24,7 +24,7 @@ from tvm_fixes.debug.reduction import reduce
 from tvm_fixes.debug.trial import Settings
 from tvm_fixes.source import open_source
 
-# These two cover a failure and a wrong result; other tests of the quick tier plant more.
+# The quick tier runs a failure and a wrong result here, and more faults in other tests.
 _QUICK = ("a crash in the build", "a wrong axis in an importer")
 
 

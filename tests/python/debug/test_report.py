@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""tvm_fixes.debug.report: one page about a compiled model; test_report_page.py opens pages."""
+"""tvm_fixes.debug.report: its values and page; test_report_page.py opens pages in a browser."""
 
 import base64
 import errno
@@ -62,7 +62,7 @@ def artifact(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(artifact):
-    """A report with all that there is."""
+    """A report with a profile and a comparison."""
     return report(artifact, original=network(), seconds=0)
 
 
@@ -95,7 +95,7 @@ def test_a_compiled_model_needs_no_directory(tmp_path):
     model = tvm_fixes.compile(network(), compare=False)
     found = report(model, tmp_path / "page.html", measure=False)
     assert found.inspection.nbytes > 0 and found.inspection.path == found.name
-    assert found.profile is None and found.no_profile == "it was not asked for"
+    assert found.profile is None and found.no_profile == "not requested"
     assert all(call["seconds"] is None and call["nbytes"] for call in found.graph)
     assert data_of((tmp_path / "page.html").read_text())["profile"] is None
 
@@ -233,7 +233,7 @@ def test_another_model_is_rejected(artifact, other, problem):
     if problem is None:
         for node in other.graph.node:
             node.name = f"other_{node.op_type}"
-        problem = "it has none of its nodes"
+        problem = "they share no node"
     with pytest.raises(UsageError, match=f"is not the model of the artifact.*{problem}"):
         report(artifact, original=other, measure=False)
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
     reason="chromium (Debian's package) or playwright (pip install playwright) is not installed",
 )
 
-# Limits only a browser that hangs; pages take a second.
+# Pages take a second: this stops only a browser that hangs.
 TIMEOUT_MS = 60_000
 
 
@@ -46,7 +46,7 @@ def chromium():
 
 
 class Page:
-    """A page of a report, and what it must not do: errors, dialogs and requests."""
+    """A report's page, and its errors, dialogs and requests: it must have none."""
 
     def __init__(self, browser, path, **options):
         size = {"width": 1280, "height": 900}
@@ -80,7 +80,7 @@ class Page:
         self.page.locator("#canvas").click(position=point)
 
     def pixel(self, index):
-        """The colour near the left edge of a node, as #rrggbb."""
+        """The color near the left edge of a node, as #rrggbb."""
         return self.call(
             f"""(() => {{
                 const {{ x, y }} = report.graph.at({index}), scale = report.graph.view.scale;
@@ -93,7 +93,7 @@ class Page:
 
 @pytest.fixture
 def opened(chromium, tmp_path):
-    """Opens the page of a report; at the end, it must not have done what pages must not do."""
+    """Opens a report's page; at the end, checks that it had no errors, dialogs or requests."""
     pages = []
 
     def open_page(found, **options):

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""``tvm_fixes.debug.explain``: the fixes applied to each node, and what was not done."""
+"""``tvm_fixes.debug.explain``: the fixes applied to each node, and optimizations not made."""
 
 import numpy as np
 import pytest

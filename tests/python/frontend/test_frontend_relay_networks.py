@@ -91,13 +91,13 @@ def test_quantized_network_multiplies_bytes(name: str) -> None:
         fused = transform.FuseQuantized()(from_relay(mod, net.params))
     found = [binding.value for _, binding in operator_calls(fused)]
     products = [call for call in found if call.op.name in ("relax.nn.conv2d", "relax.matmul")]
-    # No instruction multiplies the single bytes of a depthwise convolution, in layout HWOI.
+    # No instruction multiplies single bytes, as a depthwise convolution (HWOI) does.
     depthwise = [call for call in products if call.args[1].ty.shape[-1] == 1]
     assert len(products) > len(depthwise) > 1
     for call in products:
         wanted = ("float32", "float32") if call in depthwise else ("uint8", "int8")
         assert tuple(str(arg.ty.dtype) for arg in call.args) == wanted
-    # A permute would keep the channels from being blocked.
+    # A permute would prevent blocked channels.
     assert not [call for call in found if call.op.name == "relax.permute_dims"]
 
 

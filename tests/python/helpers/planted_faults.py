@@ -47,7 +47,7 @@ def model(dtype: str = "float", rows: str = "4") -> onnx.ModelProto:
 
 
 def graph(inputs: str, outputs: str, nodes: str, **constants: np.ndarray) -> onnx.ModelProto:
-    """A model of some nodes, in ONNX's text format."""
+    """A model of nodes in ONNX's text format."""
     text = f"""<ir_version: 9, opset_import: ["" : 18]>
         model ({inputs}) => ({outputs}) {{ {nodes} }}"""
     found = onnx.parser.parse_model(text)
@@ -140,7 +140,7 @@ def _unshifted_softmax(data: te.Tensor, axis: int) -> te.Tensor:
 
 
 def _after(function: tirx.PrimFunc, wait: tirx.Expr) -> tirx.PrimFunc:
-    """The kernel, which calls a function of the C library first."""
+    """The kernel, after a call of a C function."""
     root = function.body.block
     body = tirx.SeqStmt([tirx.Evaluate(wait), root.body])
     block = s_tir.SBlock(
@@ -150,7 +150,7 @@ def _after(function: tirx.PrimFunc, wait: tirx.Expr) -> tirx.PrimFunc:
 
 
 def _waiting(name: str, *args: int) -> Callable[[pytest.MonkeyPatch], None]:
-    """Plant a schedule of the matrix product that calls a function of the C library first."""
+    """Plant a schedule of the matrix product that first calls a C function."""
     wait = tirx.call_extern("int32", name, *args)
     slow = as_pass("SlowSchedule", in_kernels("matmul", lambda kernel: _after(kernel, wait)))
     return lambda monkeypatch: plant(monkeypatch, schedules=slow)
@@ -246,7 +246,7 @@ def _passes(**rewrites: Rewrite) -> Callable[[pytest.MonkeyPatch], None]:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, and what each tool must say.
+    """A planted fault, and what each tool must report.
 
     Attributes
     ----------

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Reports of models of any size, without compiling them."""
+"""Reports of models of any size, without compiling any."""
 
 import base64
 import gzip
@@ -94,7 +94,7 @@ def layered(number: int, name: Callable[[str], str] = str) -> ModelReport:
 
 
 def data_of(page: str) -> dict[str, Any]:
-    """The values in a page."""
+    """The values embedded in a page."""
     (packed,) = re.findall(r'<script type="text/plain" id="data">(.*?)</script>', page)
     values: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(packed)))
     return values

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""tvm_fixes.relax.data_flow: which results the value of a variable reads."""
+"""tvm_fixes.relax.data_flow: the results that a variable's value reads."""
 
 import tvm
 import tvm.testing

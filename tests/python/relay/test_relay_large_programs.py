@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The memory that large Relay programs take to read."""
+"""The memory for reading large Relay programs."""
 
 import json
 from collections.abc import Callable
@@ -27,13 +27,13 @@ SIZE = 100_000_000 if is_full() else 3_000_000
 
 
 def memory(field: str) -> int:
-    """Return a number of bytes from the status of this process."""
+    """Return an entry of the status of this process, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
 
 def growth(read: Callable[[str], object], text: str) -> int:
-    """Return by how many bytes the memory of a process grows at most while it reads a text."""
+    """Return the peak growth of a process's memory, in bytes, while it reads a text."""
 
     def run() -> int:
         Path("/proc/self/clear_refs").write_text("5")  # resets the peak

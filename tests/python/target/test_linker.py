@@ -153,7 +153,7 @@ def test_the_environment_comes_first(bare, zig, monkeypatch):
 
 
 def test_nvidias_libraries_in_a_wheel_are_linked_with_zig(bare, request, monkeypatch):
-    """Their functions need the C++ library that the wheel was built with."""
+    """The functions that call them need the C++ library with which the wheel was built."""
     cublas = tvm.target.Target({"kind": "cuda", "arch": "sm_90", "libs": ["cublas"], "host": HERE})
     gcc = program(bare / "gcc")
     assert linker_for(cublas) == Linker((gcc,))

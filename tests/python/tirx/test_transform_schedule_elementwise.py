@@ -343,7 +343,7 @@ def test_of_unknown_extents_few_elements_are_not_shared_by_threads():
 
 
 def test_rows_that_are_large_are_always_shared_by_threads():
-    """TVM rejects the remainder of a division by 2 * n where it knows that n is 0."""
+    """TVM rejects a remainder modulo 2 * n where it can prove that n is 0."""
 
     def emit(bb, x):
         twice = bb.emit(relax.op.concat([x, x]))
@@ -358,7 +358,7 @@ def test_rows_that_are_large_are_always_shared_by_threads():
 
 
 def test_divisors_that_are_zero_for_large_kernels():
-    """TVM rejects the division by the second extent where it knows that n >= 65536."""
+    """TVM rejects a division by the second extent where it can prove that n >= 65536."""
 
     def emit(bb, x):
         columns = tirx.max(tirx.min(tirx.min(n, 5 - n) - 1, 0) // 2 + 1, 0)

@@ -62,13 +62,13 @@ const share = unless((x) => `${x > 0 && x < 0.001 ? "< 0.1" : (100 * x).toFixed(
 const errorText = unless((x) => (x === 0 ? "0" : x < 1e-3 ? x.toExponential(1) : x.toPrecision(2)));
 const rate = unless((x) => digits(x));
 
-/** The operator without the parts that all operators of PyTorch have. */
+/** The operator, without the namespace and overload of PyTorch. */
 function shortOperator(name) {
   const parts = name.split(".");
   return shown(parts.length > 2 && parts[0] === "aten" ? parts[1].replace(/_$/, "") : name);
 }
 
-/** The operators of a call, each once; the kernel if they are unknown. */
+/** The distinct operators of a call; its kernel if they are unknown. */
 function operatorList(call) {
   if (!call.nodes.length) return [shown(call.kernel)];
   return [...new Set(call.nodes.map((node) => shortOperator(node.operator)))];

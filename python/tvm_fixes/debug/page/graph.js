@@ -17,7 +17,7 @@
 // The size of a place in a row, and of a row, as in placement.py.
 const PLACE = 192, ROW = 62, WIDTH = 172, HEIGHT = 42;
 const MIN_SCALE = 0.005, MAX_SCALE = 2.5;
-// The smallest scale at which text can be read, and at which edges are more than grey.
+// The smallest scales at which text is legible, and at which edges can be told apart.
 const TEXT_SCALE = 0.5, EDGE_SCALE = 0.04;
 
 const RAMPS = {
@@ -35,7 +35,7 @@ const RAMPS = {
   },
 };
 
-/** What the nodes can be coloured by: a value on a logarithmic scale, or one of a few classes. */
+/** How to color the nodes: by a value on a logarithmic scale, or by a class. */
 const COLORS = [
   { key: "seconds", title: "Time", text: time, span: 1e3 },
   { key: "error", title: "Error", text: errorText, span: 1e8, least: 1e-2 },
@@ -85,7 +85,7 @@ class Graph {
     this.listen();
   }
 
-  /** The colours of a theme, and the elements' own. */
+  /** The colors of a theme, and those of the elements. */
   get theme() {
     const style = getComputedStyle(document.documentElement);
     const names = ["edge", "bad", "accent", "unknown"];
@@ -174,7 +174,7 @@ class Graph {
   nodeAt(x, y) {
     const { scale } = this.view;
     const [px, py] = [(x - this.view.x) / scale, (y - this.view.y) / scale];
-    // A node of a few pixels is easier to hit.
+    // Accept a click near a node of a few pixels.
     const more = Math.max(0, 4 / scale - HEIGHT / 2);
     const near = (node) => Math.abs(node.x - px) <= WIDTH / 2 + more && Math.abs(node.y - py) <= HEIGHT / 2 + more;
     let best = null;
@@ -255,7 +255,7 @@ class Graph {
     context.lineWidth = Math.max(1.2, 0.7 / this.view.scale);
     context.globalAlpha = 0.9;
     context.stroke(lines[0]);
-    // Edges to another column, or over many rows, are drawn below the nodes.
+    // Edges to another column, or over many rows, are drawn behind the nodes.
     context.globalAlpha = 0.35;
     context.stroke(lines[1]);
     context.globalAlpha = 1;
@@ -336,7 +336,7 @@ class Graph {
     context.fillText(this.shortened(node.place, room, true), x + 9, y + 30);
   }
 
-  /** As many of some words as fit, and the number of the others. */
+  /** As many words as fit, and the number of the others. */
   fitted(words, width) {
     for (let number = words.length; number > 0; number -= 1) {
       const more = number < words.length ? ` +${words.length - number}` : "";
@@ -351,7 +351,7 @@ class Graph {
     return isKnown(value) && value !== "" ? this.color.text(value) : "";
   }
 
-  /** The text, without its end, or its beginning, if it is wider. */
+  /** The text; if it is too wide, without its end or its beginning. */
   shortened(text, width, keepsEnd = false) {
     const { context } = this;
     if (context.measureText(text).width <= width) return text;

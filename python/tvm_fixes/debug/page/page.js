@@ -12,7 +12,7 @@
  * either express or implied.  See the License for the specific language governing permissions
  * and limitations under the License.
  */
-// The page: what is known of the model at the top, the graph, and the tables.
+// The page: an overview of the model, the graph, and the tables.
 
 const byId = (id) => document.getElementById(id);
 
@@ -145,7 +145,7 @@ function links(graph, title, list) {
   return [make("h3", {}, title), make("ul", {}, ...some.map((at) => link(graph, at)), left ? make("li", { className: "quiet" }, `and ${left} more`) : null)];
 }
 
-/** What is seen before a kernel is selected: how to use the graph, and where to look first. */
+/** Shown until a kernel is selected: how to use the graph, and where to look first. */
 function showHelp(graph, details) {
   const key = graph.calls.some((call) => isKnown(call.seconds)) ? "seconds" : "nbytes";
   const order = graph.calls.map((_, at) => at).filter((at) => isKnown(graph.calls[at][key]));
@@ -154,7 +154,7 @@ function showHelp(graph, details) {
   const first = order.slice(0, 12).map((at) => link(graph, at, text(graph.calls[at][key])));
   details.replaceChildren(
     make("h2", {}, "No kernel selected"),
-    make("p", { className: "quiet" }, "Each box is a call of a kernel. Click one to see the nodes of the model that it computes, its tensors and its numbers."),
+    make("p", { className: "quiet" }, "Each box is a call of a kernel. Click one to see the nodes of the model that it computes, its tensors and its figures."),
     make("p", { className: "quiet" }, "Drag to move, turn the wheel to zoom. Arrow keys follow the data; 0 shows all, / searches."),
     ...(first.length ? [make("h3", {}, key === "seconds" ? "Slowest" : "Most bytes"), make("ul", {}, ...first)] : []));
 }

@@ -12,9 +12,9 @@
  * either express or implied.  See the License for the specific language governing permissions
  * and limitations under the License.
  */
-// Tables that are sorted by a click on a title, and filtered by a text.
+// Tables to sort by a click on a title, and to filter by a text.
 
-// More rows are shown on demand: thousands take a browser a while.
+// Other rows are shown on demand: a browser takes a while to show thousands.
 const SHOWN_ROWS = 200;
 
 /**

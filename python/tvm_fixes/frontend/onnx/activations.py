@@ -137,7 +137,7 @@ def convert_clip(node: Node, convert: Converter) -> relax.Expr:
 
 
 def _limit(node: Node, index: int, name: str, dtype: str) -> float | None:
-    """A bound of a Clip, an attribute before opset 11; None if it is not constant."""
+    """A bound of a Clip, None if it is not constant; before opset 11, it is an attribute."""
     extreme = {"min": tirx.min_value, "max": tirx.max_value}[name](dtype).value
     if node.opset < 11:
         number = float(node.attributes.get(name, extreme))

@@ -48,12 +48,12 @@ Read = Callable[[onnx.TensorProto], tvm.runtime.Tensor]
 
 
 def check_inside(model: onnx.ModelProto) -> None:
-    """Check that no tensor of a model without a folder is stored in a file.
+    """Check that a model without a folder stores no tensor in an external file.
 
     Raises
     ------
     ValueError
-        If one is.
+        If it does.
     """
     for tensor in itertools.chain(model.graph.initializer, _tensors(model.graph)):
         if external_data_helper.uses_external_data(tensor):

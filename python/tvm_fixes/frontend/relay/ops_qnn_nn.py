@@ -16,8 +16,8 @@ The zero points are subtracted first, and the products are summed in int32, or i
 result has this dtype. Relay expands the product of differences into four terms; the sums are the
 same, as integers wrap around.
 
-The zero points are subtracted right before the product, in the dtype of the sums: FuseQuantized
-recognizes 8-bit operands in this form, and multiplies bytes.
+They are subtracted right before the product, in the dtype of the sums: in this form, FuseQuantized
+recognizes 8-bit operands, and multiplies 8-bit integers.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ from .values import constant_value
 
 
 def _permute(call: OpCall, value: relax.Expr, source: str, target: str) -> relax.Expr:
-    """Change the order of the axes from one layout to another; that of a constant at once."""
+    """Permute the axes from one layout to another; permute a constant at import."""
     if source == target:
         return value
     order = [source.index(axis) for axis in target]
@@ -118,11 +118,11 @@ def conv2d_transpose(call: OpCall) -> relax.Expr:
 def _int16_difference(
     call: OpCall, value: relax.Expr, zero: relax.Expr, source: str, target: str
 ) -> relax.Expr:
-    """The difference of a tensor and its zero point, which wraps around in int16, in a layout."""
+    """Subtract a zero point with wraparound in int16, and permute the axes to another layout."""
     dtype, number = _sum_dtype(call), constant_value(zero)
     bits = np.iinfo(str(value.ty.dtype)).bits
     if bits == 8 and number is not None and number.size == 1 and abs(number.item()) < 2**14:
-        # It does not wrap around, so FuseQuantized may narrow it.
+        # It does not wrap around, so FuseQuantized may narrow it to 8 bits.
         return subtract_zero(call, _permute(call, value, source, target), zero, -1, dtype)
     # A vector runs along the second axis, whatever the layout.
     difference = cast(call, subtract_zero(call, value, zero, 1, "int16"), dtype)

@@ -296,7 +296,7 @@ def _decompose(program: ExportedProgram, known: Container[str]) -> ExportedProgr
         PRELU: [torch.ops.aten.prelu.default],
         ACTIVATIONS: [torch.ops.aten.celu.default, torch.ops.aten.selu.default],
         INSTANCE_NORM: [torch.ops.aten.instance_norm.default],
-        # PyTorch's decomposition of 16 bits writes to a tensor, which it rejects itself.
+        # PyTorch rejects its own decomposition for 16-bit floats, which writes to a tensor.
         DECOMPOSITIONS: [torch.ops.aten.renorm.default],
         INTERPOLATE: [getattr(torch.ops.aten, name).vec for name in chain(_NEAREST, _WEIGHTED)],
     }

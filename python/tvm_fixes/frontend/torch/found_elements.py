@@ -10,9 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Elements that are found by their values: nonzero elements, masks, the largest ones.
+"""Operators that select elements by value: nonzero, masks and topk.
 
-``sizes`` says what TVM's converters do.
+The docstring of ``sizes`` describes the faults of TVM's converters.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ Convert = Callable[[fx.Node], relax.Expr]
 
 
 class FoundElements(Corrections):
-    """The converters of operators that search for elements."""
+    """Converters of operators that select elements by value."""
 
     _symbols: Symbols
     _emit_slice: Callable[[relax.Expr, int, Size, Size], relax.Expr]
@@ -103,7 +103,7 @@ class FoundElements(Corrections):
             switches.note(FIX_ID)
             emit = self.block_builder.emit
             if isinstance(k, int):
-                # Every order is right.
+                # Any order is correct.
                 return emit(relax.op.topk(x, k, axis, "both", largest, "int64"))
             every = emit(relax.op.topk(x, -1, axis, "both", largest, "int64"))
             parts = [emit(relax.TupleGetItem(every, index)) for index in range(2)]

@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Extents that PyTorch knows to be equal from a guard of the program.
 
-``sizes`` says what TVM's converters do.
+The docstring of ``sizes`` describes the faults of TVM's converters.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ __all__ = ["GuardedExtents"]
 
 
 class GuardedExtents(Corrections):
-    """Casts of operands, without which TVM does not know the shape of a broadcast result."""
+    """Casts of operands; without them, TVM does not know the shape of a broadcast result."""
 
     _symbols: Symbols
 
@@ -41,7 +41,7 @@ class GuardedExtents(Corrections):
     def _broadcast(self, node: fx.Node) -> Iterator[None]:
         """Cast operands of a pointwise operator to extents that only PyTorch knows to be equal.
 
-        A guard says so, such as ``n <= 64`` for ``64 - max(64 - n, 0)`` and ``n``.
+        For example, the guard ``n <= 64`` makes ``64 - max(64 - n, 0)`` equal to ``n``.
         """
         kept = {}
         if torch.Tag.pointwise in getattr(node.target, "tags", ()):
@@ -57,7 +57,7 @@ class GuardedExtents(Corrections):
         self.env.update(kept)
 
     def _guarded_extents(self, argument: fx.Node, sizes: torch.Size) -> list[Size] | None:
-        """The extents of an operand, or None if they are those of `sizes` as they are."""
+        """The extents to which to cast an operand, or None if it broadcasts to `sizes` as it is."""
         ty, own = getattr(self.env.get(argument), "ty", None), value_of(argument)
         if not isinstance(ty, relax.TensorType) or not isinstance(own, torch.Tensor):
             return None

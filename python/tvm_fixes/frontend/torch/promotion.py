@@ -96,7 +96,7 @@ _ON_BOOLEANS: dict[str, Callable[..., relax.Expr]] = {
     "__or__": relax.op.logical_or,
     "__xor__": relax.op.logical_xor,
 }
-# PyTorch takes these powers as roots, so that one of -inf is NaN, except in float16.
+# PyTorch computes these powers as roots, so that of -inf is NaN, except in float16.
 _ROOTS = {0.5: relax.op.sqrt, -0.5: relax.op.rsqrt}
 _FLOATING: dict[str, Callable[..., relax.Expr]] = {
     "div": relax.op.divide,

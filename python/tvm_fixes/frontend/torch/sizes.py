@@ -470,7 +470,7 @@ class Sizes(FoundElements, GuardedExtents):
             extents = list(x.ty.shape) if isinstance(x.ty.shape, relax.ShapeExpr) else []
             if all(static_extent(size) is not None for size in [*extents, *sizes]):
                 return stock(node)
-            # TVM compares with ==, whose result is no bool if an extent is a sum or product.
+            # TVM uses ==, which returns an expression instead of a bool for a sum or a product.
             switches.note(FIX_ID)
             if len(extents) == len(sizes) and all(map(self._symbols.equal, extents, sizes)):
                 return x

@@ -148,7 +148,7 @@ def _layout_for(target: tvm.target.Target | None) -> tuple[str | None, tuple[str
 
 
 def _obstacle(mod: tvm.IRModule, dtypes: tuple[str, ...]) -> str | None:
-    """Why a module is not faster in another layout, judged by its operators; None if it may be."""
+    """Why, by its operators, another layout would not make a module faster; None if it may."""
     names = {str(binding.value.op.name) for _, binding in operator_calls(mod)}
     norms = sorted(names & _NORMS)
     if norms:
@@ -167,7 +167,7 @@ def _converted(mod: tvm.IRModule, layout: str) -> tvm.IRModule | str:
         try:
             converted = convert_layout(layout)(mod)
         except Exception as error:
-            # The conversion is optional.
+            # The conversion is only an optimization.
             return f"TVM cannot convert the model: {summarize(error)}"
     more = len(activation_transforms(converted)) - len(activation_transforms(mod))
     if more > 0:
@@ -183,7 +183,7 @@ def _converted(mod: tvm.IRModule, layout: str) -> tvm.IRModule | str:
 
 
 def _decline_others(mod: tvm.IRModule, layout: str) -> None:
-    """Record the convolutions of a converted module that do not have the layout."""
+    """Record the convolutions of a converted module that keep another layout."""
     reason = _why_kept(layout)
     for _, binding in operator_calls(mod):
         call = binding.value

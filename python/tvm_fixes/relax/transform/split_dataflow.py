@@ -20,19 +20,19 @@ Trigger
     An extent that is known only at run time (Range, NonZero, a Slice by an input), and an operator
     that uses it and can be fused with an operator before the ``match_cast``.  A field of a tuple
     that both a ``match_cast`` and a fusible operator read.  A tensor that operators read both
-    directly and through a ``match_cast`` that checks it.  A ``match_cast`` of known extents to
-    others: of ``2 * n`` to ``m``, of ``64 - max(64 - n, 0)`` to ``n``.
+    directly and through a ``match_cast`` that checks it.  A ``match_cast`` from known extents to
+    others: from ``2 * n`` to ``m``, or from ``64 - max(64 - n, 0)`` to ``n``.
 Symptom
     ``PrimExpr … has not been computed``, or ``Var … is not defined``; for a field, ``There must be
     an in-place index specified for each output`` in FuseTIR; for other extents, ``All shape inputs
-    are expected to be single tirx var``, or a recursion without end.
+    are expected to be single tirx var``, or an infinite recursion.
 Mechanism
     FuseOps orders its groups by their operands.  A symbolic dim is not an operand, so a group that
     uses it may move before the ``match_cast``.  A field is fused with its reader, into a function
     that returns the field unchanged.  A ``match_cast`` does not count as a reader: FuseOps moves
     the value that it checks into the group of a later operator.  FuseTIR replaces each symbol of a
-    ``match_cast`` by the extent of the value, also where only variables may stand, and again in
-    what it put there.
+    ``match_cast`` by the extent of the value, even where only variables are allowed, and again
+    within the replacement.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
     :mod:`tvm_fixes.pipeline` and the fix id ``split-dataflow``.
@@ -53,8 +53,8 @@ def SplitDataflow() -> tvm.transform.Pass:
     """Split dataflow blocks at each ``match_cast`` that binds a symbol or reads a tuple field.
 
     A ``match_cast`` of a tuple's field, or of a variable with another reader, also gets a separate
-    block.  FuseOps does not fuse across blocks.  A ``match_cast`` to other extents first forgets
-    those of its value.
+    block.  FuseOps does not fuse across blocks.  Before a ``match_cast`` to other extents, another
+    one casts the value to an unknown shape.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def _split(function: relax.Function) -> relax.Function | None:
 
 
 def _forgetting(bindings: Sequence[relax.Binding]) -> list[relax.Binding]:
-    """`bindings`, with a cast to an unknown shape before each cast to other extents."""
+    """Insert a cast to an unknown shape before each cast to other extents."""
     result: list[relax.Binding] = []
     for binding in bindings:
         if isinstance(binding, relax.MatchCast) and _has_other_extents(binding):
@@ -134,7 +134,7 @@ def _forgetting(bindings: Sequence[relax.Binding]) -> list[relax.Binding]:
 
 
 def _has_other_extents(cast: relax.MatchCast) -> bool:
-    """Whether a cast replaces known extents of a tensor by others, with symbols."""
+    """Whether a cast replaces known extents of a tensor by others that have symbols."""
     given, wanted = (getattr(ty, "shape", None) for ty in (cast.value.ty, cast.ty))
     return (
         isinstance(given, relax.ShapeExpr)

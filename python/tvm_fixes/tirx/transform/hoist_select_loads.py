@@ -10,21 +10,21 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Fix: a choice between loaded elements becomes a branch, and its loop is not vectorized.
+"""Fix: a Select between loaded elements becomes a branch, so its loop is not vectorized.
 
 Upstream
     None known.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    On a CPU, a ``where``, PReLU, Hardshrink or similar choice in a loop that TVM does not vectorize
-    itself, such as the last step of a convolution or of a pooling.
+    On a CPU, a ``where``, PReLU, Hardshrink or similar Select in a loop that TVM does not vectorize
+    itself, such as the epilogue of a convolution or of a pooling.
 Symptom
     The loop computes one element at a time: a PReLU after a depthwise convolution takes nine times
     as long as the convolution.
 Mechanism
-    ``RewriteUnsafeSelect`` turns a Select with loads into a branch, since a load may be outside of
-    the buffer where the condition is false.  LLVM does not move loads out of a branch.
+    ``RewriteUnsafeSelect`` turns a Select with loads into a branch, since a load may be out of
+    bounds where the condition is false.  LLVM does not move loads out of a branch.
 How to remove
     When TVM keeps a Select whose loads are within their buffers, delete this file, its tests, its
     line in :mod:`tvm_fixes.tirx.semantics` and the fix id ``select-loads``.
@@ -62,7 +62,7 @@ def HoistSelectLoads() -> tvm.transform.Pass:
         A module pass over the PrimFuncs of a CPU target.  Run it after all schedules, before
         blocks are lowered: the loads must be within their buffers for all values of the loop
         variables and of the blocks' axes.  Stores in vectorized loops stay unchanged, since TVM
-        keeps a Select of vectors, and those in unrolled loops, which LLVM need not vectorize.
+        keeps a Select of vectors.  So do those in unrolled loops, which LLVM need not vectorize.
     """
     return prim_func_pass("HoistSelectLoads", FIX_ID, _hoist)
 
@@ -82,7 +82,7 @@ def _hoist(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc
 
 
 def _ranges_of(function: tirx.PrimFunc) -> Analyzer:
-    """What is known of the variables of loops and blocks; each has one range in a function."""
+    """The ranges of the variables of loops and blocks; each variable has only one."""
     analyzer = Analyzer()
 
     def bind_loop(loop: tirx.For) -> None:
@@ -135,12 +135,12 @@ def _with_opaque_condition(select: tirx.Select) -> tirx.Select:
 
 
 def _loads_in_branches(value: tirx.Expr) -> list[ir.TensorLoad]:
-    """The different loads in the branches of Selects that are always evaluated."""
+    """The distinct loads in the branches of Selects, except those that if_then_else guards."""
     loads: list[ir.TensorLoad] = []
 
     def collect(node: tirx.Expr) -> WalkResult | None:
         if isinstance(node, ir.Call):
-            # What it guards stays guarded.
+            # A load that it guards may be out of bounds.
             return WalkResult.SKIP if _is_branch(node) else None
         if not any(structural_equal(node, other) for other in loads):
             loads.append(node)

@@ -141,14 +141,14 @@ def _schedule_loop(stmt: tirx.Stmt, size: int, allocated: Collection[tirx.Var]) 
     # DecomposeReduction needs a single block that writes a reduction's result.
     if many.same_as(stmt) or tiles is not None or nest.block.init is not None:
         return many
-    # TVM would find that extents are 0 in a branch, and reject the divisions by them.
+    # In such a branch, TVM would prove that an extent is 0, and reject a division by it.
     if _is_large_or_empty(work) or _divides_by_zero(stmt, work >= MIN_PARALLEL_WORK):
         return many
     return tirx.IfThenElse(work >= MIN_PARALLEL_WORK, many, with_new_variables(stmt))
 
 
 def _is_large_or_empty(work: tirx.Expr) -> bool:
-    """Whether `work` is enough for threads if no symbolic extent is 0."""
+    """Whether `work` is enough for threads unless a symbolic extent is 0."""
     analyzer = Analyzer()
     for variable in tirx.analysis.undefined_vars(work):
         analyzer.bind(variable, tvm.ir.Range(1, 1 << 40))

@@ -50,7 +50,7 @@ _LANCZOS = (
 
 
 def _fraction(x: torch.Tensor) -> torch.Tensor:
-    """Return the difference to the nearest integer: sines of large numbers and near 0 are exact."""
+    """Return the difference from the nearest integer; its sine is precise for all numbers."""
     return x - x.round()
 
 

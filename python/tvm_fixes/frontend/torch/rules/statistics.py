@@ -55,7 +55,7 @@ def _layer_norm(
 
 
 def _renorm(x: torch.Tensor, p: float, dim: int, maxnorm: float) -> torch.Tensor:
-    """Scale down the parts along an axis whose norms are larger than `maxnorm`."""
+    """Scale down each slice along an axis whose norm exceeds `maxnorm`."""
     axes = [axis for axis in range(x.ndim) if axis != dim % x.ndim]
     wide = x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
     norms = torch.linalg.vector_norm(wide, p, axes, keepdim=True)

@@ -28,7 +28,7 @@ def _unfold(x: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tens
         return x.reshape(1)[:size]
     axis = dimension % x.ndim
     count = (x.shape[axis] - size) // step + 1
-    # Not as a sum of (count, 1) and (size,): PyTorch would fix a count that is 1 in the example.
+    # To add (count, 1) and (size,) would specialize the count if it is 1 in the example inputs.
     places = torch.arange(count * size, device=x.device)
     windows = torch.index_select(x, axis, places // size * step + places % size)
     windows = windows.reshape(*x.shape[:axis], count, size, *x.shape[axis + 1 :])
