@@ -144,7 +144,8 @@ def _zig_cache() -> dict[str, str]:
     # Path's own functions raise if there is no home folder, or if it may not be searched.
     cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     existing = next(path for path in (cache, *cache.parents) if os.path.exists(path))
-    if os.environ.get(_ZIG_CACHE) or (os.access(existing, os.W_OK) and os.environ.get("HOME")):
+    is_writable = os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK)
+    if os.environ.get(_ZIG_CACHE) or (is_writable and os.environ.get("HOME")):
         return {}
     folder = Path(tempfile.gettempdir(), f"tvm-fixes-zig-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -114,6 +114,13 @@ def test_zig_without_an_entry_in_the_password_database(bare, zig, monkeypatch):
     assert name == "ZIG_GLOBAL_CACHE_DIR"
 
 
+def test_zig_with_a_home_that_is_no_folder(bare, zig, monkeypatch):
+    monkeypatch.setenv("HOME", "/dev/null")
+    monkeypatch.setattr("tempfile.tempdir", str(bare))
+    [(name, _)] = linker_for(HERE).environment
+    assert name == "ZIG_GLOBAL_CACHE_DIR"
+
+
 def test_zig_with_the_home_of_another_user(bare, zig, monkeypatch):
     stat_file = os.stat
 
