@@ -91,11 +91,11 @@ def linker_for(target: tvm.target.Target) -> Linker:
     """
     triple = triple_of(target)
     needs_libcxx = cuda_libraries.needs_libcxx(target)
-    if os.environ.get("CXX") or os.environ.get("CC"):
-        compiler = cc.get_cc()
-        _check(compiler, triple)
-        return Linker((compiler,))
     if not needs_libcxx:
+        if os.environ.get("CXX") or os.environ.get("CC"):
+            compiler = cc.get_cc()
+            _check(compiler, triple)
+            return Linker((compiler,))
         compiler = _system_compiler(triple)
         if compiler is not None:
             return Linker((compiler,))

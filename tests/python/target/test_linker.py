@@ -168,6 +168,7 @@ def test_nvidias_libraries_in_a_wheel_are_linked_with_zig(bare, request, monkeyp
     archive.write_bytes(b"!<arch>\n_ZNSt3__19to_stringEi")
     monkeypatch.setattr(cuda_libraries, "_archive", lambda: archive)
     assert linker_for(HERE) == Linker((gcc,))
+    monkeypatch.setenv("CXX", gcc)
     with pytest.raises(CompileError, match=r"pip install 'tvm-fixes\[linker\]'"):
         linker_for(cublas)
     request.getfixturevalue("zig")
