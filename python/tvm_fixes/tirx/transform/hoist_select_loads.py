@@ -114,6 +114,9 @@ def _with_loads_first(store: tirx.BufferStore, ranges: Analyzer) -> tirx.Stmt:
     # A condition below one of these is evaluated only in some cases, or reads a bound variable.
     if contains(store.value, tirx.Let) or contains(store.value, ir.Call, _guards_choice):
         return store
+    # TVM computes the range of a remainder of variables, and rejects those of floats.
+    if contains(store.value, (tirx.Mod, tirx.FloorMod), lambda node: "float" in str(node.ty)):
+        return store
     loads = _loads_in_branches(store.value)
     if not loads or not all(_can_bind(load) and _is_within(load, ranges) for load in loads):
         return store
