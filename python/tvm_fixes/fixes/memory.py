@@ -47,7 +47,7 @@ SELECT_LOADS = declare(
     summary="computes both operands of a Select, so that its loop is vectorized",
     symptoms={
         Symptom.COST: (
-            "a PReLU, `where` or Hardshrink after a depthwise convolution or a pooling branches "
+            "a PReLU or `where` after a depthwise convolution or a pooling branches "
             "for each element, and takes up to nine times as long as the convolution"
         ),
     },

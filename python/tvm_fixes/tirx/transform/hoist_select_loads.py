@@ -17,7 +17,7 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    On a CPU, a ``where``, PReLU, Hardshrink or similar Select in a loop that TVM does not vectorize
+    On a CPU, a ``where``, PReLU or similar Select in a loop that TVM does not vectorize
     itself, such as the epilogue of a convolution or of a pooling.
 Symptom
     The loop computes one element at a time: a PReLU after a depthwise convolution takes nine times
@@ -111,14 +111,10 @@ def _repeated_stores(function: tirx.PrimFunc) -> list[tirx.BufferStore]:
 
 def _with_loads_first(store: tirx.BufferStore, ranges: Analyzer) -> tirx.Stmt:
     """The store, after the loads in the branches of its Selects."""
-    # A condition below one of these is evaluated only in some cases, or reads a bound variable.
-    if contains(store.value, tirx.Let) or contains(store.value, ir.Call, _guards_choice):
-        return store
-    # TVM computes the range of a remainder of variables, and rejects those of floats.
-    if contains(store.value, (tirx.Mod, tirx.FloorMod), lambda node: "float" in str(node.ty)):
+    if not _is_simple(store.value):
         return store
     loads = _loads_in_branches(store.value)
-    if not loads or not all(_can_bind(load) and _is_within(load, ranges) for load in loads):
+    if not loads or not all(_is_within(load, ranges) for load in loads):
         return store
     binds = [tirx.Bind(tirx.Var("loaded", load.ty), load) for load in loads]
 
@@ -138,13 +134,10 @@ def _with_opaque_condition(select: tirx.Select) -> tirx.Select:
 
 
 def _loads_in_branches(value: tirx.Expr) -> list[ir.TensorLoad]:
-    """The distinct loads in the branches of Selects, except those that if_then_else guards."""
+    """The distinct loads in the branches of Selects."""
     loads: list[ir.TensorLoad] = []
 
     def collect(node: tirx.Expr) -> WalkResult | None:
-        if isinstance(node, ir.Call):
-            # A load that it guards may be out of bounds.
-            return WalkResult.SKIP if _is_branch(node) else None
         if not any(structural_equal(node, other) for other in loads):
             loads.append(node)
         return WalkResult.SKIP
@@ -152,28 +145,38 @@ def _loads_in_branches(value: tirx.Expr) -> list[ir.TensorLoad]:
     def look(node: tirx.Expr) -> WalkResult | None:
         if isinstance(node, tirx.Select):
             for branch in (node.true_value, node.false_value):
-                structural_walk(branch, ((ir.Call, ir.TensorLoad), collect), order="pre")
+                structural_walk(branch, (ir.TensorLoad, collect), order="pre")
         return None
 
     structural_walk(value, (tirx.Select, look))
     return loads
 
 
-def _is_branch(call: ir.Call) -> bool:
-    return getattr(call.op, "name", None) == "prim.if_then_else"
+# TVM analyzes expressions of variables as if they were integers.  It rejects some of floats, such
+# as remainders, and casts of conditions to 16 bits.  A load in a call may be guarded.
+_COMPLEX = (
+    *(ir.Call, tirx.Let, tirx.Min, tirx.Max),
+    *(tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod),
+)
+_DTYPES = ("bool", "float32", "float64", "int8", "int32", "int64", "uint8")
 
 
-def _guards_choice(call: ir.Call) -> bool:
-    return _is_branch(call) and contains(call, tirx.Select)
+def _is_simple(value: tirx.Expr) -> bool:
+    """Whether a value consists of choices, comparisons, sums and products."""
+    others: list[tirx.Expr] = []
 
+    def look(node: tirx.Expr) -> WalkResult | None:
+        if isinstance(node, ir.TensorLoad):
+            if str(node.ty) not in _DTYPES:
+                others.append(node)
+            return WalkResult.SKIP
+        is_number = isinstance(node, tirx.Cast) and str(node.value.ty) == "bool"
+        if not is_number or not str(node.ty).startswith("int"):
+            others.append(node)
+        return None
 
-def _can_bind(load: ir.TensorLoad) -> bool:
-    """Whether TVM can bind a loaded element.
-
-    TVM's legalization of bfloat16 and smaller floats changes the type of a bound value, but not
-    that of its variable.
-    """
-    return not str(load.ty.dtype).startswith(("bfloat", "float8", "float6", "float4"))
+    structural_walk(value, ((*_COMPLEX, tirx.Cast, ir.TensorLoad), look), order="pre")
+    return not others
 
 
 def _is_within(load: ir.TensorLoad, ranges: Analyzer) -> bool:
