@@ -26,7 +26,7 @@ from tvm_fixes.support.isolate import run_forked
 # What a first call loads, whatever it reads.
 FIXED = 16_000_000
 
-SIZE = 100_000_000 if is_full() else 3_000_000
+SIZE = 100_000_000 if is_full() else 20_000_000
 
 
 def memory(field: str) -> int:

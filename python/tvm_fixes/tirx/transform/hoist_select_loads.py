@@ -82,18 +82,26 @@ def _hoist(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc
 
 
 def _ranges_of(function: tirx.PrimFunc) -> Analyzer:
-    """The ranges of the variables of loops and blocks; each variable has only one."""
-    analyzer = Analyzer()
+    """The ranges of the variables of loops and blocks; those with several ranges are unknown."""
+    ranges: dict[tirx.Var, ir.Range | None] = {}
 
-    def bind_loop(loop: tirx.For) -> None:
-        analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
+    def add(variable: tirx.Var, found: ir.Range) -> None:
+        known = ranges.setdefault(variable, found)
+        ranges[variable] = found if structural_equal(known, found) else None
 
-    def bind_axes(block: SBlock) -> None:
+    def add_axes(block: SBlock) -> None:
         for axis in block.iter_vars:
-            analyzer.bind(axis.var, axis.dom)
+            add(axis.var, axis.dom)
 
-    structural_walk(function.body, (tirx.For, bind_loop))
-    structural_walk(function.body, (SBlock, bind_axes))
+    def add_loop(loop: tirx.For) -> None:
+        add(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
+
+    structural_walk(function.body, (tirx.For, add_loop))
+    structural_walk(function.body, (SBlock, add_axes))
+    analyzer = Analyzer()
+    for variable, found in ranges.items():
+        if found is not None:
+            analyzer.bind(variable, found)
     return analyzer
 
 
