@@ -169,6 +169,15 @@ def add_seed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")
 
 
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--inputs", metavar="FILE", help="an .npz file of inputs by name")
+
+
+def add_seconds(parser: argparse.ArgumentParser) -> None:
+    text = "the time to measure for (default: 2)"
+    parser.add_argument("--seconds", type=not_negative, default=2.0, help=text)
+
+
 def add_tolerances(parser: argparse.ArgumentParser) -> None:
     for option, name in (("--rtol", "relative"), ("--atol", "absolute")):
         text = f"{name} tolerance; default depends on dtype"

@@ -19,6 +19,7 @@ from .arguments import (
     Commands,
     Result,
     add_command,
+    add_inputs,
     add_layout,
     add_quiet,
     add_seed,
@@ -66,7 +67,7 @@ def add(commands: Commands) -> None:
     add_trust(parser)
     parser.add_argument("--target", default="native", help="as for 'compile' (default: native)")
     add_layout(parser)
-    parser.add_argument("--inputs", metavar="FILE", help="an .npz file of inputs by name")
+    add_inputs(parser)
     parser.add_argument("--save-inputs", metavar="FILE", help="write the inputs to an .npz file")
     add_seed(parser)
     add_tolerances(parser)

@@ -20,13 +20,14 @@ from .arguments import (
     Commands,
     Result,
     add_command,
+    add_inputs,
     add_layout,
     add_params,
     add_quiet,
+    add_seconds,
     add_seed,
     add_shape,
     add_trust,
-    not_negative,
     shapes_of,
 )
 from .package import loaded
@@ -66,11 +67,9 @@ def add(commands: Commands) -> None:
     add_shape(parser)
     add_trust(parser)
     add_layout(parser)
-    parser.add_argument("--inputs", metavar="FILE", help="an .npz file of inputs by name")
+    add_inputs(parser)
     add_seed(parser)
-    parser.add_argument(
-        "--seconds", type=not_negative, default=2.0, help="the time to measure for (default: 2)"
-    )
+    add_seconds(parser)
     parser.add_argument("--trace", metavar="FILE", help="write a Chrome trace to FILE")
     parser.add_argument("--all", action="store_true", help="show all kernels, not only the slowest")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")

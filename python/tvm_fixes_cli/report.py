@@ -19,11 +19,12 @@ from .arguments import (
     Commands,
     Result,
     add_command,
+    add_inputs,
     add_quiet,
+    add_seconds,
     add_seed,
     add_shape,
     add_trust,
-    not_negative,
     shapes_of,
 )
 from .package import loaded
@@ -74,11 +75,9 @@ def add(commands: Commands) -> None:
         "compiled, as 'compare' does",
     )
     parser.add_argument("--no-profile", action="store_true", help="do not measure the kernels")
-    parser.add_argument(
-        "--seconds", type=not_negative, default=2.0, help="the time to measure for (default: 2)"
-    )
+    add_seconds(parser)
     add_shape(parser)
-    parser.add_argument("--inputs", metavar="FILE", help="an .npz file of inputs by name")
+    add_inputs(parser)
     add_seed(parser)
     add_trust(parser)
     parser.add_argument("--json", action="store_true", help="also print the values as JSON")

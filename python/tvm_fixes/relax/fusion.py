@@ -19,7 +19,7 @@ import tvm
 from tvm import relax, tirx
 
 from .analysis import bindings, reads
-from .ir import is_kernel_call, variables
+from .ir import is_kernel_call, is_primitive, variables
 from .source_nodes import names_of
 
 
@@ -48,22 +48,23 @@ def unfused(mod: tvm.IRModule) -> Iterator[tuple[str, str]]:
         The nodes of the kernel, and the reason.
     """
     for _, function in mod.functions_items():
-        if isinstance(function, relax.Function) and not _is_primitive(function):
+        if isinstance(function, relax.Function) and not is_primitive(function):
             yield from _unfused_in(function, mod)
 
 
 def _unfused_in(function: relax.Function, mod: tvm.IRModule) -> Iterator[tuple[str, str]]:
     counts = reads(function)
     patterns: dict[relax.Var, _Pattern] = {}
-    for binding in bindings(function):
+    places: dict[relax.Var, int] = {}
+    for place, binding in enumerate(bindings(function)):
         pattern = _pattern_of(binding.value, mod)
         if pattern is None:
             continue
-        patterns[binding.var] = pattern
+        patterns[binding.var], places[binding.var] = pattern, place
         before = [var for var in variables(binding.value) if var in patterns]
         if before and pattern <= _Pattern.INJECTIVE:
             # A kernel could be fused with the last of its producers.
-            last = max(before, key=list(patterns).index)
+            last = max(before, key=places.__getitem__)
             reason = _reason(patterns[last], pattern, counts[last])
             own, other = names_of(binding.var), names_of(last)
             # A lowered layout transform belongs to its reader.
@@ -83,10 +84,6 @@ def _reason(before: _Pattern, pattern: _Pattern, number_of_readers: int) -> str:
     return "the group would be too large, or needs a value from outside"
 
 
-def _is_primitive(function: relax.Function) -> bool:
-    return bool(function.attrs) and bool(function.attrs.get("Primitive", 0))
-
-
 def _pattern_of(value: relax.Expr, mod: tvm.IRModule) -> _Pattern | None:
     """The pattern of the kernel that a value calls; of a fused one, the highest of its parts."""
     if is_kernel_call(value):
@@ -99,7 +96,7 @@ def _pattern_of(value: relax.Expr, mod: tvm.IRModule) -> _Pattern | None:
         number = kernel.attrs.get("op_pattern") if kernel.attrs else None
         known = [one for one in _Pattern if number is not None and one == int(number)]
         return known[0] if known else _Pattern.OPAQUE
-    if isinstance(kernel, relax.Function) and _is_primitive(kernel):
+    if kernel is not None and is_primitive(kernel):
         parts = [_pattern_of(binding.value, mod) for binding in bindings(kernel)]
         return max((part for part in parts if part is not None), default=None)
     return None

@@ -20,6 +20,8 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from ..support.tensors import nbytes_of
+
 _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 
 
@@ -39,6 +41,22 @@ def operator_name(expr: relax.Expr | None) -> str:
     if not isinstance(expr, relax.Call) or not isinstance(expr.op, tvm.ir.Op):
         return ""
     return str(expr.op.name)
+
+
+def is_primitive(function: tvm.ir.BaseFunc) -> bool:
+    """Whether this is a Relax function that FuseOps made, which becomes one kernel."""
+    attrs = function.attrs
+    return isinstance(function, relax.Function) and bool(attrs) and bool(attrs.get("Primitive", 0))
+
+
+def static_bytes(ty: tvm.ir.Type) -> int | None:
+    """The size of a tensor in bytes; None if an extent or the dtype is unknown, or for a tuple."""
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return None
+    extents = list(ty.shape.values)
+    if ty.dtype is None or not all(isinstance(dim, tirx.IntImm) for dim in extents):
+        return None
+    return nbytes_of(list(map(int, extents)), str(ty.dtype))
 
 
 def nn_call(call: relax.Call, *operands: relax.Expr, **changed: Any) -> relax.Call:

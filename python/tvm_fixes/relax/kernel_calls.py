@@ -20,10 +20,9 @@ from tvm import relax, tirx
 from tvm.s_tir.analysis import estimate_tir_flops
 from tvm_ffi import structural_walk
 
-from ..support.tensors import nbytes_of
 from .analysis import bindings, operator_calls
 from .data_flow import data_flow
-from .ir import dim_text, is_kernel_call, operator_name
+from .ir import dim_text, is_kernel_call, operator_name, static_bytes
 from .source_nodes import SourceNode, nodes_of, spread
 
 _EXTERN = "relax.call_dps_packed"
@@ -177,15 +176,9 @@ def _type_text(ty: relax.TensorType) -> str:
 
 
 def _size(types: list[relax.TensorType]) -> int | None:
-    """The size of tensors in bytes; None if an extent or a dtype is unknown."""
-    sizes = []
-    for ty in types:
-        if ty.dtype is None or not isinstance(ty.shape, relax.ShapeExpr):
-            return None
-        if not all(isinstance(dim, tirx.IntImm) for dim in ty.shape.values):
-            return None
-        sizes.append(nbytes_of(list(map(int, ty.shape.values)), str(ty.dtype)))
-    return sum(sizes)
+    """The size of tensors in bytes; None if that of one is unknown."""
+    sizes = [static_bytes(ty) for ty in types]
+    return None if None in sizes else sum(filter(None, sizes))
 
 
 def _flops_of(function: tvm.ir.BaseFunc) -> float | None:

@@ -27,7 +27,7 @@ import tvm
 from tvm import relax
 
 from .analysis import bindings
-from .ir import leaves, variables
+from .ir import is_primitive, leaves, variables
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class _Numbering:
         for binding in bindings(function):
             value = binding.value
             callee = value.op if isinstance(value, relax.Call) else None
-            if not isinstance(callee, tvm.ir.GlobalVar) or not _is_fused(mod[callee]):
+            if not isinstance(callee, tvm.ir.GlobalVar) or not is_primitive(mod[callee]):
                 self._same[binding.var] = self._find(value, self._same)
                 # A later pass removes one of the two variables.
                 if isinstance(value, relax.Var) and _has_nodes(value.span):
@@ -279,11 +279,6 @@ def _result(body: relax.Expr, same: Mapping[relax.Var, Any]) -> Any:
     if isinstance(body, relax.Tuple):
         return tuple(same.get(field) for field in body.fields)
     return same.get(body)
-
-
-def _is_fused(function: tvm.ir.BaseFunc) -> bool:
-    attrs = function.attrs
-    return isinstance(function, relax.Function) and bool(attrs) and bool(attrs.get("Primitive", 0))
 
 
 def _span_setter() -> Any:

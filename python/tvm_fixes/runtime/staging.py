@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArtifactError, UsageError
-from ..support.files import existing_parent, read_text, sync
+from ..support.files import check_folder, existing_parent, read_text, sync
 from ..support.signals import interrupts_deferred
 from .lifted_manifest import FORMAT as LIFTED_FORMAT
 from .lifted_manifest import LiftedManifest
@@ -129,10 +129,7 @@ def check_destination(directory: str | os.PathLike[str], size: int = 0) -> None:
         path = _absolute(directory)
         _check_existing(path, directory)
         parent = existing_parent(path)
-        if not parent.is_dir():
-            raise UsageError(f"{directory}: {parent} is not a directory")
-        if not os.access(parent, os.W_OK | os.X_OK):
-            raise UsageError(f"{directory}: {parent} is not writable")
+        check_folder(parent, directory)
         limit = os.pathconf(parent, "PC_NAME_MAX")
         if any(len(os.fsencode(part)) > limit for part in path.parts):
             raise UsageError(f"{directory}: a name has more than {limit} bytes")

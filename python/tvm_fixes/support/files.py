@@ -94,10 +94,21 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         raise UsageError("the name of the output file is empty")
     if os.path.lexists(target) and not target.is_file():
         raise UsageError(f"{os.fspath(path)}: not a regular file")
-    if not target.parent.is_dir():
-        raise UsageError(f"{os.fspath(path)}: {target.parent} is not a directory")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"{os.fspath(path)}: {target.parent} is not writable")
+    check_folder(target.parent, path)
+
+
+def check_folder(folder: Path, path: str | os.PathLike[str]) -> None:
+    """Check that files can be created in the folder of a path that the user gave.
+
+    Raises
+    ------
+    UsageError
+        If it is not a directory, or not writable; the message begins with `path`.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{os.fspath(path)}: {folder} is not a directory")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{os.fspath(path)}: {folder} is not writable")
 
 
 def replace_text(path: str | os.PathLike[str], text: str) -> None:

@@ -87,7 +87,8 @@ def linker_for(target: tvm.target.Target) -> Linker:
     Raises
     ------
     CompileError
-        If there is none, or if the one in the environment does not run or links for another CPU.
+        If no compiler links for this CPU, or if ``CXX`` or ``CC`` names one that does not run or
+        that links for another CPU.
     """
     triple = triple_of(target)
     needs_libcxx = cuda_libraries.needs_libcxx(target)

@@ -26,6 +26,7 @@ from onnx import parser
 import tvm_fixes
 from helpers.architectures import ARCHITECTURES
 from helpers.grids import sample
+from helpers.onnx_graphs import branches
 from tvm_fixes.debug import events, profile
 from tvm_fixes.debug.events import Recorder
 from tvm_fixes.debug.profiling import KernelTime, Limits, Profile
@@ -104,16 +105,7 @@ def test_symbolic_dims_need_a_size():
 
 
 def test_after_a_branch_a_kernel_has_the_nodes_of_all_its_calls():
-    model = parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 18]>
-        branches (float[64] x, bool[1] c) => (float[64] y) {
-            y = If (c) <
-                then_branch = yes () => (float[64] t) { t = Exp(x) },
-                else_branch = no () => (float[64] f) { e = Exp(x) f = Neg(e) }
-            >
-        }"""
-    )
-    compiled = tvm_fixes.compile(model, compare=False)
+    compiled = tvm_fixes.compile(branches(), compare=False)
     found = profile(compiled, seconds=0)
     assert not found.is_exact
     assert found.kernels and all(kernel.nodes for kernel in found.kernels)

@@ -31,6 +31,7 @@ from onnx import parser
 
 import tvm_fixes
 from helpers.growth import assert_linear
+from helpers.onnx_graphs import branches
 from helpers.reports import data_of, layered
 from tvm_fixes.debug import report, reporting
 from tvm_fixes.errors import ArtifactError, CompileError, UsageError
@@ -170,16 +171,7 @@ def test_a_model_for_another_machine_is_not_measured(artifact, changes, reason, 
 
 
 def test_in_a_branch_only_kernels_with_one_call_have_a_time():
-    model = parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 18]>
-        branches (float[64] x, bool[1] c) => (float[64] y) {
-            y = If (c) <
-                then_branch = yes () => (float[64] t) { t = Exp(x) },
-                else_branch = no () => (float[64] f) { e = Exp(x) f = Neg(e) }
-            >
-        }"""
-    )
-    found = report(tvm_fixes.compile(model, compare=False), seconds=0)
+    found = report(tvm_fixes.compile(branches(), compare=False), seconds=0)
     names = [call["kernel"] for call in found.graph]
     run = {kernel.kernel for kernel in found.profile.kernels}
     assert any(names.count(name) == 1 and name in run for name in names)

@@ -107,6 +107,19 @@ def text_model(text: str, opset: int = 18) -> onnx.ModelProto:
     return parser.parse_model(f'<ir_version: 9, opset_import: ["": {opset}]> graph {text}')
 
 
+def branches() -> onnx.ModelProto:
+    """A model with a condition: both branches compute an exponential, and one negates it."""
+    return parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        branches (float[64] x, bool[1] c) => (float[64] y) {
+            y = If (c) <
+                then_branch = yes () => (float[64] t) { t = Exp(x) },
+                else_branch = no () => (float[64] f) { e = Exp(x) f = Neg(e) }
+            >
+        }"""
+    )
+
+
 def onnx_runtime(
     model: onnx.ModelProto, *inputs: np.ndarray, optimize: bool = True
 ) -> list[np.ndarray]:

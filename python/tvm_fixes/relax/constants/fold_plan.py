@@ -21,7 +21,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from ...support.tensors import nbytes_of
-from ..ir import is_kernel_call, leaves, tensor_of, variables
+from ..ir import is_kernel_call, leaves, static_bytes, tensor_of, variables
 
 SMALL = 8192
 """A value of at most this many bytes is always folded.
@@ -386,9 +386,5 @@ def _bytes_held(ty: tvm.ir.Type) -> int:
 
 def _bytes_of_type(ty: tvm.ir.Type) -> int | None:
     """The size of a tensor that can be a constant; None for any other type."""
-    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
-        return None
-    extents = list(ty.shape.values)
-    if ty.vdevice is not None or not all(isinstance(dim, tirx.IntImm) for dim in extents):
-        return None
-    return None if ty.dtype is None else nbytes_of([int(dim) for dim in extents], str(ty.dtype))
+    is_placed = isinstance(ty, relax.TensorType) and ty.vdevice is not None
+    return None if is_placed else static_bytes(ty)
