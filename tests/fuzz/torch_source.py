@@ -97,6 +97,11 @@ class Program:
         self.owner = nn.Module()
         self.scope: dict[str, Any] = namespace() | {"self": self.owner}
 
+    @property
+    def has_special_values(self) -> bool:
+        """Whether an input may hold NaN or infinities, at some size if not at this one."""
+        return any(kind == "special" for _, _, kind in self.inputs.values())
+
     def chance(self, probability: float) -> bool:
         return bool(self.rng.random() < probability)
 

@@ -116,14 +116,11 @@ def divide(p: Program) -> None:
         return
     by = str(p.choose((2, -3, 3.0, 0.5)))
     fit = [w for w in p.variables if w.exact and w.shape == v.shape and w.dtype in NUMBERS]
-    # Signed overflow is undefined.
-    others = [
-        w for w in fit if w.dtype in FLOATS or not bool((w.tensor.double().abs() > 100).any())
-    ]
     more: list[Variable] = []
-    if others and p.chance(0.5):
-        more = [p.choose(others)]
-        by = f"({more[0].name}.abs() + 1)"
+    if fit and p.chance(0.5):
+        more = [p.choose(fit)]
+        # Signed overflow is undefined, for example the absolute value of the least integer.
+        by = f"({more[0].name}.clamp(-100, 100).abs() + 1)"
     form = p.choose(
         (
             "{} // {}",
@@ -173,13 +170,18 @@ def cast(p: Program) -> None:
     v = p.pick(ANY)
     if v is None:
         return
-    to = p.choose(ANY)
+    to, source = p.choose(ANY), v.name
     if to not in FLOATS and v.dtype in FLOATS:
-        wide = v.tensor.double()
         low = 0 if to in ("u8", "b8") else -100
-        if not v.exact or not bool(((wide >= low) & (wide <= 100)).all()):
+        wide = v.tensor.double()
+        if not v.exact:
             return
-    p.let(f"{v.name}.to({to})", [v], exact=True)
+        if p.has_special_values:
+            # PyTorch does not define the integer that a NaN or an infinity is cast to.
+            source = f"torch.nan_to_num({v.name}, 0, 9, -9).clamp({low}, 100)"
+        elif not bool(((wide >= low) & (wide <= 100)).all()):
+            return
+    p.let(f"{source}.to({to})", [v], exact=True)
 
 
 def axis(p: Program, v: Variable) -> int:
@@ -347,6 +349,8 @@ def update(p: Program) -> None:
     other, more = other_for(p, v)
     # PyTorch does not define the integer that a NaN is cast to.
     if not v.tensor.is_floating_point() and any(not torch.isfinite(o.tensor).all() for o in more):
+        return
+    if v.dtype not in FLOATS and p.has_special_values and any(o.dtype in FLOATS for o in more):
         return
     m = p.pick(("b8",))
     target = p.choose(
