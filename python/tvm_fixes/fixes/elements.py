@@ -149,12 +149,12 @@ ELEMENTARY_FUNCTIONS = declare(
     "elementary-functions",
     family="elements",
     kind=Kind.PASS,
-    summary="computes exp, erf, tanh and sigmoid on a CPU accurately, in vector code",
+    summary="computes exp, log, sin, erf, tanh and others on a CPU accurately, in vector code",
     symptoms={
         Symptom.ERROR: "`acos`, `sinh` and others of 16-bit floats do not build",
         Symptom.WRONG: "`tanh` of 1e-6 is 5% off on a CPU",
         Symptom.COST: (
-            "gelu, silu and softmax on a CPU call the C library for each element: "
+            "gelu, silu, softmax, log and sin on a CPU call the C library for each element: "
             "about 10 times the time of PyTorch"
         ),
     },

@@ -31,6 +31,7 @@ _VECTOR_CALLS = frozenset(
     f"tirx.{name}"
     for name in (
         *("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "pow", "sigmoid", "tanh", "erf"),
+        *("sin", "cos", "atan", "atan2", "fmod"),
         *("fabs", "floor", "ceil", "trunc", "round", "nearbyint", "isnan", "reinterpret"),
         *("shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"),
     )

@@ -27,8 +27,8 @@ from tvm_ffi import structural_mutate, structural_walk
 
 from ..target.cpu import Cpu, has_feature
 from .loop_nest import analyzer_of, offset_of, sequence, sources, steps_of, substitute, uses
-from .transform.lower_elementary_functions import is_elementary_function
-from .util import bytes_of, contains, is_zero, item_bytes_of
+from .transform.lower_elementary_functions import applies_functions
+from .util import bytes_of, is_zero, item_bytes_of
 
 # With fewer bytes per fence, waiting for the fence costs more than the stores save.
 _MIN_BYTES_PER_FENCE = 1 << 13
@@ -198,7 +198,7 @@ class _Iterations:
 
         Memory is idle while elementary functions are computed from values that are already read.
         """
-        if not contains(value, tvm.ir.Call, is_elementary_function):
+        if not applies_functions(value):
             return []
         var = self.loop.loop_var
         last = self.loop.min + self.loop.extent - 1

@@ -321,7 +321,7 @@ def _node_count(value: tirx.Expr) -> int:
     found: list[int] = []
 
     def look(node: tirx.Expr) -> None:
-        is_function = isinstance(node, tvm.ir.Call) and is_elementary_function(node)
+        is_function = isinstance(node, tvm.ir.Call | tirx.Mod) and is_elementary_function(node)
         found.append(_NODES_OF_FUNCTION if is_function else 1)
 
     structural_walk(value, (tirx.Expr, look))

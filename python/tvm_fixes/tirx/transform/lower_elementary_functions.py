@@ -10,15 +10,16 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""LowerElementaryFunctions: expands exp, erf, tanh, sigmoid and small powers, to vectorize them.
+"""LowerElementaryFunctions: expands exp, log, sin, erf and others, to vectorize them.
 
 Upstream
     None known.
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    ``exp``, ``erf``, ``tanh``, ``sigmoid`` or ``pow`` of floats with 32 bits or fewer, on a CPU;
-    gelu, silu and softmax use them. ``round``. ``atanh``, and ``tanh`` of float64; ``acos``,
+    ``exp``, ``log``, ``erf``, ``tanh``, ``sigmoid``, ``sin``, ``cos``, ``atan``, ``atan2``, ``pow``
+    or a remainder of floats with 32 bits or fewer, on a CPU; gelu, silu, softplus, elu and softmax
+    use them. ``round``. ``atanh``, and ``tanh`` of float64; ``acos``,
     ``sinh`` and others of float16, also on a GPU.
 Symptom
     ``tanh`` of 1e-6 is 5% off.  A build fails with "unknown intrinsic".  A kernel takes about ten
@@ -28,23 +29,29 @@ Mechanism
     The other functions become a call of the C library for each element, and LLVM does not vectorize
     a loop with a call.  TVM does not vectorize ``nearbyint``, which ``R.round`` becomes.
 How to remove
-    When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.tirx.semantics` and the fix id ``elementary-functions``.
+    When TVM passes the tests of this file, delete it, the package
+    :mod:`tvm_fixes.tirx.elementary`, their tests, the line in :mod:`tvm_fixes.tirx.semantics` and
+    the fix id ``elementary-functions``.
 """
 
-import math
 from collections.abc import Callable, Sequence
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm_ffi import structural_map, structural_walk
 
 from ...fixes.elements import ELEMENTARY_FUNCTIONS as FIX_ID
 from ...target.cpu import is_cpu
+from ..elementary import FUNCTIONS, IS_OUTSIDE
+from ..elementary.expressions import let
 from ..library_functions import with_library_functions, with_wide_functions
+from ..loop_nest import sequence, substitute
 from ..util import contains, prim_func_pass, scalarized, widened_bfloat16
 
 _DTYPES = ("float32", "float16", "bfloat16")
+# The nodes that may be elementary functions.
+_APPLICATIONS = (tvm.ir.Call, tirx.Mod)
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
@@ -62,8 +69,11 @@ def LowerElementaryFunctions() -> tvm.transform.Pass:
         large = 1 - 2 / (exp(2 * a) + 1)
         y[i] = T.Select(a < 0.625, small, T.Select(x[i] < 0, -large, large))
 
-    The error is less than 1.1 units in the last place of float32 for ``exp``, 2 for ``tanh``, 3 for
-    ``sigmoid`` and 4 for ``erf``.  ``pow`` is expanded if the exponent is 2 or 3, as in PyTorch.
+    The error is less than 1 unit in the last place of float32 for ``log``, 1.1 for ``exp``, 1.5 for
+    ``atan``, 1.6 for ``sin`` and ``cos``, 2 for ``tanh`` and ``atan2``, 3 for ``sigmoid`` and 4 for
+    ``erf``; a remainder is exact.  For ``sin`` and ``cos`` of magnitudes above 2^20, and remainders
+    with quotients above 2^28, the C library is called: of a vector with such a number, for each
+    element.  ``pow`` is expanded if the exponent is 2 or 3, as in PyTorch.
     NaN, infinities and signed zeros are handled.  float16 and bfloat16 are computed in float32;
     float64 is not expanded.  For a GPU, nothing is expanded: the functions that CUDA lacks for
     float16 and bfloat16 are computed in float32.
@@ -77,9 +87,16 @@ def LowerElementaryFunctions() -> tvm.transform.Pass:
     return prim_func_pass("LowerElementaryFunctions", FIX_ID, _lower, any_target=True)
 
 
-def is_elementary_function(call: tvm.ir.Call) -> bool:
-    """Whether a call expands to dozens of operations; powers expand to few."""
-    return _function_of(call) is not None and call.op.name in _FUNCTIONS
+def is_elementary_function(node: tvm.ir.Call | tirx.Mod) -> bool:
+    """Whether a call or a remainder expands to dozens of operations, unlike a square or cube."""
+    if isinstance(node, tirx.Mod):
+        return str(node.ty) in _DTYPES
+    return _function_of(node) is not None and _small_power(node) is None
+
+
+def applies_functions(value: tvm.Object) -> bool:
+    """Whether a value applies elementary functions."""
+    return contains(value, _APPLICATIONS, is_elementary_function)
 
 
 def nests_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
@@ -88,7 +105,7 @@ def nests_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
     Compiling both in one expression takes minutes: TVM's code generator simplifies the value of
     each variable after substituting the values of the variables in it.
     """
-    if not contains(stored.value, tvm.ir.Call, is_elementary_function):
+    if not applies_functions(stored.value):
         return False
 
     def reads(argument: tirx.Expr) -> bool:
@@ -96,9 +113,11 @@ def nests_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
             argument, tvm.ir.TensorLoad, lambda load: load.source.same_as(stored.buffer)
         )
 
-    return contains(
-        reader, tvm.ir.Call, lambda call: is_elementary_function(call) and reads(call.args[0])
-    )
+    def nests(node: tvm.ir.Call | tirx.Mod) -> bool:
+        operands = [node.a, node.b] if isinstance(node, tirx.Mod) else node.args
+        return is_elementary_function(node) and any(map(reads, operands))
+
+    return contains(reader, _APPLICATIONS, nests)
 
 
 def repeats_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
@@ -106,7 +125,7 @@ def repeats_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
 
     Compiling these in one expression takes as long as for nested functions.
     """
-    if not contains(stored.value, tvm.ir.Call, is_elementary_function):
+    if not applies_functions(stored.value):
         return False
     reads: list[tvm.ir.TensorLoad] = []
 
@@ -128,10 +147,14 @@ def repeats_functions(stored: tirx.BufferStore, reader: tvm.Object) -> bool:
 def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
     if not is_cpu(target):
         return with_wide_functions(function)
-    function = structural_map(with_library_functions(function), (tvm.ir.Call, _vectorizable_round))
+    function = structural_map(
+        with_library_functions(function),
+        [(tvm.ir.Call, _vectorizable_round), (tirx.Mod, _remainder_call)],
+    )
     if not contains(function.body, tvm.ir.Call, lambda call: _function_of(call) is not None):
         return function
     function = _read_as_integers(_without_bfloat16(function, target))
+    function = structural_map(function, (tirx.For, _lower_vectors))
     lowered = structural_map(function, (tvm.ir.Call, _lower_call))
     return structural_map(lowered, (tirx.For, _scalarized))
 
@@ -223,194 +246,121 @@ def _is_reinterpret(value: tirx.Expr) -> bool:
 def _function_of(call: tvm.ir.Call) -> Callable[..., tirx.Expr] | None:
     if not isinstance(call.op, tvm.ir.Op) or str(call.ty) not in _DTYPES:
         return None
-    if call.op.name == "tirx.pow":
-        exponent = call.args[1]
-        return _POWERS.get(exponent.value) if isinstance(exponent, tirx.FloatImm) else None
-    return _FUNCTIONS.get(call.op.name)
+    return _small_power(call) or FUNCTIONS.get(call.op.name)
+
+
+def _small_power(call: tvm.ir.Call) -> Callable[..., tirx.Expr] | None:
+    """A power as products; None for other exponents and functions."""
+    if call.op.name != "tirx.pow" or not isinstance(call.args[1], tirx.FloatImm):
+        return None
+    return _POWERS.get(call.args[1].value)
+
+
+def _remainder_call(remainder: tirx.Mod) -> tirx.Expr:
+    if str(remainder.ty) not in _DTYPES:
+        return remainder
+    return tirx.fmod(remainder.a, remainder.b)
 
 
 def _lower_call(call: tvm.ir.Call) -> tirx.Expr:
+    """Expand a call; for arguments that the expansion does not cover, call the C library."""
+    inside = _lower_inside(call)
+    is_outside = None if inside.same_as(call) else IS_OUTSIDE.get(call.op.name)
+    if is_outside is None:
+        return inside
+    arguments = _wide_arguments(call)
+    if call.op.name == "tirx.fmod":
+        # TVM compiles the call only in this form.
+        library = tirx.truncmod(*arguments)
+    else:
+        library = tvm.ir.Call(call.op, arguments, ret_ty="float32")
+    return tirx.if_then_else(is_outside(*arguments), library.astype(str(call.ty)), inside)
+
+
+def _lower_inside(call: tvm.ir.Call) -> tirx.Expr:
+    """Expand a call, for the arguments that the expansion covers."""
     function = _function_of(call)
     if function is None:
         return call
-    return _let(call.args[0].astype("float32"), function).astype(str(call.ty))
+
+    def bind(unbound: Sequence[tirx.Expr], bound: Sequence[tirx.Expr]) -> tirx.Expr:
+        if not unbound:
+            return function(*bound)
+        first, *others = unbound
+        if isinstance(first, tirx.FloatImm):
+            return bind(others, [*bound, first])
+        return let(first, lambda var: bind(others, [*bound, var]))
+
+    return bind(_wide_arguments(call), []).astype(str(call.ty))
 
 
-def _let(value: tirx.Expr, body: Callable[[tirx.Var], tirx.Expr]) -> tirx.Expr:
-    """Apply `body` to `value`, bound to a variable so that it is computed once."""
-    var = tirx.Var("x", value.ty)
-    return tirx.Let(var, value, body(var))
+def _wide_arguments(call: tvm.ir.Call) -> list[tirx.Expr]:
+    return [argument.astype("float32") for argument in call.args]
 
 
-def _polynomial(x: tirx.Expr, coefficients: Sequence[float]) -> tirx.Expr:
-    """The polynomial with these coefficients, the constant one first, by Horner's rule."""
-    *rest, result = [tirx.const(coefficient, "float32") for coefficient in coefficients]
-    for coefficient in reversed(rest):
-        result = result * x + coefficient
-    return result
+def _lower_vectors(loop: tirx.For) -> tirx.Stmt:
+    """Expand the functions in a vectorized loop, and compute it one by one if that needs calls.
 
-
-# The polynomials are minimax polynomials over the given interval, by Lawson's iteration with 40
-# digits; each coefficient is rounded to float32 before the next one is fitted.
-
-# exp(r) = 1 + r + r^2 p(r) for |r| <= ln(2) / 2; relative error 3.4e-9.
-_EXP = (
-    0.4999999403953552,
-    0.16666516661643982,
-    0.041668280959129333,
-    0.008369249291718006,
-    0.001382077462039888,
-)
-# erf(x) = x p(x^2 - 7.683...) for |x| <= 3.92, where erf is 1 in float32; relative error 4.6e-8.
-# Around the middle of the interval of x^2, the terms are not much larger than their sum.
-_ERF_END = 3.92
-_ERF_MIDDLE = 7.683199882507324
-_ERF = (
-    0.36073681712150574,
-    -0.023441873490810394,
-    0.00227139750495553,
-    -0.00024072338419500738,
-    2.6000972866313532e-05,
-    -2.7641378892440116e-06,
-    2.8349830927254516e-07,
-    -2.7524187373728637e-08,
-    2.4718951330271466e-09,
-    -2.125549874998356e-10,
-    1.8836368229080414e-11,
-    -1.430725980397507e-12,
-    6.578608100979433e-14,
-    -3.83078781912051e-15,
-    6.210713972833691e-16,
-    -4.607614718474323e-17,
-    9.524694206357954e-19,
-)
-# tanh(x) = x p(x^2) for |x| <= 0.625; relative error 4.5e-9.  From 10 on it is 1 in float32.
-_TANH_END = 10.0
-_TANH_BEGIN = 0.625
-_TANH = (
-    1.0,
-    -0.3333328068256378,
-    0.1333140879869461,
-    -0.05373706296086311,
-    0.02063090354204178,
-    -0.0056963395327329636,
-)
-
-# ln(2) in two parts.  The upper one has few enough bits that its product with an exponent is exact.
-_LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.428606765330187e-06
-# The bias of a float32's exponent, and the position of its lowest bit.
-_BIAS = 127
-_MANTISSA_BITS = 23
-# From 2^23 to 2^24, all float32 numbers are integers: adding this number rounds to an integer.
-_ROUNDER = 1.5 * 2**_MANTISSA_BITS
-# Below _LOWEST, exp is 0 in float32; above _HIGHEST, it is infinite.
-_LOWEST, _HIGHEST = -104.0, 89.0
-
-
-def _exp(x: tirx.Var) -> tirx.Expr:
-    return _let(_clamp(x, _LOWEST, _HIGHEST), _exp_inside)
-
-
-def _exp_inside(x: tirx.Var) -> tirx.Expr:
-    """exp between the limits at which it is 0 and infinite in float32."""
-
-    def scaled(power: tirx.Expr, biased: tirx.Var) -> tirx.Expr:
-        # In two steps, since neither 2^-150 nor 2^128 is a normal number.
-        def in_steps(half: tirx.Var) -> tirx.Expr:
-            return power * _power_of_two(half) * _power_of_two(biased - half)
-
-        return _let(tirx.op.shift_right(biased, tirx.const(1, "int32")), in_steps)
-
-    return _exp_scaled(x, 2 * _BIAS, scaled)
-
-
-def _exp_normal(x: tirx.Var) -> tirx.Expr:
-    """exp for -87 <= x <= 88, where it is a normal number."""
-    return _exp_scaled(x, _BIAS, lambda power, biased: power * _power_of_two(biased))
-
-
-def _exp_scaled(
-    x: tirx.Var, bias: int, scaled: Callable[[tirx.Expr, tirx.Var], tirx.Expr]
-) -> tirx.Expr:
-    """exp(x) = 2^n exp(r), where n is x / ln(2) rounded to an integer, and r = x - n ln(2).
-
-    `scaled` gets exp(r), and an int32 whose lower 22 bits are n + `bias`. If x is NaN, exp(r) is
-    NaN, and the bits are arbitrary.
+    TVM does not vectorize a choice between an expansion and a call.
     """
-    rounder = _float(_ROUNDER + bias)
+    if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(loop.body, tirx.BufferStore):
+        return loop
+    conditions = _conditions(loop.body.value)
+    if not conditions:
+        return loop
+    is_outside = tirx.decl_buffer([1], "int32", "is_outside")
+    zero = tirx.const(0, "int64")
 
-    def of_rounded(rounded: tirx.Var) -> tirx.Expr:
-        n = rounded - rounder
-        rest = (x - n * _float(_LN2_HIGH)) - n * _float(_LN2_LOW)
-        power = _let(rest, lambda r: _float(1) + (r + r * r * _polynomial(r, _EXP)))
-        biased = tirx.reinterpret("int32", rounded)
-        return _let(biased, lambda bits: scaled(power, bits))
+    def collect(condition: tirx.Expr) -> tirx.Stmt:
+        so_far = tirx.BufferLoad(is_outside, [zero])
+        return tirx.BufferStore(
+            is_outside, tirx.op.bitwise_or(so_far, condition.astype("int32")), [zero]
+        )
 
-    return _let(x * _float(1 / math.log(2)) + rounder, of_rounded)
+    def serial(body: tirx.Stmt) -> tirx.For:
+        lane = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
+        return tirx.For(
+            lane,
+            loop.min,
+            loop.extent,
+            tirx.ForKind.SERIAL,
+            substitute(body, {loop.loop_var: lane}),
+        )
 
-
-def _power_of_two(biased: tirx.Expr) -> tirx.Expr:
-    """2^n, where the lower 9 bits of `biased` are n + 127, from 1 to 254."""
-    bits = tirx.op.shift_left(biased, tirx.const(_MANTISSA_BITS, "int32"))
-    return tirx.reinterpret("float32", bits)
-
-
-def _erf(x: tirx.Var) -> tirx.Expr:
-    def inside(clamped: tirx.Var) -> tirx.Expr:
-        shifted = clamped * clamped - _float(_ERF_MIDDLE)
-        # Rounding may give a magnitude above 1.
-        value = clamped * _let(shifted, lambda s: _polynomial(s, _ERF))
-        return _let(value, lambda value: _clamp(value, -1, 1))
-
-    return _let(_clamp(x, -_ERF_END, _ERF_END), inside)
-
-
-def _clamp(x: tirx.Var, lowest: float, highest: float) -> tirx.Expr:
-    """Clamp x to the limits; NaN stays NaN."""
-    lower, upper = _float(lowest), _float(highest)
-    # In this form, each Select is one x86 instruction.
-    below = tirx.Select(x > upper, upper, x)
-    return tirx.Select(below < lower, lower, below)
-
-
-def _tanh(x: tirx.Var) -> tirx.Expr:
-    def of_magnitude(a: tirx.Var) -> tirx.Expr:
-        clamped = tirx.Select(a > _float(_TANH_END), _float(_TANH_END), a)
-        large = _float(1) - _float(2) / (_let(clamped * _float(2), _exp_normal) + _float(1))
-        return _odd(x, a, _TANH_BEGIN, _TANH, large)
-
-    return _let(tirx.abs(x), of_magnitude)
+    return tirx.SeqStmt(
+        [
+            tirx.AllocBuffer(is_outside),
+            tirx.BufferStore(is_outside, tirx.const(0, "int32"), [zero]),
+            serial(sequence(map(collect, conditions))),
+            tirx.IfThenElse(
+                tirx.BufferLoad(is_outside, [zero]) == tirx.const(0, "int32"),
+                structural_map(loop, (tvm.ir.Call, _lower_inside)),
+                serial(loop.body),
+            ),
+        ]
+    )
 
 
-def _odd(
-    x: tirx.Var, magnitude: tirx.Var, begin: float, small: Sequence[float], large: tirx.Expr
-) -> tirx.Expr:
-    """An odd function: x p(x^2) up to a magnitude of `begin`, then `large`, negated for x < 0."""
-    near_zero = x * _let(x * x, lambda square: _polynomial(square, small))
-    signed = tirx.Select(x < _float(0), _float(0) - large, large)
-    return tirx.Select(magnitude < _float(begin), near_zero, signed)
+def _conditions(value: tirx.Expr) -> list[tirx.Expr]:
+    """When the expansions in a value are inaccurate; empty if only a part of it may be computed."""
+    found: list[tirx.Expr] = []
+    partial: list[tvm.ir.Call] = []
+
+    def look(call: tvm.ir.Call) -> None:
+        if not isinstance(call.op, tvm.ir.Op):
+            return
+        if call.op.name == "tirx.if_then_else":
+            partial.append(call)
+        if call.op.name in IS_OUTSIDE and _function_of(call) is not None:
+            condition = IS_OUTSIDE[call.op.name](*_wide_arguments(call))
+            if not any(tvm_ffi.structural_equal(condition, known) for known in found):
+                found.append(condition)
+
+    structural_walk(value, (tvm.ir.Call, look))
+    return [] if partial else found
 
 
-def _sigmoid(x: tirx.Var) -> tirx.Expr:
-    # The exponential of -|x| does not overflow.
-    def of_exponential(e: tirx.Var) -> tirx.Expr:
-        return tirx.Select(x < _float(0), e, _float(1)) / (_float(1) + e)
-
-    return _let(_let(_float(0) - tirx.abs(x), _exp), of_exponential)
-
-
-def _float(value: float) -> tirx.Expr:
-    return tirx.const(value, "float32")
-
-
-_FUNCTIONS: dict[str, Callable[[tirx.Var], tirx.Expr]] = {
-    "tirx.exp": _exp,
-    "tirx.erf": _erf,
-    "tirx.tanh": _tanh,
-    "tirx.sigmoid": _sigmoid,
-}
-
-_POWERS: dict[float, Callable[[tirx.Var], tirx.Expr]] = {
-    2.0: lambda x: x * x,
-    3.0: lambda x: x * x * x,
+_POWERS: dict[float, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
+    2.0: lambda x, _: x * x,
+    3.0: lambda x, _: x * x * x,
 }
