@@ -156,6 +156,24 @@ def test_vectors_with_large_numbers_are_computed_one_by_one(name):
     assert error(compute(data), truth(name, data)).max() < FUNCTIONS[name][1]
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_isnan_compares_bits(target):
+    compute = kernel(lambda x: tirx.isnan(x).astype("float32"), target, vectors=True)
+    data = np.resize(np.concatenate([SPECIAL, -SPECIAL]), CHUNK)
+    # NaN of either sign, quiet and signaling.
+    data.view("uint32")[:4] = 0x7F800001, 0xFF800001, 0x7FFFFFFF, 0xFFFFFFFF
+    np.testing.assert_array_equal(compute(data), np.isnan(data).astype("float32"))
+
+
+def test_remainders_follow_the_sign_of_the_divisor():
+    """A remainder by Python's rule compares and adds to one by C's rule."""
+    divisor = relax.const(1.5, "float32")
+    mod = build({"x": tensor(64, 64)}, lambda _, x: relax.op.floor_mod(x, divisor))
+    data = np.linspace(-40, 40, 64 * 64).astype("float32").reshape(64, 64)
+    got = run(mod, data, pipeline=pipeline(), target="llvm")
+    np.testing.assert_array_equal(got, np.remainder(data, np.float32(1.5)))
+
+
 def test_small_powers_are_products():
     @I.ir_module
     class Before:

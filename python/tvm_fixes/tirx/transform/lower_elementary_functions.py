@@ -27,7 +27,8 @@ Symptom
 Mechanism
     ``tanh`` is lowered to ``(1 - e) / (1 + e)`` with ``e = exp(-2 x)``, whose numerator cancels.
     The other functions become a call of the C library for each element, and LLVM does not vectorize
-    a loop with a call.  TVM does not vectorize ``nearbyint``, which ``R.round`` becomes.
+    a loop with a call.  TVM does not vectorize ``isnan``, nor
+    ``nearbyint``, which ``R.round`` becomes.
 How to remove
     When TVM passes the tests of this file, delete it, the package
     :mod:`tvm_fixes.tirx.elementary`, their tests, the line in :mod:`tvm_fixes.tirx.semantics` and
@@ -44,12 +45,13 @@ from tvm_ffi import structural_map, structural_walk
 from ...fixes.elements import ELEMENTARY_FUNCTIONS as FIX_ID
 from ...target.cpu import is_cpu
 from ..elementary import FUNCTIONS, IS_OUTSIDE
-from ..elementary.expressions import let
+from ..elementary.expressions import int32, let
 from ..library_functions import with_library_functions, with_wide_functions
 from ..loop_nest import sequence, substitute
 from ..util import contains, prim_func_pass, scalarized, widened_bfloat16
 
 _DTYPES = ("float32", "float16", "bfloat16")
+_INFINITY_BITS = 0x7F800000
 # The nodes that may be elementary functions.
 _APPLICATIONS = (tvm.ir.Call, tirx.Mod)
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
@@ -149,7 +151,7 @@ def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
         return with_wide_functions(function)
     function = structural_map(
         with_library_functions(function),
-        [(tvm.ir.Call, _vectorizable_round), (tirx.Mod, _remainder_call)],
+        [(tvm.ir.Call, _vectorizable), (tirx.Mod, _remainder_call)],
     )
     if not contains(function.body, tvm.ir.Call, lambda call: _function_of(call) is not None):
         return function
@@ -159,10 +161,18 @@ def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
     return structural_map(lowered, (tirx.For, _scalarized))
 
 
-def _vectorizable_round(call: tvm.ir.Call) -> tvm.ir.Call:
-    """``round`` for ``nearbyint``: both round half to even, but TVM vectorizes only the former."""
-    is_nearbyint = isinstance(call.op, tvm.ir.Op) and call.op.name == "tirx.nearbyint"
-    return tirx.round(call.args[0]) if is_nearbyint else call
+def _vectorizable(call: tvm.ir.Call) -> tirx.Expr:
+    """``round`` for ``nearbyint``, and a comparison of bits for ``isnan``, to vectorize them.
+
+    Both ``round`` and ``nearbyint`` round half to even.
+    """
+    name = call.op.name if isinstance(call.op, tvm.ir.Op) else None
+    if name == "tirx.nearbyint":
+        return tirx.round(call.args[0])
+    if name == "tirx.isnan" and str(call.args[0].ty) == "float32":
+        bits = tirx.op.bitwise_and(tirx.reinterpret("int32", call.args[0]), int32(2**31 - 1))
+        return bits > int32(_INFINITY_BITS)
+    return call
 
 
 def _scalarized(loop: tirx.For) -> tirx.For:
