@@ -215,6 +215,22 @@ def test_indices_of_logarithms():
     np.testing.assert_array_equal(got, expected)
 
 
+def test_functions_of_booleans():
+    """TVM knows the result of comparisons with a boolean, and cannot write it as a vector."""
+
+    def means(_: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
+        equal = relax.op.equal(x, relax.const(-3, "float32"))
+        return relax.op.mean(relax.op.tanh(relax.op.astype(equal, "float32")), 0, keepdims=True)
+
+    x = np.arange(-6, 14, dtype="float32").reshape(5, 4)
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "haswell"})
+    n, m = (tirx.Var(name, "int64") for name in "nm")
+    got = run(build({"x": tensor(n, m)}, means), x, pipeline=pipeline(), target=target)
+    np.testing.assert_allclose(
+        got, np.tanh((x == -3).astype(x.dtype)).mean(0, keepdims=True), rtol=1e-6
+    )
+
+
 @I.ir_module
 class Exp:
     @T.prim_func
