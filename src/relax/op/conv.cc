@@ -33,7 +33,8 @@
  *
  * Here one rule serves all six: it packs if the blocks of data, kernel and result divide the
  * channels of a group, and uses a plain layout otherwise. On a CPU, this project lowers every
- * combination of layouts, so the result is packed even if the data, such as an image, cannot be.
+ * combination of layouts, so the result is packed even if the data, such as an image, cannot be;
+ * and data and result of a depthwise convolution are packed together, but not its kernel.
  *
  * Removal: delete this file once its probes pass on the oldest TVM that is supported.
  */
@@ -129,6 +130,14 @@ bool BlocksDivide(const ObjectRef& tensor, const std::string& names, char channe
   return ShapeInLayout(*shape, layout).has_value();
 }
 
+/*! \brief Whether each output channel of a forward convolution reads one data channel. */
+bool IsDepthwise(const Convolution& conv, const ObjectRef& kernel, const std::string& names,
+                 int64_t groups) {
+  auto shape = ShapeOf(kernel);
+  if (!shape || conv.transposed || groups == 1) return false;
+  return AsInt((*shape)[names.find('I')]) == 1 && AsInt((*shape)[names.find('O')]) == groups;
+}
+
 /*! \brief Accept the current layouts of data and kernel, unless they split axes. */
 Layouts FollowInputs(const Layouts& present, const CallView& call, const VarLayouts& var_layouts) {
   auto follow = [&](const ObjectRef& arg, size_t ndim) {
@@ -177,11 +186,18 @@ ObjectRef InferLayout(const Convolution& conv, const ObjectRef& call_ref,
   auto decision = Desired(conv.stock.op_name(), present, desired_layouts);
   if (!decision || !can_have(*decision)) {
     const Layouts plain = FollowInputs(present, *call, var_layouts);
-    // The data layout determines how a grouped convolution is vectorized.
-    const bool packs_out = decision && IsPacked(decision->out) && groups == 1 &&
-                           BlocksDivide(call_ref, present.out, 'C', groups, decision->out) &&
-                           IsLoweredInAnyLayouts(conv);
-    decision = {plain.data, plain.kernel, packs_out ? decision->out : plain.out};
+    const bool lowers = decision && IsPacked(decision->out) && IsLoweredInAnyLayouts(conv);
+    if (lowers && IsDepthwise(conv, kernel, present.kernel, groups) &&
+        IsConvertible(data, decision->data, var_layouts) &&
+        BlocksDivide(data, present.data, 'C', 1, decision->data) &&
+        BlocksDivide(call_ref, present.out, 'C', 1, decision->out)) {
+      decision = {decision->data, plain.kernel, decision->out};
+    } else {
+      // The data layout determines how a grouped convolution is vectorized.
+      const bool packs_out =
+          lowers && groups == 1 && BlocksDivide(call_ref, present.out, 'C', groups, decision->out);
+      decision = {plain.data, plain.kernel, packs_out ? decision->out : plain.out};
+    }
   }
   const ObjectRef new_attrs = WithFields(
       call->attrs(), {{"data_layout", String(ApplyLayout(present.data, decision->data))},
