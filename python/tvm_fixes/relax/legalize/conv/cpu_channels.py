@@ -87,8 +87,9 @@ def choose_tile_of_channels(
     """
     vector_bytes = min(2 * cpu.vector_bytes, cpu.cache_line_bytes)
     extent = int(columns) if isinstance(columns, tirx.IntImm) else None
-    lanes = vector_bytes // max(tvm.DataType(dtype).bits // 8, 4)
-    vector = _vector(channels, lanes, may_pad=may_pad)
+    element_bytes = max(tvm.DataType(dtype).bits // 8, 4)
+    lanes, register_lanes = vector_bytes // element_bytes, cpu.vector_bytes // element_bytes
+    vector = _vector(channels, lanes, register_lanes, may_pad=may_pad)
     if vector == 1:
         return TileOfChannels(
             _SCALAR_COLUMNS if extent is None else min(_SCALAR_COLUMNS, extent), 1
@@ -114,14 +115,18 @@ def choose_tile_of_channels(
     return best
 
 
-def _vector(channels: tirx.Expr, lanes: int, *, may_pad: bool) -> int:
+def _vector(channels: tirx.Expr, lanes: int, register_lanes: int, *, may_pad: bool) -> int:
     """The channels of a vector: `lanes` or half of that; 1 if neither suits."""
-    for vector in (lanes, lanes // 2):
-        if divides(vector, channels):
-            return vector
+    vectors = (lanes, lanes // 2)
     if not may_pad or not isinstance(channels, tirx.IntImm):
-        return 1
-    return min((lanes, lanes // 2), key=lambda vector: -(-channels.value // vector) * vector)
+        return next((vector for vector in vectors if divides(vector, channels)), 1)
+
+    def cost(vector: int) -> tuple[int, int]:
+        """The registers that are computed, each in the same time, and the channels stored."""
+        count = -(-channels.value // vector)
+        return count * -(-vector // register_lanes), count * vector
+
+    return min(vectors, key=cost)
 
 
 def _columns(extent: int | None, limit: int, registers: int, phases: int) -> tuple[int, float]:
@@ -209,7 +214,10 @@ def schedule_channels(
     if copies_data:
         _schedule_copy(sch, convolution.data_layout)
     row_by_row = copies_data and _exceeds_cache(data, kernel, cpu)
-    if by_vector and row_by_row and len(outer) > 1:
+    if by_vector and _reads_own_block(convolution, out_extent):
+        # Each block of channels reads one block of the data, from front to back.
+        order = outer = [outer[0], *channel_tiles, *outer[1:], tile]
+    elif by_vector and row_by_row and len(outer) > 1:
         # Compute all channels of an output row while the data that they read is in the cache.
         order = [*outer, *channel_tiles, tile]
     elif by_vector and not row_by_row and (copies_data or _elements(kernel) > _elements(data)):
@@ -231,6 +239,14 @@ def schedule_channels(
     else:
         sch.decompose_reduction(block, reductions[0])
     return sch.mod["main"]
+
+
+def _reads_own_block(convolution: Convolution, out_extent: dict[str, tirx.Expr]) -> bool:
+    """Whether a convolution is depthwise and the channels of its data are in blocks."""
+    is_depthwise = convolution.groups > 1 and Analyzer().can_prove_equal(
+        out_extent["C"], convolution.groups
+    )
+    return is_depthwise and "C" in convolution.data_layout.blocks
 
 
 def _keep_in_registers(
