@@ -322,6 +322,29 @@ def test_several_vectors_of_channels_share_the_data(case: Case) -> None:
         assert_close(case, run(module(case), data, kernel, pipeline=pipeline()), data, kernel)
 
 
+@pytest.mark.parametrize(
+    ("group_out", "lanes"), [(8, 8), (16, 16), (20, 16), (24, 16), (40, 16)], ids=str
+)
+def test_a_vector_fills_a_register(group_out: int, lanes: int) -> None:
+    """With registers of 64 bytes, 24 channels are two vectors of 16, not three of 8."""
+    case = Case("NCHW", "OIHW", "NCHW", group_out=group_out, extent=(4, 14), transposed=False)
+    with emulated_cpu(vector_bytes=64, vector_registers=32):
+        sums, *_ = live_allocations(prim_func(legalized(module(case), CPU)))
+        assert int(sums.shape[-1]) == lanes
+        data, kernel = case.arrays()
+        assert_close(case, run(module(case), data, kernel, pipeline=pipeline()), data, kernel)
+
+
+def test_blocks_of_a_depthwise_convolution_are_outermost() -> None:
+    """Each block of the data is read from front to back."""
+    case = Case("NCHW8c", "OIHW", "NCHW8c", channels=24, groups=24, group_out=1, transposed=False)
+    case = replace(case, extent=(7, 9), kernel=(3, 3), padding=(1, 1, 1, 1))
+    large = prim_func(legalized(module(replace(case, extent=(64, 64))), CPU))
+    (parallel,) = (loop for loop in loops(large) if loop.kind == tirx.ForKind.PARALLEL)
+    assert int(parallel.extent) % (3 * 64) == 0  # the blocks, and the rows of the output
+    assert_computes([case, replace(case, stride=(2, 2)), replace(case, dynamic=True)])
+
+
 @pytest.mark.parametrize("begin", range(0, 28, 7))
 def test_unknown_columns_are_computed_in_whole_tiles(begin: int) -> None:
     cases = unknown_columns(transposed=False)[begin : begin + 7]

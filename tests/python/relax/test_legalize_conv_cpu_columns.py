@@ -34,6 +34,7 @@ from helpers.conv_checks import (
     live_allocations,
     loops,
     module,
+    operators,
     prim_func,
 )
 from helpers.grids import batched, sample
@@ -94,6 +95,43 @@ def test_widths_around_those_of_vectors(changes: dict) -> None:
     cases = [depthwise(width, extent=(height, width), **changes) for width in widths]
     assert has_vectors_of_columns(cases[-1])
     assert_computes(cases)
+
+
+def channels_last(**changes: object) -> Case:
+    """A call with channels last, 9 columns and as many groups of channels as stated."""
+    return depthwise(9, data_layout="NHWC", out_layout="NHWC", **changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"group_out": 2},
+        {"channels": 12, "group_out": 3, "stride": (2, 2)},
+        {"channels": 16, "group_out": 7, "dilation": (1, 2), "dtype": "float64"},
+    ],
+    ids=str,
+)
+def test_small_groups_with_channels_last_are_transposed(changes: dict) -> None:
+    """TVM would take twenty times as long."""
+    case = channels_last(**changes)
+    callees = operators(legalized(module(case), CPU))
+    assert callees == ["transpose", "conv2d", "transpose1"]
+    assert_computes([case, replace(case, dynamic=True)])
+
+
+def test_depthwise_with_channels_last_is_not_transposed() -> None:
+    """A vector of channels is full."""
+    cases = [
+        channels_last(groups=groups, channels=groups, **changes)
+        for groups in (16, 24, 40)
+        for changes in ({}, {"stride": (2, 2), "kernel": (5, 5), "padding": (2, 2, 2, 2)})
+    ]
+    for case in cases:
+        lowered = legalized(module(case), CPU)
+        assert operators(lowered)[-1] == "conv2d"
+        scheduled = loops(prim_func(lowered))
+        assert any(loop.kind == tirx.ForKind.VECTORIZED for loop in scheduled)
+    assert_computes([*cases, replace(cases[0], dynamic=True)])
 
 
 @pytest.mark.parametrize("mcpu", ["x86-64", "haswell", "skylake-avx512"])

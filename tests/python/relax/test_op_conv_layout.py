@@ -373,6 +373,33 @@ class TestForACpu:
             after = convert(before, {CONV2D.name: ["NCHW4c", "OIHW4i4o"]})
         tvm.ir.assert_structural_equal(after, before)
 
+    @pytest.mark.parametrize("spatial", ["W", "HW", "DHW"])
+    def test_depthwise_data_and_result_are_packed(self, spatial):
+        op = Operator(spatial, transposed=False)
+        kernel = (1,) * len(op.spatial)
+        chain = [op.case(8, 8, groups, kernel=kernel) for groups in (1, 8, 1)]
+        before = sequence(chain)
+        packed = op.layout("NC*4c")
+        with tvm.target.Target("llvm"):
+            after = convert(before, {op.name: [packed, op.layout("OI*4i4o")]})
+        assert layouts(after, op, 1) == (packed, op.kernel_layout, packed)
+        # The data, two kernels and the result; nothing around the depthwise convolution.
+        assert count(after, "relax.layout_transform") == 4
+        check_values([(before, after, arguments(chain))])
+
+    @pytest.mark.parametrize("case", [CONV2D.case(6, 6, 6), CONV2D.case(8, 16, 8)], ids=str)
+    def test_other_groups_of_one_channel_stay_plain(self, case):
+        """Six channels are no whole blocks, and a block of two outputs per channel reads two."""
+        before = sequence([case])
+        with tvm.target.Target("llvm"):
+            after = convert(before, {CONV2D.name: ["NCHW4c", "OIHW4i4o"]})
+        tvm.ir.assert_structural_equal(after, before)
+
+    def test_depthwise_stays_plain_without_a_target(self):
+        before = sequence([CONV2D.case(8, 8, 8)])
+        after = convert(before, {CONV2D.name: ["NCHW4c", "OIHW4i4o"]})
+        tvm.ir.assert_structural_equal(after, before)
+
     def test_groups_stay_plain(self):
         before = sequence([CONV2D.case(6, 8, 2)])
         with tvm.target.Target("llvm"):

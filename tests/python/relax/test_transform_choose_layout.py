@@ -69,6 +69,37 @@ def test_operators_that_keep_blocks(between):
     assert "NCHW16c" in layouts(choose(network(between)))
 
 
+def inverted_residuals():
+    """Two blocks of MobileNetV2: the first convolution widens, the second one is depthwise."""
+    first, widening, depthwise, narrowing = (
+        relax.const(RNG.standard_normal(shape).astype("float32") / 4)
+        for shape in ((16, 3, 1, 1), (32, 16, 1, 1), (32, 1, 3, 3), (16, 32, 1, 1))
+    )
+
+    def emit(builder, x):
+        def conv2d(x, kernel, **attrs):
+            return builder.emit(relax.op.nn.conv2d(x, kernel, **attrs))
+
+        x = conv2d(x, first)
+        for _ in range(2):
+            wide = builder.emit(relax.op.clip(conv2d(x, widening), 0, 6))
+            deep = builder.emit(relax.op.clip(conv2d(wide, depthwise, padding=1, groups=32), 0, 6))
+            x = builder.emit(relax.op.add(x, conv2d(deep, narrowing)))
+        return relax.op.mean(x, [2, 3])
+
+    return build({"x": tensor(1, 3, 9, 10)}, emit)
+
+
+def test_depthwise_convolutions_keep_blocks():
+    mod = inverted_residuals()
+    chosen = choose(mod)
+    assert layouts(chosen) == ["NCHW", *["NCHW16c"] * 6]
+    x = RNG.standard_normal((1, 3, 9, 10)).astype("float32")
+    np.testing.assert_allclose(
+        run(chosen, x, pipeline=pipeline()), run(mod, x, pipeline=pipeline()), rtol=1e-5, atol=1e-6
+    )
+
+
 KEPT = {
     "one convolution": network(count=1),
     "a norm": network(

@@ -19,6 +19,7 @@ alike.
 """
 
 import math
+from dataclasses import replace
 
 import tvm
 from tvm import s_tir, tirx
@@ -26,6 +27,8 @@ from tvm import s_tir, tirx
 from ....target.cpu import Cpu
 from ....tirx.parallel import parallelize
 from ....tirx.register_tile import even_part, max_columns, vectorize_in_powers_of_two
+from ....tirx.util import is_one
+from ...layouts import Layout
 from .compute import Convolution, Tile
 
 # With more output channels per group, channels are vectorized instead.
@@ -39,6 +42,21 @@ MAX_STRIDE = 2
 
 # The maximum span of a dilated kernel, in elements: with a larger one, the copy is mostly padding.
 _MAX_SPAN = 1 << 14
+
+
+def channels_first(convolution: Convolution, kernel: dict[str, tirx.Expr]) -> Convolution | None:
+    """A channels-last convolution of small groups with its channels first; None for others.
+
+    It is faster, even with the transpositions of data and output.  A depthwise convolution is not:
+    a vector of its channels, which are in different groups, is full.
+    """
+    axes = "".join(convolution.spatial)
+    if {convolution.data_layout.name, convolution.out_layout.name} != {f"N{axes}C"}:
+        return None
+    first = Layout(f"NC{axes}")
+    moved = replace(convolution, data_layout=first, out_layout=first)
+    _, channels = convolution.group_channels(kernel)
+    return None if is_one(channels) or not has_small_groups(moved, kernel) else moved
 
 
 def has_small_groups(convolution: Convolution, kernel: dict[str, tirx.Expr]) -> bool:

@@ -117,17 +117,18 @@ def _applies(call: relax.Call) -> bool:
 def _suits_vectors_of_columns(call: relax.Call) -> bool:
     """Whether to vectorize the columns of small groups; with large strides LLVM does better."""
     attrs = call.attrs
-    is_last = attrs.data_layout[-1] == "W"
-    return is_last and int(attrs.groups) > 1 and int(attrs.strides[-1]) <= MAX_STRIDE
+    return int(attrs.groups) > 1 and int(attrs.strides[-1]) <= MAX_STRIDE
 
 
 def _suits_vectors_of_channels(call: relax.Call) -> bool:
-    """Whether vectors of a group's output channels pay off; otherwise LLVM vectorizes along W."""
+    """Whether vectors of channels pay off; otherwise LLVM vectorizes along W."""
     groups = int(call.attrs.groups)
     kernel = Layout(call.attrs.kernel_layout).extents(list(call.args[1].ty.shape.values))
     channels = Analyzer().simplify(tirx.floordiv(kernel.pop("O"), groups))
     if not isinstance(channels, tirx.IntImm):
         return False
+    if groups > 1 and channels.value == 1 and call.attrs.data_layout[-1] == "C":
+        return True
     products = math.prod(e.value for e in kernel.values() if isinstance(e, tirx.IntImm))
     return channels.value >= 8 or (groups == 1 and products >= _MIN_PRODUCTS)
 

@@ -28,7 +28,7 @@ from ..override import Legalize, override
 from ..targets import cpu_of, multiply_accumulate_of
 from .compute import Convolution, SpatialAxis, Tile
 from .cpu_channels import choose_tile_of_channels, schedule_channels
-from .cpu_columns import choose_tile_of_columns, has_small_groups, schedule_columns
+from .cpu_columns import channels_first, choose_tile_of_columns, has_small_groups, schedule_columns
 from .gemm import has_few_channels, lower_as_gemm
 from .phases import has_phases, lower_phases
 
@@ -102,21 +102,31 @@ def _legalize(
             return lower_as_gemm(bb, convolution, data, kernel, Layout(attrs.kernel_layout))
         if has_phases(convolution, data, kernel, Layout(attrs.kernel_layout)):
             return lower_phases(bb, call, convolution, data, kernel)
+        moved = channels_first(convolution, extents[1])
+        if moved is not None:
+            data = to_layout(bb, data, convolution.data_layout, moved.data_layout)
+            convolution = moved
         convolution = _with_tile(cpu, convolution, *extents)
     kernel = to_layout(bb, kernel, Layout(attrs.kernel_layout), convolution.kernel_layout)
     name = call.op.name.rpartition(".")[2]
+    out_layout = Layout(attrs.out_layout)
     shapes = [_static(expr) for expr in (data, kernel, call)]
     if None not in shapes:
         dtypes = str(data.ty.dtype), str(kernel.ty.dtype)
         func = _static_kernel(convolution, *shapes[:2], *dtypes, cpu)
-        args, out_type = relax.Tuple([data, kernel]), call.ty
+        out_shape = convolution.out_layout.shape(out_layout.extents(list(call.ty.shape.values)))
+        args = relax.Tuple([data, kernel])
+        out_type = relax.TensorType(out_shape, call.ty.dtype, call.ty.vdevice)
     else:
         func, args, out_type = _kernel(convolution, data, kernel, cpu)
     writes_vectors = convolution.out_layout.axes[-1][0] in "Cc"
     if "int" in convolution.out_dtype and not writes_vectors:
         # Requantization takes many operators, which LLVM does not vectorize in a partial tile.
         func = func.with_attr("op_pattern", OPAQUE)
-    return relax.call_tir(bb.add_func(func, name), args, out_type)
+    result = relax.call_tir(bb.add_func(func, name), args, out_type)
+    if convolution.out_layout == out_layout:
+        return result
+    return to_layout(bb, bb.emit(result), convolution.out_layout, out_layout)
 
 
 def _static(expr: relax.Expr) -> tuple[int, ...] | None:
