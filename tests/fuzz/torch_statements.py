@@ -119,7 +119,7 @@ def divide(p: Program) -> None:
     more: list[Variable] = []
     if fit and p.chance(0.5):
         more = [p.choose(fit)]
-        # Signed overflow is undefined, for example the absolute value of the least integer.
+        # Signed overflow is undefined, for example the absolute value of the smallest integer.
         by = f"({more[0].name}.clamp(-100, 100).abs() + 1)"
     form = p.choose(
         (
