@@ -94,7 +94,10 @@ def binary(p: Program) -> None:
         pair = (v.name, other) if p.chance(0.7) else (other, v.name)
         p.let(f"{pair[0]} {operator} {pair[1]}", [v, *more], exact=True)
     elif operator == "/":
-        if not any(map(_has_open_zeros, more)):
+        if not all(w.exact for w in more):
+            # Rounding decides whether a sum is zero.
+            p.let(f"{v.name} / ({other}.abs() + 0.25)", [v, *more])
+        elif not any(map(_has_open_zeros, more)):
             p.let(f"{v.name} / {other}", [v, *more])
     elif operator == "**":
         exponents = (2, 3, 0.5, 1.5, *(() if _has_open_zeros(v) else (-1,)))

@@ -101,6 +101,12 @@ def test_zero_times_what_is_not_finite() -> None:
     check_exactly(lambda x: (x * 0, 0.0 * x, torch.mul(x, 0.0)), x)
 
 
+def test_signs_of_zero() -> None:
+    """An angle shows them."""
+    x = torch.tensor([1.0, -1.0, 0.0, -0.0, 3.0, -3.0])
+    check_exactly(lambda x: (torch.atan2(x, x * 0), torch.atan2(x, x % -3), 1 / (0 * x)), x)
+
+
 RANGES = [
     *((5, -1, -2), (5, 0, -1), (3, 3, -1), (0, 5, 0.5), (1, 2, 0.3), (0, -1, -0.25), (2, 9, 3)),
     *((4, 4), (0.5, 6)),

@@ -42,6 +42,12 @@ def softplus(x: np.ndarray, beta: float, threshold: float) -> np.ndarray:
     return np.where(beta * x > threshold, x, soft)
 
 
+def remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """NumPy's, but a zero has the sign of the dividend, as in PyTorch."""
+    exact = np.mod(x, y)
+    return np.where(exact == 0, np.copysign(exact, x), exact)
+
+
 # The operator, its reference, and the tolerance in ulp of float32 or float64.
 UNARY = {
     "selu": (op.nn.selu, selu, 5.0),
@@ -63,7 +69,7 @@ UNARY = {
 }
 BINARY = {
     "floor_divide": (op.floor_divide, np.floor_divide, 1.01),
-    "floor_mod": (op.floor_mod, np.mod, 0.51),
+    "floor_mod": (op.floor_mod, remainder, 0.51),
     "mod": (op.mod, np.fmod, 0.51),
     "power": (op.power, np.power, 1.0),
     "atan2": (op.atan2, np.arctan2, 2.0),

@@ -32,7 +32,6 @@ How to remove
     See ``corrections``.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -102,8 +101,6 @@ _FLOATING: dict[str, Callable[..., relax.Expr]] = {
     "div": relax.op.divide,
     "atan2": relax.op.atan2,
 }
-# Comparing a number with itself by these tests for NaN.
-_NAN_TESTS = (relax.op.equal, relax.op.not_equal, relax.op.less_equal, relax.op.greater_equal)
 _BINARY_OVERLOADS = ("Tensor", "Scalar", "Scalar_Tensor", "default", "other")
 
 _FLOATING_UNARY = (
@@ -220,11 +217,6 @@ class Promotion(Corrections):
             operands = node.args[:2]
             alpha = self._retrieve_args(node.kwargs.get("alpha", 1))
             dtype = self._result_dtype(kind, *operands)
-            if op is relax.op.multiply and "float" in dtype and 0 in map(_number, operands):
-                [factor] = [operand for operand in operands if _number(operand) != 0]
-                return self._product_with_zero(self._operand(factor, dtype))
-            if op in _NAN_TESTS and "float" in dtype and operands[0] is operands[1]:
-                return self._compared_with_itself(op, self.env[operands[0]])
             is_plain = alpha == 1 and dtype != "bool"
             if is_plain and all(self._has_dtype(operand, dtype) for operand in operands):
                 return stock(node)
@@ -240,21 +232,6 @@ class Promotion(Corrections):
             return self.block_builder.emit(chosen(lhs, rhs))
 
         return convert
-
-    def _compared_with_itself(self, op: Callable[..., relax.Expr], x: relax.Expr) -> relax.Expr:
-        """Emit the NaN test that ``x == x`` stands for; TVM simplifies ``x == x`` to true."""
-        switches.note(FIX_ID)
-        is_nan = self.block_builder.emit(relax.op.isnan(x))
-        if op is relax.op.not_equal:
-            return is_nan
-        return self.block_builder.emit(relax.op.logical_not(is_nan))
-
-    def _product_with_zero(self, x: relax.Expr) -> relax.Expr:
-        """Emit ``0 * x``, which is NaN for NaN or infinity; TVM simplifies the product to 0."""
-        switches.note(FIX_ID)
-        emit, dtype = self.block_builder.emit, dtype_of(x)
-        is_finite = emit(relax.op.less(emit(relax.op.abs(x)), relax.const(math.inf, dtype)))
-        return emit(relax.op.where(is_finite, relax.const(0, dtype), relax.const(math.nan, dtype)))
 
     def _in_dtype_converter(
         self, stock: Callable[[fx.Node], relax.Expr]

@@ -124,14 +124,16 @@ def _log_add_exp(a: te.Tensor, b: te.Tensor) -> te.Tensor:
 
 
 def _floor_mod(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-    """The exact remainder, shifted from the sign of the dividend to that of the divisor."""
+    """The exact remainder, moved to the sign of the divisor; zero keeps the sign of the dividend.
+
+    PyTorch's zeros have these signs; those of Python and NumPy have the sign of the divisor.
+    """
     zero = tirx.const(0, a.dtype)
     remainder = topi.mod(a, b)
     negative, positive = topi.less(b, zero), topi.greater(b, zero)
     below = topi.logical_and(topi.less(remainder, zero), positive)
     above = topi.logical_and(topi.greater(remainder, zero), negative)
-    moved = topi.where(topi.logical_or(below, above), topi.add(remainder, b), remainder)
-    return topi.where(topi.equal(remainder, zero), _zero_signed_as(b), moved)
+    return topi.where(topi.logical_or(below, above), topi.add(remainder, b), remainder)
 
 
 def _zero_signed_as(x: te.Tensor) -> te.Tensor:
