@@ -58,6 +58,7 @@ PRODUCTS = [
     (conv(padding=1), (1, 16, 9, 9), (24, 16, 3, 3), True, True),
     (conv(padding=3, strides=2), (1, 3, 17, 17), (16, 3, 7, 7), True, True),
     (conv(), (2, 16, 7, 5), (40, 16, 1, 1), True, True),
+    (conv(), (1, 15, 2, 56), (24, 15, 1, 1), True, True),
     (conv(padding=1, groups=3), (2, 12, 9, 7), (48, 4, 3, 2), True, True),
     (conv(padding=1, groups=8), (1, 8, 9, 9), (8, 1, 3, 3), True, False),
 ]

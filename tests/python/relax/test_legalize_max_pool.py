@@ -108,17 +108,37 @@ def test_dtypes(built, dtype):
     np.testing.assert_array_equal(got.astype("float64"), expected(x, "padded"))
 
 
-@pytest.mark.parametrize("window", ["padded", "ceil"])
-def test_layouts(window):
-    x = hostile(2, 4, 7, 8, seed=2)
-    in_layout = {
-        "NHWC": lambda a: a.transpose(0, 2, 3, 1),
-        "NCHW2c": lambda a: a.reshape(2, 2, 2, *a.shape[2:]).transpose(0, 1, 3, 4, 2),
-    }
-    for layout, convert in in_layout.items():
-        data = convert(x).astype("float32")
-        got = run(pool(data.shape, window, layout=layout), data)
-        np.testing.assert_array_equal(got, convert(expected(x, window)))
+IN_LAYOUT = {
+    "NHWC": lambda a: a.transpose(0, 2, 3, 1),
+    "NCHW2c": lambda a: a.reshape(2, 2, 2, *a.shape[2:]).transpose(0, 1, 3, 4, 2),
+}
+
+
+@pytest.mark.parametrize("layout", IN_LAYOUT)
+def test_layouts(layout):
+    x, convert = hostile(2, 4, 7, 8, seed=2), IN_LAYOUT[layout]
+    data = convert(x).astype("float32")
+    built = merge({window: pool(data.shape, window, layout=layout) for window in WINDOWS})
+    vm = relax.VirtualMachine(relax.build(built, cpu(), relax_pipeline=pipeline()), tvm.cpu())
+    for window in WINDOWS:
+        np.testing.assert_array_equal(call(vm, window, data), convert(expected(x, window)), window)
+
+
+def test_windows_at_an_edge_need_no_padded_copy():
+    """The element at the edge is in the window, too; along the innermost axis, a copy is faster."""
+    for layout, shape, copies in (("NHWC", (1, 9, 9, 4), 0), ("NCHW", (1, 4, 9, 9), 1)):
+        lowered = relax.transform.LegalizeOps()(pool(shape, "padded", layout=layout))
+        function = lowered["max_pool2d"]
+        assert len(function.body.block.alloc_buffers) == copies, layout
+
+
+def test_a_window_without_data():
+    x = np.zeros((1, 0, 3, 4), "float32")
+    mod = build(
+        {"x": tensor(*x.shape)},
+        lambda _, x: relax.op.nn.max_pool2d(x, [2, 2], padding=[1, 0, 1, 0], layout="NHWC"),
+    )
+    np.testing.assert_array_equal(run(mod, x), np.full((1, 1, 2, 4), -INF, "float32"))
 
 
 @pytest.mark.parametrize("window", ["padded", "ceil"])

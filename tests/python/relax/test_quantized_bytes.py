@@ -116,6 +116,11 @@ PRODUCTS = [
     conv((2, 5, 9, 7), (6, 5, 3, 2), padding=1, strides=2, dilation=2),
     conv((1, 3, 17, 17), (16, 3, 7, 7), padding=3, strides=2),
     conv((2, 16, 7, 5), (8, 16, 1, 1)),
+    # The columns are whole tiles, so that the copied rows of four channels are interleaved.
+    conv((2, 16, 3, 56), (8, 16, 1, 1)),
+    conv((1, 10, 5, 28), (40, 10, 3, 1), padding=[1, 0, 1, 0]),
+    conv((1, 24, 2, 28), (96, 8, 1, 1), groups=3),
+    conv((2, 12, 56), (24, 12, 1), "conv1d", dtype="int8"),
     conv((2, 12, 9, 7), (48, 4, 3, 2), padding=1, groups=3),
     conv((2, 9, 9, 7), (18, 3, 3, 2), padding=1, groups=3),
     conv((1, 8, 9, 9), (8, 1, 3, 3), padding=1, groups=8),

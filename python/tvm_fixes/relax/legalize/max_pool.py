@@ -76,15 +76,25 @@ def max_pool(
     before, after = ([0] * len(data.shape) for _ in range(2))
     for axis, first, last in zip(axes, *padding, strict=True):
         before[axis], after[axis] = first, last
-    if any(before) or any(after):
+    along = [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(kernel)]
+    clamps = max(axes) < len(shape) - 1 and all(
+        _has_data(data.shape[axis], shape[axis], extent, stride, step, first)
+        for axis, extent, stride, step, first in zip(
+            axes, kernel, strides, dilation, padding[0], strict=True
+        )
+    )
+    if not clamps and (any(before) or any(after)):
         lowest = tirx.const(float("-inf"), wide.dtype)
         wide = topi.nn.pad(wide, before, after, pad_value=lowest)
-    along = [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(kernel)]
 
     def element(at: Sequence[tirx.Expr]) -> tirx.Expr:
         position = list(at)
         for axis, offset, stride, step in zip(axes, along, strides, dilation, strict=True):
             position[axis] = at[axis] * stride + offset.var * step
+            if clamps and (before[axis] or after[axis]):
+                # The element at the edge is in the window, too.
+                inside = tirx.max(position[axis] - before[axis], 0)
+                position[axis] = tirx.min(inside, data.shape[axis] - 1)
         return wide(*position)
 
     reducer = extremum_reducer("max")
@@ -92,6 +102,16 @@ def max_pool(
     if found.dtype == data.dtype:
         return found
     return te.compute(shape, lambda *at: found(*at).astype(data.dtype), name="narrowed")
+
+
+def _has_data(
+    extent: tirx.Expr, windows: tirx.Expr, kernel: int, stride: int, dilation: int, before: int
+) -> bool:
+    """Whether each window along an axis is known to contain adjacent elements of the data."""
+    is_static = isinstance(extent, tirx.IntImm) and isinstance(windows, tirx.IntImm)
+    if not is_static or extent.value == 0 or dilation > 1 or before >= kernel:
+        return False
+    return (windows.value - 1) * stride - before < extent.value
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:

@@ -200,8 +200,8 @@ class Convolution:
         data_layout = self.data_layout
         copies_data = self.copies_data(data_extent, kernel_extent)
         if copies_data:
-            data = self._padded(data, kernel_extent, acc_extent)
-            data_layout = self._sums_layout
+            data_layout = self.copy_layout(data_extent, kernel_extent)
+            data = self._padded(data, data_layout, kernel_extent, acc_extent)
         group_in, group_out = self.group_channels(kernel_extent)
         taps = self.taps(kernel_extent)
         channels = self._channel_axes(group_in)
@@ -272,9 +272,28 @@ class Convolution:
 
     @property
     def _sums_layout(self) -> Layout:
-        """The layout of the sums and of the copied data: the vectorized axis is innermost."""
+        """The layout of the sums: the vectorized axis is innermost."""
         axes = "".join(self.spatial)
         return Layout(f"NC{axes}" if self._vectorizes_columns else f"N{axes}C")
+
+    def copy_layout(self, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> Layout:
+        """The layout of the copied data: what a vector reads, or a dot product, is innermost.
+
+        Parameters
+        ----------
+        data, kernel : dict of str to tirx.Expr
+            The extent of each axis of data and kernel.
+        """
+        depth = self.multiply_accumulate.depth
+        *outer, column = self.spatial
+        *_, columns = self.out_extent(data, kernel).values()
+        axis = self.spatial[column]
+        is_innermost = depth > 1 and self.data_layout.axes[-1] == (column, None)
+        is_whole = axis.stride == 1 and axis.pad_before == axis.pad_after == 0
+        if is_innermost and is_whole and divides(cast(Tile, self.tile).columns, columns):
+            # LLVM copies whole rows of `depth` channels, and interleaves them in registers.
+            return Layout(f"N{''.join(outer)}C{column}{depth}c")
+        return self._sums_layout
 
     @property
     def _vectorizes_columns(self) -> bool:
@@ -323,10 +342,11 @@ class Convolution:
     def _padded(
         self,
         data: te.Tensor,
+        layout: Layout,
         kernel_extent: dict[str, tirx.Expr],
         out_extent: dict[str, tirx.Expr],
     ) -> te.Tensor:
-        """The data, padded to the range that outputs of `out_extent` read."""
+        """The data in `layout`, padded to the range that outputs of `out_extent` read."""
         data_extent = self.data_layout.extents(list(data.shape))
         extent, before = dict(data_extent), {}
         for axis, spatial in self.spatial.items():
@@ -341,10 +361,10 @@ class Convolution:
             bounded_axes.append("C")
         if len(self.spatial) == 1:
             extent[column] = _in_whole_parts(extent[column])
-        shape = self._sums_layout.shape(extent)
+        shape = layout.shape(extent)
 
         def element(*position: tirx.Var) -> tirx.Expr:
-            at = self._sums_layout.element(position)
+            at = layout.element(position)
             analyzer = bounded(position, shape)
             guards = []
             for axis in bounded_axes:

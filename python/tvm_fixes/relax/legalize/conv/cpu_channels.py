@@ -212,7 +212,8 @@ def schedule_channels(
     order = [*outer, tile, *channel_tiles]
     copies_data = convolution.copies_data(data, kernel)
     if copies_data:
-        _schedule_copy(sch, convolution.data_layout)
+        is_interleaved = "C" in convolution.copy_layout(data, kernel).blocks
+        _schedule_copy(sch, convolution.data_layout, is_interleaved=is_interleaved)
     row_by_row = copies_data and _exceeds_cache(data, kernel, cpu)
     if by_vector and _reads_own_block(convolution, out_extent):
         # Each block of channels reads one block of the data, from front to back.
@@ -272,13 +273,17 @@ def _keep_in_registers(
     sch.vectorize(lane)
 
 
-def _schedule_copy(sch: s_tir.Schedule, layout: Layout) -> None:
+def _schedule_copy(sch: s_tir.Schedule, layout: Layout, *, is_interleaved: bool) -> None:
     """Copy the data: read along a row of each channel, and write several channels at a time."""
     blocks = sch.get_child_blocks(sch.get_sblock("root"))
     copies = [block for block in blocks if sch.get(block).name_hint == "padded"]
     if not copies:  # the kernel or the data is empty
         return
     *rows, column, channel = sch.get_loops(copies[0])
+    if is_interleaved:
+        sch.unroll(channel)
+        parallelize(sch, rows)
+        return
     if len(rows) == 1:  # in 1-D
         part, column = sch.split(column, [None, COPIED_COLUMNS])
         rows.append(part)
