@@ -73,12 +73,9 @@ def _digamma(x: torch.Tensor) -> torch.Tensor:
     x = x.double()
     is_small = x < 0.5
     place = torch.where(is_small, 1 - x, x)
-    total = torch.zeros_like(place)
-    for _ in range(10):
-        # The series below converges from 10 on.
-        is_near = place < 10
-        total = torch.where(is_near, total - 1 / place, total)
-        place = torch.where(is_near, place + 1, place)
+    # The series below converges from 10 on.
+    total = -sum(1 / (place + step) for step in range(10))
+    place = place + 10
     square = 1 / (place * place)
     series = torch.zeros_like(place)
     for coefficient in reversed(_DIGAMMA):
