@@ -250,9 +250,13 @@ def _precision_of(p: Program) -> str:
 def _names_a_node(text: str, program: torch.export.ExportedProgram) -> bool:
     if re.search(r"relax\.[\w.]+ in '\w+': \w+ = ", text):  # a binding of the imported module
         return True
-    decomposed = program.run_decompositions()
-    nodes = [*program.graph.nodes, *decomposed.graph.nodes]
-    return any(n.op == "call_function" and n.name in text and _name(n) in text for n in nodes)
+    # PyTorch may reject the program, too, while it decomposes it.
+    return _names_one_of(text, program) or _names_one_of(text, program.run_decompositions())
+
+
+def _names_one_of(text: str, program: torch.export.ExportedProgram) -> bool:
+    nodes = (node for node in program.graph.nodes if node.op == "call_function")
+    return any(node.name in text and _name(node) in text for node in nodes)
 
 
 def _name(node: torch.fx.Node) -> str:

@@ -51,7 +51,7 @@ _MAX_STEPS = 16
 # The number of times that TVM's simplifier visits the condition of a Select; for a condition in a
 # condition, the numbers multiply.
 _VISITS_OF_CONDITION = 15
-_MAX_VISITS = 100_000
+_MAX_VISITS = 50_000
 # The number of nodes to which LowerElementaryFunctions later expands an elementary function.
 _NODES_OF_FUNCTION = 32
 
