@@ -107,6 +107,18 @@ def test_instance_norm() -> None:
     check_all(cases, import_fx)
 
 
+def test_alpha() -> None:
+    def module(f: Callable) -> Call:
+        return Call(lambda x, y: f(x, y, alpha=2.5) + f(x, 2, alpha=3) + f(x, y))
+
+    inputs = random(2, 3, dtype=torch.float32, seed=0), torch.tensor([1, -2, 3])
+    cases = {f.__name__: (module(f), inputs) for f in (torch.add, torch.sub, torch.rsub)}
+    cases["methods"] = Call(lambda x, y: x.add(y, alpha=2.5).sub(y, alpha=3)), inputs
+    with switches.collect() as acted:
+        check_all(cases, import_fx)
+    assert "torch-promotion" in acted
+
+
 def test_names_of_arguments() -> None:
     x, weight, bias = torch.randn(2, 4), torch.randn(3, 4), torch.randn(3)
     module = Call(lambda x, weight, bias: F.linear(x, weight=weight, bias=bias))

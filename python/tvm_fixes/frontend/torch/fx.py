@@ -27,7 +27,7 @@ Symptom
     Wrong numbers or a wrong shape, silently.  The importer rejects transposed convolutions in 3-D,
     unbatched convolutions, ``padding="same"``, BatchNorm1d and 3d, Upsample, the padding modules,
     PReLU with a weight that requires a gradient, parameters in bfloat16 and float64, and slices of
-    a shape.
+    a shape.  ``alpha`` of ``add``, ``sub`` and ``rsub`` is ignored.
 Mechanism
     ``relax.op.nn.batch_norm`` trains by default; the converter of InstanceNorm assumes that the
     channels are in axis 1, and ignores running statistics; nearest coordinates are rounded, not
@@ -37,6 +37,7 @@ How to remove
     See ``corrections``.
 """
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -58,6 +59,7 @@ from ...fixes.torch_importer import (
     PAD,
     POOLING,
     PRELU,
+    PROMOTION,
     TILE,
 )
 from ...support import switches
@@ -145,6 +147,7 @@ class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
             PRELU: {nn.PReLU: self._prelu_module_of_dtype},
             POOLING: {**self.pooling_calls(), **self.pooling_modules()},
             ACTIVATIONS: {**self.activation_calls(), **self.activation_modules()},
+            PROMOTION: {"add": self._add_call, "sub": self._sub_call, "rsub": self._rsub_call},
         }
 
     @staticmethod
@@ -174,6 +177,31 @@ class FXImporter(Activations, Sampling, Corrections, TorchFXImporter):
     def _prelu_module_of_dtype(self, node: fx.Node) -> relax.Expr:
         module, x = self._module_call(node)
         return self._emit_prelu(x, self._parameter(module.weight))
+
+    def _alpha(self, node: fx.Node) -> float:
+        """Return the factor of the second operand of ``add`` and ``sub``."""
+        alpha: float = node.kwargs.get("alpha", 1)
+        if alpha != 1:
+            switches.note(PROMOTION)
+        return alpha
+
+    def _add_call(self, node: fx.Node) -> relax.Expr:
+        alpha = self._alpha(node)
+        return self._binary_op(lambda x, y: relax.op.add(x, self._scale(y, alpha)), operator.add)(
+            node
+        )
+
+    def _sub_call(self, node: fx.Node) -> relax.Expr:
+        alpha = self._alpha(node)
+        return self._binary_op(
+            lambda x, y: relax.op.subtract(x, self._scale(y, alpha)), operator.sub
+        )(node)
+
+    def _rsub_call(self, node: fx.Node) -> relax.Expr:
+        alpha = self._alpha(node)
+        return self._binary_op(
+            lambda x, y: relax.op.subtract(y, self._scale(x, alpha)), lambda x, y: y - x
+        )(node)
 
     def _getitem_of_shape(self, node: fx.Node) -> Any:
         container, index = self.retrieve_args(node)
