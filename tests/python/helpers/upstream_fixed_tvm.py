@@ -21,6 +21,8 @@ enabled.
 import os
 
 import pytest
+import tvm
+import tvm.relax.backend
 import tvm.relax.frontend.onnx
 import tvm.relax.frontend.torch
 
@@ -28,16 +30,26 @@ import tvm_fixes
 from tvm_fixes.support import switches
 from upstream import tool as upstream
 
+
+def _dispatch_sort_scan() -> tvm.transform.Pass:
+    """LowerScan, and TVM's pass, which lowers what is left."""
+    passes = [tvm_fixes.transform.LowerScan(), tvm.relax.backend.DispatchSortScan()]
+    return tvm.transform.Sequential(passes)
+
+
 _SUBSTITUTES = (
-    (tvm.relax.frontend.onnx, tvm_fixes.frontend.onnx, "from_onnx"),
-    (tvm.relax.frontend.torch, tvm_fixes.frontend.torch, "from_exported_program"),
-    (tvm.relax.frontend.torch, tvm_fixes.frontend.torch, "from_fx"),
-    (tvm.relax.transform, tvm_fixes.transform, "LiftTransformParams"),
+    (tvm.relax.backend, "DispatchSortScan", _dispatch_sort_scan),
+    (tvm.relax.frontend.onnx, "from_onnx", tvm_fixes.frontend.onnx.from_onnx),
+    *(
+        (tvm.relax.frontend.torch, name, getattr(tvm_fixes.frontend.torch, name))
+        for name in ("from_exported_program", "from_fx")
+    ),
+    (tvm.relax.transform, "LiftTransformParams", tvm_fixes.transform.LiftTransformParams),
 )
 
 _patch = pytest.MonkeyPatch()
-for _tvm, _ours, _name in _SUBSTITUTES:
-    _patch.setattr(_tvm, _name, getattr(_ours, _name))
+for _module, _name, _fixed in _SUBSTITUTES:
+    _patch.setattr(_module, _name, _fixed)
 
 
 def pytest_collection_finish() -> None:

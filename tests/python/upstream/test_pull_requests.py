@@ -19,33 +19,18 @@ from collections import defaultdict
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
 import tvm.testing
 
+from helpers import grids, upstream_runs
 from upstream import tool as upstream
 from upstream.tool import FILES
 
 STAGING = upstream.default_staging()
 NAMES = upstream.read_series(STAGING)
-REQUESTS = {name: upstream.read_pull_request(STAGING, name) for name in NAMES}
 
 
-def run_tests(folder: Path, *arguments: str) -> dict[str, dict[str, str]]:
-    """The outcome of each test of each pull request: passed, failure, error or skipped.
-
-    Runs in a separate interpreter, since importing `tvm_fixes` changes TVM.
-    """
-    report = folder / "report.xml"
-    settings = ["-c", os.devnull, "--rootdir", str(STAGING), "--import-mode", "importlib"]
-    output = ["-q", "--tb=line", "-p", "no:cacheprovider", "--junit-xml", str(report)]
-    tests = [str(STAGING / r.name / FILES / path) for r in REQUESTS.values() for path in r.tests]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *settings, *output, *arguments, *tests],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), done.stdout
+def outcomes(report: Path) -> dict[str, dict[str, str]]:
+    """The outcome of each test of each pull request: passed, failure, error or skipped."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for case in ElementTree.parse(report).iter("testcase"):
         outcomes = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
@@ -55,11 +40,22 @@ def run_tests(folder: Path, *arguments: str) -> dict[str, dict[str, str]]:
 
 
 def test_every_test_fails_on_stock_tvm_and_passes_with_its_fix(tmp_path):
-    # One test, so that two workers do not both run everything.
-    without = run_tests(tmp_path)
-    assert set(without) == set(NAMES)
+    # One test, so that the pull requests share the imports.
+    chosen = grids.sample(NAMES, 6)
+    requests = (upstream.read_pull_request(STAGING, name) for name in chosen)
+    tests = [str(STAGING / r.name / FILES / path) for r in requests for path in r.tests]
+    done = subprocess.run(
+        [sys.executable, "-m", upstream_runs.__name__, str(tmp_path), str(STAGING), *tests],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    without, with_fixes = (
+        outcomes(tmp_path / report) for report in (upstream_runs.WITHOUT, upstream_runs.WITH)
+    )
+    assert set(without) == set(chosen)
     assert without == {name: dict.fromkeys(tests, "failure") for name, tests in without.items()}
-    with_fixes = run_tests(tmp_path, "-p", "helpers.upstream_fixed_tvm")
     assert with_fixes == {name: dict.fromkeys(tests, "passed") for name, tests in without.items()}
 
 
