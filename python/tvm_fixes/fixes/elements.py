@@ -323,4 +323,5 @@ INDEX_LEGALIZE = declare(
             "positions"
         ),
     },
+    upstream=(20297,),
 )

@@ -13,7 +13,7 @@
 """Bounds for the indices that a model computes; negative ones count from the end.
 
 Upstream
-    No thread found.
+    https://github.com/apache/tvm/issues/20297
 Versions
     Seen in 0.27.0.post1.
 Trigger
