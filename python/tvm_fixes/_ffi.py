@@ -22,10 +22,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from . import versions
+
 LIBRARY_NAME = "libtvm_fixes.so"
 CUDA_ARCHIVE_NAME = "libtvm_fixes_cuda.a"
 LIBRARY_VARIABLE = "TVM_FIXES_LIBRARY"
 EXTENSION_NAME = "_artifact"
+
+# A TVM that differs in more places is another release, and the places are of no interest.
+MAX_LISTED_DIFFERENCES = 10
 
 
 def library_path() -> Path:
@@ -72,8 +77,8 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
     Raises
     ------
     ImportError
-        If the library is missing or broken, if TVM runs without its compiler, or if the layout of
-        TVM's classes does not fit. In these cases, nothing is registered.
+        If the library is missing or broken, if TVM runs without its compiler, if tvm-ffi is too
+        old, or if the layout of TVM's classes does not fit. In these cases, nothing is registered.
     """
     import tvm
     import tvm_ffi
@@ -82,6 +87,11 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
         raise ImportError(
             f"tvm-fixes needs TVM's compiler, but apache-tvm {tvm.__version__} at "
             f"{Path(tvm.__file__).parent} is loaded without it (runtime only)"
+        )
+    if not hasattr(tvm_ffi, "structural_map"):
+        raise ImportError(
+            f"tvm-fixes needs apache-tvm-ffi {versions.OLDEST_TVM_FFI} or newer, but "
+            f"{tvm_ffi.__version__} at {Path(tvm_ffi.__file__).parent} is loaded"
         )
     from .errors import summarize
     from .support import logs, switches
@@ -94,12 +104,23 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
     try:
         module.init(tvm.__version__, size_overrides or {})
     except RuntimeError as error:
-        raise ImportError(str(error)) from None
+        raise ImportError(_explain_mismatch(str(error), tvm.__version__)) from None
     for function in (switches.enabled, switches.note, logs.enabled, logs.debug):
         module = function.__module__.rpartition(".")[2]
         name = f"tvm_fixes.{module}.{function.__name__}"
         tvm_ffi.register_global_func(name, function, override=True)
     return path
+
+
+def _explain_mismatch(problems: str, tvm_version: str) -> str:
+    """Return `problems`, one a line below a heading, in one sentence if they are many."""
+    _, *differences = problems.splitlines()
+    if len(differences) <= MAX_LISTED_DIFFERENCES:
+        return problems
+    return (
+        f"tvm-fixes needs apache-tvm {versions.OLDEST_TVM} or newer, but {tvm_version} is loaded: "
+        f"{len(differences)} of its classes and fields differ, such as {differences[0].strip()}"
+    )
 
 
 @cache

@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from . import _ffi
+from . import _ffi, versions
 from .fixes import FIXES, Fix
 from .support import switches
 from .support.isolate import Outcome, OutcomeKind, run_all_forked
@@ -43,7 +43,7 @@ from .support.isolate import Outcome, OutcomeKind, run_all_forked
 if TYPE_CHECKING:
     from .probes import Probe
 
-TESTED_TVM = SpecifierSet("==0.27.0.post1")
+TESTED_TVM = SpecifierSet(versions.TESTED_TVM)
 
 _NOT_LOADED = "the native library does not load: not probed"
 

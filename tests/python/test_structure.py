@@ -21,7 +21,7 @@ import tvm.testing
 ROOT = Path(__file__).parents[2] / "python"
 
 LAYERS = (
-    "errors",
+    "errors versions",
     "fixes",
     "support",
     "_ffi",

@@ -18,12 +18,12 @@ FFI_0_1_15 = declare(
     "ffi-0.1.15",
     family="environment",
     kind=Kind.ENVIRONMENT,
-    summary="tvm-ffi 0.1.15 crashes in tvm.ir.save_json and in ConvertLayout to packed layouts",
+    summary="the hash and equality of data types serve tvm-ffi 0.1.14 and 0.1.15",
     symptoms={
         Symptom.CRASH: (
             "`tvm.ir.save_json`, and ConvertLayout to packed layouts, crash with "
             "apache-tvm-ffi 0.1.15"
         ),
     },
-    requirement="apache-tvm-ffi>=0.1.14.post0,<0.1.15",
+    requirement="apache-tvm-ffi>=0.1.14.post0",
 )

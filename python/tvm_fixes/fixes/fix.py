@@ -16,7 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-_SUPPORTED = ">=0.27.0.post1"
+from .. import versions
+
+_SUPPORTED = f">={versions.OLDEST_TVM}"
 
 
 class Kind(StrEnum):

@@ -91,6 +91,23 @@ def test_layout_mismatch_is_rejected_and_registers_nothing():
     assert f"set: {[False] * len(ATTRIBUTES)}" in output
 
 
+def test_a_tvm_of_another_release_is_rejected_in_one_sentence():
+    fields = [f"{key}.{field}" for key, field, _, _ in _ffi.layout()]
+    output = load_without_package(dict.fromkeys(fields[:20], 3)).splitlines()
+    assert output[0] == (
+        f"tvm-fixes needs apache-tvm 0.27.0 or newer, but {tvm.__version__} is loaded: 20 of its "
+        f"classes and fields differ, such as {fields[0]}: expected {_ffi.layout()[0][3]} bytes, got 3"
+    )
+    assert output[1] == "registered: False"
+
+
+def test_an_old_tvm_ffi_is_rejected(monkeypatch):
+    monkeypatch.delattr(tvm_ffi, "structural_map")
+    message = f"needs apache-tvm-ffi 0.1.14.post0 or newer, but {tvm_ffi.__version__} at .*tvm_ffi is"
+    with pytest.raises(ImportError, match=message):
+        _ffi.load()
+
+
 def test_runtime_only_tvm_is_rejected(monkeypatch):
     monkeypatch.setattr(tvm.base, "_RUNTIME_ONLY", True)
     with pytest.raises(ImportError, match=r"needs TVM's compiler.*runtime only"):

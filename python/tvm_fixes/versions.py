@@ -1,0 +1,22 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The versions of TVM and tvm-ffi that this release supports; docs/versions.md has their results."""
+
+OLDEST_TVM = "0.27.0"
+"""Older ones have other classes: the native library does not load."""
+
+OLDEST_TVM_FFI = "0.1.14.post0"
+"""Older ones have no ``structural_map``."""
+
+TESTED_TVM = ">=0.27.0,<=0.27.0.post1"
+"""The tested versions of apache-tvm, as a specifier."""
