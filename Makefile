@@ -95,6 +95,10 @@ wheels:  ## Build the wheels for Linux into dist (needs python3.11 to python3.13
 test-wheels: native  ## Test the wheels on bare Debian (root; needs debootstrap and qemu-user).
 	@bash ci/test-wheels.sh $(ARGS)
 
+.PHONY: test-versions
+test-versions: native  ## Test each supported version of TVM and tvm-ffi, and print a table.
+	@$(RUN) ci/test_versions.py $(ARGS)
+
 .PHONY: test-sanitize
 test-sanitize: build-sanitize  ## Run the native tests under the sanitizers.
 	@bash ci/sanitize.sh
