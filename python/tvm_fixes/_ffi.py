@@ -118,8 +118,9 @@ def _explain_mismatch(problems: str, tvm_version: str) -> str:
     if len(differences) <= MAX_LISTED_DIFFERENCES:
         return problems
     return (
-        f"tvm-fixes needs apache-tvm {versions.OLDEST_TVM} or newer, but {tvm_version} is loaded: "
-        f"{len(differences)} of its classes and fields differ, such as {differences[0].strip()}"
+        f"tvm-fixes needs the classes of apache-tvm {versions.OLDEST_TVM} or newer, but "
+        f"{len(differences)} classes and fields of the loaded {tvm_version} differ, such as "
+        f"{differences[0].strip()}"
     )
 
 

@@ -95,8 +95,9 @@ def test_a_tvm_of_another_release_is_rejected_in_one_sentence():
     fields = [f"{key}.{field}" for key, field, _, _ in _ffi.layout()]
     output = load_without_package(dict.fromkeys(fields[:20], 3)).splitlines()
     assert output[0] == (
-        f"tvm-fixes needs apache-tvm 0.27.0 or newer, but {tvm.__version__} is loaded: 20 of its "
-        f"classes and fields differ, such as {fields[0]}: expected {_ffi.layout()[0][3]} bytes, got 3"
+        "tvm-fixes needs the classes of apache-tvm 0.27.0 or newer, but 20 classes and fields of the "
+        f"loaded {tvm.__version__} differ, such as {fields[0]}: expected {_ffi.layout()[0][3]} bytes, "
+        "got 3"
     )
     assert output[1] == "registered: False"
 
