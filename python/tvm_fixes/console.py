@@ -13,7 +13,7 @@
 """Console output: progress of a compilation, and tables of its results."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from rich.console import Console
@@ -25,6 +25,7 @@ from .compiler import Step
 from .debug.comparison import BLOCKS
 from .debug.layers import LayerComparison, ValueComparison
 from .debug.profiling import Profile
+from .debug.reference_times import Match
 from .debug.reporting import ModelReport
 from .frontend.operators import Operator
 from .frontend.relay import ProgramDescription
@@ -304,18 +305,26 @@ def render_profile(found: Profile, console: Console, *, show_all: bool = False) 
     )
     if not found.is_exact:
         table.add_row("", "the model has branches or loops: kernels list the nodes of all calls")
+    for label, text in _reference_rows(found):
+        table.add_row(label, escape(text))
     console.print(table, highlight=False)
-    shown = found.slowest if show_all else found.slowest[:_MAX_ROWS]
+    shown = found.order if show_all else found.order[:_MAX_ROWS]
     rows = Table()
-    for title in ("time", "share", "GFLOP/s", "GB/s", "of limit"):
+    titles = ["time", "share", "GFLOP/s", "GB/s", "of limit"]
+    if found.reference is not None:
+        titles.insert(1, found.reference.name.rpartition(" ")[0])
+    for title in titles:
         rows.add_column(title, justify="right")
     rows.add_column("computes", overflow="fold")
     rows.add_column("kernel", overflow="fold")
-    for kernel in shown:
+    matches = found.matches
+    for place in shown:
+        kernel = found.kernels[place]
         rate = 1e-9 / kernel.seconds if kernel.seconds else 0.0
         share, limit = kernel.seconds / (found.kernel_seconds or 1), found.share_of_limits(kernel)
         rows.add_row(
             _time(kernel.seconds),
+            *([] if found.reference is None else [_match_text(matches[place])]),
             f"{share:.1%}",
             "-" if kernel.flops is None else f"{kernel.flops * rate:.3g}",
             f"{kernel.nbytes * rate:.3g}",
@@ -327,6 +336,35 @@ def render_profile(found: Profile, console: Console, *, show_all: bool = False) 
     left = len(found.kernels) - len(shown)
     if left:
         console.print(f"{left} faster calls not shown (use --all)", highlight=False)
+
+
+def _reference_rows(found: Profile) -> Iterator[tuple[str, str]]:
+    """The figures of the reference, with labels."""
+    reference = found.reference
+    if reference is None:
+        yield "reference", f"not measured: {found.no_reference}"
+        return
+    ratio = found.run_seconds / reference.run_seconds if reference.run_seconds else 0.0
+    yield (
+        "reference",
+        f"{_time(reference.run_seconds)} ({reference.name}): ours takes {ratio:.2f} x",
+    )
+    if not found.is_exact:
+        yield "", "its nodes are not matched with kernels"
+        return
+    others = sorted(reference.unmatched, key=lambda node: -node.seconds)
+    names = list(dict.fromkeys(node.runs for node in others))
+    more = f", … ({len(names)} kinds)" if len(names) > _MAX_PLACES else ""
+    left = f"; not matched: {', '.join(names[:_MAX_PLACES])}{more}" if names else ""
+    yield "matched", f"{reference.matched:.0%} of the time of its nodes{left}"
+
+
+def _match_text(match: Match | None) -> str:
+    """The reference's time, with the number of kernels that share it."""
+    if match is None:
+        return "-"
+    count = len(match.kernels)
+    return _time(match.seconds) + (f", {count} kernels" if count > 1 else "")
 
 
 def render_page(found: ModelReport, path: str, console: Console) -> None:

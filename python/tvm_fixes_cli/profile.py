@@ -35,7 +35,8 @@ from .terminal import EQUAL, Failure
 
 _HELP = """\
 Measure the time of each kernel of a compiled model on this CPU, with the ONNX nodes or the nodes
-and modules of the PyTorch program that it computes. A model is compiled first.
+and modules of the PyTorch program that it computes, and with the time that ONNX Runtime or PyTorch
+takes for these nodes. A model is compiled first.
 
 exit status: 0 measured, 1 the model cannot be compiled or loaded, 2 usage error
 """
@@ -43,6 +44,7 @@ exit status: 0 measured, 1 the model cannot be compiled or loaded, 2 usage error
 _EXAMPLES = """\
 examples:
   tvm-fixes profile out/
+  tvm-fixes profile out/ --compare model.onnx
   tvm-fixes profile model.onnx --trace trace.json
   tvm-fixes profile out/ --inputs inputs.npz --json
 """
@@ -70,6 +72,17 @@ def add(commands: Commands) -> None:
     add_inputs(parser)
     add_seed(parser)
     add_seconds(parser)
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--compare",
+        metavar="MODEL",
+        help="the model of the artifact: also measure its nodes in ONNX Runtime or PyTorch",
+    )
+    group.add_argument(
+        "--no-compare",
+        action="store_true",
+        help="do not measure a MODEL in ONNX Runtime or PyTorch",
+    )
     parser.add_argument("--trace", metavar="FILE", help="write a Chrome trace to FILE")
     parser.add_argument("--all", action="store_true", help="show all kernels, not only the slowest")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
@@ -78,7 +91,8 @@ def add(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> Result:
     shapes = shapes_of(arguments)
-    with loaded(with_torch=":" in arguments.source or ".pt2" in arguments.source):
+    models = f"{arguments.source} {arguments.compare or ''}"
+    with loaded(with_torch=":" in models or ".pt2" in models):
         from tvm_fixes.console import StepPrinter, render_profile
         from tvm_fixes.debug import profile
 
@@ -87,6 +101,8 @@ def _run(arguments: argparse.Namespace) -> Result:
             with StepPrinter(terminal.console(stderr=True)) as printer:
                 found = profile(
                     arguments.source,
+                    original=arguments.compare,
+                    compare=not arguments.no_compare,
                     shapes=shapes,
                     inputs=arguments.inputs,
                     seed=arguments.seed,

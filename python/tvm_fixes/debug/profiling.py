@@ -18,7 +18,8 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,20 @@ from ..errors import UsageError
 from ..relax.kernel_calls import KernelCalls
 from ..relax.source_nodes import SourceNode
 from ..runtime.compiled_model import CompiledModel
-from ..source import Params, Shapes, open_source
-from .events import Recorder, Recording
+from ..runtime.manifest import Manifest
+from ..source import Params, Shapes, Source, open_source
+from .events import Recorder, Recording, own_times
 from .inputs import inputs_of_artifact, load_inputs
+from .reference_times import Match, ReferenceProfile, match_nodes, reference_times
 
 # The names of the virtual machine's own calls; the second kind computes extents.
 _VIRTUAL_MACHINE = ("vm.", "shape_func")
 
 _MIN_RUNS = 3
 
-# The time to measure each limit of the machine for.
+# The time and the number of calls to measure each limit of the machine for.
 _LIMIT_SECONDS = 0.2
+_LIMIT_CALLS = 20
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,10 @@ class Profile:
         Whether the run called the kernels in the order of the program, so that each call is known.
         Otherwise, because of branches or loops, only the kernel is known.
     limits : Limits
+    reference : ReferenceProfile or None
+        The times of the same nodes in ONNX Runtime or PyTorch.
+    no_reference : str
+        Why the reference was not measured; empty if it was.
     """
 
     model: str
@@ -126,6 +134,8 @@ class Profile:
     runs: int
     is_exact: bool
     limits: Limits
+    reference: ReferenceProfile | None = None
+    no_reference: str = "not requested"
 
     @property
     def kernel_seconds(self) -> float:
@@ -145,9 +155,24 @@ class Profile:
         return total / self.run_seconds if self.run_seconds else 1.0
 
     @property
+    def matches(self) -> list[Match | None]:
+        """The times of the reference for each kernel, in the order of :attr:`kernels`."""
+        count = len(self.kernels)
+        return [None] * count if self.reference is None else self.reference.by_kernel(count)
+
+    @property
     def slowest(self) -> list[KernelTime]:
         """The calls of kernels, the slowest first."""
-        return sorted(self.kernels, key=lambda kernel: -kernel.seconds)
+        return [self.kernels[place] for place in self.order]
+
+    @property
+    def order(self) -> list[int]:
+        """The places of the calls of kernels, those of the slowest first."""
+        return sorted(range(len(self.kernels)), key=lambda place: -self.kernels[place].seconds)
+
+    def seconds_of(self, match: Match) -> float:
+        """The time of the kernels of a match."""
+        return sum(self.kernels[place].seconds for place in match.kernels)
 
     def share_of_limits(self, kernel: KernelTime) -> float | None:
         """The time that its operations or bytes take at the :attr:`limits`, relative to its own.
@@ -162,11 +187,16 @@ class Profile:
     def to_dict(self) -> dict[str, Any]:
         """The profile as plain values, including the computed ones."""
         kernels = [
-            asdict(kernel) | {"share_of_limits": self.share_of_limits(kernel)}
-            for kernel in self.kernels
+            asdict(kernel)
+            | {"share_of_limits": self.share_of_limits(kernel)}
+            | {"reference_seconds": None if match is None else match.seconds}
+            | {"matched_with": [] if match is None else match.kernels}
+            for kernel, match in zip(self.kernels, self.matches, strict=True)
         ]
+        reference = None if self.reference is None else self.reference.to_dict()
         computed = {name: getattr(self, name) for name in ("kernel_seconds", "attributed")}
-        return asdict(self) | {"kernels": kernels, "accounted": self.accounted} | computed
+        added = {"kernels": kernels, "accounted": self.accounted, "reference": reference}
+        return asdict(self) | added | computed
 
     def to_json(self) -> str:
         """The profile as one JSON object, indented."""
@@ -176,14 +206,15 @@ class Profile:
         """The kernels of a run as a Chrome trace, for Perfetto or ``chrome://tracing``."""
         events = []
         start = 0.0
-        for kernel in self.kernels:
-            details = {"source": kernel.source, "bytes": kernel.nbytes, "flops": kernel.flops}
+        for kernel, match in zip(self.kernels, self.matches, strict=True):
+            details: dict[str, Any] = {"kernel": kernel.kernel, "source": kernel.source}
+            details |= {"bytes": kernel.nbytes, "flops": kernel.flops}
+            if match is not None:
+                details |= {"reference_us": 1e6 * match.seconds, "kernels": len(match.kernels)}
             name = ", ".join(node.operator for node in kernel.nodes) or kernel.kernel
             event = {"name": name, "cat": kernel.kernel, "ph": "X", "pid": 0, "tid": 0}
             duration = 1e6 * kernel.seconds
-            events.append(
-                event | {"ts": start, "dur": duration, "args": {"kernel": kernel.kernel} | details}
-            )
+            events.append(event | {"ts": start, "dur": duration, "args": details})
             start += duration
         return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})
 
@@ -191,6 +222,8 @@ class Profile:
 def profile(
     source: Any,
     *,
+    original: Any = None,
+    compare: bool = True,
     shapes: Shapes | None = None,
     inputs: str | os.PathLike[str] | Mapping[str, np.ndarray] | None = None,
     seed: int = 0,
@@ -207,12 +240,16 @@ def profile(
     source : path, CompiledModel or object
         The directory of an artifact, a compiled model, or a model as for
         :func:`tvm_fixes.compile`, which is compiled first.
+    original : path or object, optional
+        The model from which an artifact was compiled, so that ONNX Runtime or PyTorch can run it.
+    compare : bool
+        Also measure ONNX Runtime or PyTorch, if there is a model that it can run.
     shapes, seed, trust, params
         As for :func:`tvm_fixes.compile`.
     inputs : path or mapping of str to numpy.ndarray, optional
         The inputs by name, or an ``.npz`` file of them; by default, random ones.
     seconds : float
-        The time to measure for; at least three runs are measured.
+        The time to measure for, and for the reference; at least three runs are measured.
     progress : callable, optional
         As for :func:`tvm_fixes.compile`.
     **options
@@ -225,7 +262,8 @@ def profile(
     Raises
     ------
     UsageError
-        If an option is invalid, the inputs do not fit, or the model is for a GPU.
+        If an option is invalid, the inputs do not fit, the model is for a GPU, or `original` is
+        another model.
     CompileError
         If the model cannot be compiled.
     ArtifactError
@@ -234,18 +272,69 @@ def profile(
     check_request(None, None, seed, None, options.get("weights", "auto"))
     if isinstance(source, str | os.PathLike) and Path(source).is_dir():
         source = CompiledModel.load(source)
+    opened: Source | None = None
     if isinstance(source, CompiledModel):
         model = source
         name = "model" if model.report is None else model.report.source
         arrays = inputs_of_artifact(model.manifest, shapes, inputs, seed)
+        if original is not None:
+            opened = open_source(original, shapes, trust=trust, params=params)
+            check_original(opened, model.manifest)
     else:
+        if original is not None:
+            raise UsageError("an original is for an artifact: a model is its own")
         opened = open_source(source, shapes, trust=trust, params=params)
         model = compile_model(opened, compare=False, progress=progress, **options)
         name, arrays = opened.name, load_inputs(opened, inputs, seed)
     if model.manifest.target["kind"] != "llvm":
         raise UsageError(f"{name}: only models for a CPU can be profiled")
-    (progress or (lambda step: None))(Step("measure"))
-    return _measure(model, name, arrays, seconds)
+    report = progress or (lambda step: None)
+    report(Step("measure"))
+    found = _measure(model, name, arrays, seconds)
+    if not compare:
+        return found
+    if opened is None:
+        return replace(found, no_reference="the original model is not given")
+    report(Step("measure the reference"))
+    return _with_reference(found, model.manifest.kernels, opened, arrays, seconds)
+
+
+def check_original(original: Source, manifest: Manifest) -> None:
+    """Check that a model has the inputs of an artifact.
+
+    Raises
+    ------
+    UsageError
+        If it does not.
+    """
+    names, known = [s.name for s in original.inputs], [s.name for s in manifest.inputs]
+    if names != known:
+        raise UsageError(
+            f"{original.name} is not the model of the artifact: expected the inputs "
+            f"{', '.join(known)}, got {', '.join(names)}"
+        )
+
+
+def _with_reference(
+    found: Profile, known: KernelCalls, source: Source, inputs: Sequence[np.ndarray], budget: float
+) -> Profile:
+    """Add the times of the reference."""
+    times = reference_times(source, inputs, budget)
+    if isinstance(times, str):
+        return replace(found, no_reference=times)
+    if not found.is_exact:
+        # A kernel has the nodes of all its calls.
+        matched = match_nodes([() for _ in found.kernels], [() for _ in found.kernels], times)
+    else:
+        places = {kernel.call: place for place, kernel in enumerate(found.kernels)}
+        reads = [
+            []
+            if kernel.call is None
+            else [places[one] for one in known.calls[kernel.call].reads or ()]
+            for kernel in found.kernels
+        ]
+        matched = match_nodes([kernel.nodes for kernel in found.kernels], reads, times)
+    return replace(found, reference=matched, no_reference="")
 
 
 def _measure(
@@ -268,7 +357,7 @@ def _measure(
             run()
         recordings.append(recorder.take())
     run_seconds = statistics.median(plain)
-    times = recorder.own_times(recordings, run_seconds)
+    times = own_times(recordings)
     events = list(zip(recorder.names, times, recorder.sizes, strict=True))
     kernels = [event for event in events if not event[0].startswith(_VIRTUAL_MACHINE)]
     others: dict[str, float] = defaultdict(float)
@@ -318,6 +407,7 @@ def _nodes_of(calls: Sequence[int], known: KernelCalls) -> tuple[SourceNode, ...
     return tuple(known.nodes[place] for place in places)
 
 
+@cache
 def _limits() -> Limits:
     size = 384
     matrix = np.ones((size, size), "float32")
@@ -332,7 +422,7 @@ def _fastest(call: Callable[[], object]) -> float:
     """The time of the fastest of many calls, which no other process interrupts."""
     times: list[float] = []
     end = time.perf_counter() + _LIMIT_SECONDS
-    while not times or time.perf_counter() < end:
+    while len(times) < _LIMIT_CALLS or time.perf_counter() < end:
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)

@@ -40,7 +40,7 @@ from ..source import Shapes, open_source
 from ..support.files import check_writable, replace_text
 from .layers import LayerComparison, ValueComparison, compare
 from .placement import place
-from .profiling import KernelTime, Profile, profile
+from .profiling import KernelTime, Profile, check_original, profile
 
 _PAGE = ("page.html", "page.css", ("format.js", "graph.js", "table.js", "page.js"))
 
@@ -76,12 +76,14 @@ class ModelReport:
         """The kernel calls, in the order of the program, with everything known about each.
 
         Besides the attributes of :class:`~tvm_fixes.relax.kernel_calls.KernelCall` and
-        :class:`~tvm_fixes.debug.profiling.KernelTime`: ``error``, the largest relative error of
-        the values that it computes; ``equal``, whether all are equal; and its position in the
+        :class:`~tvm_fixes.debug.profiling.KernelTime`: ``reference_seconds``, the reference's time
+        for what the calls ``matched_with`` compute together; ``error``, the largest relative error
+        of the values that it computes; ``equal``, whether all are equal; and its position in the
         drawing.
         """
         kernels = self.manifest.kernels
         times = {} if self.profile is None else _times(self.profile)
+        theirs = {} if self.profile is None else _reference_times(self.profile)
         values = {} if self.comparison is None else _values(self.comparison)
         # If the data flow is unknown, each call is drawn below the one before it.
         follow = [range(max(at - 1, 0), at) for at in range(len(kernels.calls))]
@@ -91,6 +93,7 @@ class ModelReport:
             nodes = [kernels.nodes[node] for node in call.nodes]
             measured = _measured(self.profile, times.get(at, []))
             known = {"nbytes": call.nbytes, "flops": kernels.flops.get(call.kernel)} | measured
+            known |= theirs.get(at, {"reference_seconds": None, "matched_with": []})
             computed = [value for node in nodes for value in values.get(node, ())]
             described = asdict(call) | {"nodes": [asdict(node) for node in nodes]}
             found.append(described | known | _judged(computed) | asdict(where))
@@ -208,12 +211,14 @@ def report(
     found = _described(source)
     settings: dict[str, Any] = {"shapes": shapes, "inputs": inputs, "seed": seed}
     why_not = _why_not_measured(found.manifest) if measure else "not requested"
+    opened = None if original is None else open_source(original, shapes, trust=trust)
+    if opened is not None:
+        check_original(opened, found.manifest)
     if not why_not:
-        times = profile(source, seconds=seconds, progress=progress, **settings)
+        times = profile(source, original=opened, seconds=seconds, progress=progress, **settings)
         found = replace(found, profile=times)
     found = replace(found, no_profile=why_not)
-    if original is not None:
-        opened = open_source(original, shapes, trust=trust)
+    if opened is not None:
         found = replace(
             found,
             comparison=_compared(opened, found.manifest, settings | {"progress": progress}),
@@ -252,12 +257,6 @@ def _why_not_measured(manifest: Manifest) -> str:
 
 def _compared(original: Any, manifest: Manifest, settings: Mapping[str, Any]) -> LayerComparison:
     """Compare the intermediate values of a model, compiled with the options of its artifact."""
-    names, known = [s.name for s in original.inputs], [s.name for s in manifest.inputs]
-    if names != known:
-        raise UsageError(
-            f"{original.name} is not the model of the artifact: expected the inputs "
-            f"{', '.join(known)}, got {', '.join(names)}"
-        )
     layout = None if manifest.report is None else manifest.report.layout
     found = compare(original, target=manifest.target, layout=layout, **settings)
     nodes = set(manifest.kernels.nodes)
@@ -272,6 +271,16 @@ def _times(found: Profile) -> dict[int, list[KernelTime]]:
     for kernel in found.kernels:
         if kernel.call is not None:
             times[kernel.call].append(kernel)
+    return times
+
+
+def _reference_times(found: Profile) -> dict[int, dict[str, Any]]:
+    """The time of the reference for each call, and the calls that it is for."""
+    times = {}
+    for kernel, match in zip(found.kernels, found.matches, strict=True):
+        if match is not None and kernel.call is not None:
+            calls = [found.kernels[place].call for place in match.kernels]
+            times[kernel.call] = {"reference_seconds": match.seconds, "matched_with": calls}
     return times
 
 

@@ -15,7 +15,7 @@
 import contextlib
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -271,13 +271,46 @@ class OnnxSource(Source):
         onnx.save(whole, folder / "model.onnx")
         return folder / "model.onnx"
 
+    @property
+    def model(self) -> "onnx.ModelProto":
+        """The model, without its large external weights."""
+        return self._model
+
     def reference(self) -> tuple[str, Reference]:
+        name, session = self.session()
+
+        def run(inputs: list[np.ndarray]) -> list[np.ndarray]:
+            names = [spec.name for spec in self.inputs]
+            return session.run(list(self.output_names), dict(zip(names, inputs, strict=True)))
+
+        return name, run
+
+    def session(
+        self,
+        variant: "onnx.ModelProto | None" = None,
+        configure: Callable[[Any], None] = lambda options: None,
+    ) -> tuple[str, Any]:
+        """Open a session of ONNX Runtime.
+
+        Parameters
+        ----------
+        variant : onnx.ModelProto, optional
+            A model with the same weights to open instead.
+        configure : callable
+            Sets further ``onnxruntime.SessionOptions``.
+
+        Returns
+        -------
+        name : str
+            The name and version of ONNX Runtime.
+        session : onnxruntime.InferenceSession
+        """
         onnxruntime = import_extra(
             "onnxruntime", "compare", "the comparison (skip it with --no-compare)"
         )
         # Prefer the path: only a file can have external weights and exceed 2 GiB.
-        in_memory = self._path is None or self._is_part
-        model = self._model.SerializeToString() if in_memory else str(self._path)
+        in_memory = self._path is None or self._is_part or variant is not None
+        model = (variant or self._model).SerializeToString() if in_memory else str(self._path)
 
         def session_of(precise: str) -> Any:
             options = onnxruntime.SessionOptions()
@@ -285,6 +318,7 @@ class OnnxSource(Source):
             if in_memory and self._path is not None:
                 options.add_session_config_entry(_EXTERNAL_FOLDER, str(self._path.parent))
             options.add_session_config_entry("session.x64quantprecision", precise)
+            configure(options)
             return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
         # Without this option, products of signed weights saturate on a CPU without VNNI.
@@ -292,12 +326,7 @@ class OnnxSource(Source):
             session = session_of("1")
         except Exception:  # its exceptions have no common base class; some models need the default
             session = session_of("0")
-
-        def run(inputs: list[np.ndarray]) -> list[np.ndarray]:
-            names = [spec.name for spec in self.inputs]
-            return session.run(list(self.output_names), dict(zip(names, inputs, strict=True)))
-
-        return f"ONNX Runtime {onnxruntime.__version__}", run
+        return f"ONNX Runtime {onnxruntime.__version__}", session
 
     def _run_in_float64(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
         from onnx.reference import ReferenceEvaluator

@@ -13,6 +13,7 @@
 """tvm_fixes.debug.profile: times of kernels, with the nodes that they compute."""
 
 import json
+import statistics
 from itertools import pairwise
 
 import numpy as np
@@ -25,10 +26,10 @@ from onnx import parser
 
 import tvm_fixes
 from helpers.architectures import ARCHITECTURES
-from helpers.grids import sample
+from helpers.grids import is_full, sample
 from helpers.onnx_graphs import branches
-from tvm_fixes.debug import events, profile
-from tvm_fixes.debug.events import Recorder
+from tvm_fixes.debug import profile
+from tvm_fixes.debug.events import Recorder, own_times
 from tvm_fixes.debug.profiling import KernelTime, Limits, Profile
 from tvm_fixes.errors import ArtifactError, UsageError
 from tvm_fixes.relax.source_nodes import SourceNode
@@ -64,23 +65,23 @@ def test_kernels_have_times_nodes_bytes_and_operations(compiled):
     assert all(kernel.flops >= flops for kernel in products)
     assert all(kernel.nbytes >= 4 * (2 * 64 * 256 + 256 * 256) for kernel in products)
     assert 0 < found.kernel_seconds <= 2 * found.run_seconds
+    assert found.reference is None and found.no_reference == "the original model is not given"
     assert found.slowest[0].seconds == max(kernel.seconds for kernel in found.kernels)
     assert found.limits.flops > 1e8 and found.limits.bandwidth > 1e8
 
 
-def test_the_instrument_is_removed(compiled, monkeypatch):
-    profile(compiled, seconds=0)
+def test_the_instrument_is_removed(compiled):
     calls = []
-    monkeypatch.setattr(events.Recorder, "time", lambda *args: calls.append(args))
+    with pytest.raises(ZeroDivisionError), compiled.instrumented(lambda *args: calls.append(args)):
+        raise ZeroDivisionError
     compiled.run(np.zeros((64, 256), "float32"))
     assert calls == []
-    with pytest.raises(ZeroDivisionError), compiled.instrumented(lambda *args: None):
-        raise ZeroDivisionError
-    with compiled.instrumented(lambda *args: calls.append(args)):
+    recorder = Recorder()
+    with compiled.instrumented(recorder.time):
         compiled.run(np.zeros((64, 256), "float32"))
-    seen = len(calls)
+    assert len(recorder.take()) >= 2 * 4, "each call begins and ends"
     compiled.run(np.zeros((64, 256), "float32"))
-    assert seen > 0 and len(calls) == seen
+    assert recorder.take() == []
 
 
 def test_an_artifact_and_its_inputs(compiled, tmp_path):
@@ -121,18 +122,20 @@ def test_a_model_for_a_gpu_is_rejected(compiled, monkeypatch):
         profile(compiled)
 
 
-def test_times_are_without_those_of_inner_calls_and_of_the_instrument():
+def test_times_are_without_those_of_inner_calls():
+    #        outer  inner       end      end of outer
+    marks = [-1000, -2000, 2000 + 5000, 1000 + 10000]
+    outer, inner = own_times([marks, marks, [-1, -2, 3, 4]])
+    assert (outer, inner) == pytest.approx((5e-6, 5e-6))
+
+
+def test_the_sizes_of_tensors_are_counted():
     recorder = Recorder()
     tensor = tvm.runtime.tensor(np.zeros(4, "float32"))
-    for name, arguments in (("outer", ()), ("inner", (tensor, tensor)), ("null", ())):
+    for name, arguments in (("outer", ()), ("inner", (tensor, tensor, 3))):
         recorder.count(None, name, True, None, *arguments)
-    assert recorder.sizes == [0, 32, 0]
-    #        outer  inner       end      end of outer   null
-    marks = [-1000, -2000, 2000 + 5000, 1000 + 10000, -20000, 20000 + 100]
-    outer, inner, null = recorder.own_times([marks], run_seconds=9.7e-6)
-    assert null == 0
-    assert outer == pytest.approx(10e-6 - 5e-6 - 0.1e-6)
-    assert inner == pytest.approx(4.8e-6, abs=1e-9), "what one run takes, less the others"
+        recorder.count(None, name, False, None, *arguments)
+    assert (recorder.names, recorder.sizes) == (["outer", "inner"], [0, 32])
 
 
 def test_the_source_names_each_module_once():
@@ -159,16 +162,27 @@ def test_json_and_trace(compiled):
 MODELS = ["bert", "gpt2", "llama", "vit", "t5_encoder", "whisper_encoder", "convnext", "segformer"]
 MODELS += ["mobilenet_v2", "resnet", "unet2d", "vae"]
 
+# Their runs take about 20 µs for 150 calls, to each of which the instrument adds 0.02 µs.
+TINY = ("llama", "t5_encoder")
+
+
+def compiled_architecture(name):
+    module, inputs = ARCHITECTURES[name].make()
+    with torch.no_grad():
+        return tvm_fixes.compile((module.eval(), inputs), compare=False)
+
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", sample(MODELS, 1, seed=5))
 def test_models_of_transformers_and_diffusers(name):
-    module, inputs = ARCHITECTURES[name].make()
-    with torch.no_grad():
-        found = profile((module.eval(), inputs), seconds=1)
-    assert found.is_exact
-    assert found.attributed >= 0.95
-    assert found.accounted == pytest.approx(1, abs=0.05)
+    model = compiled_architecture(name)
+    found = profile(model, seconds=0)
+    assert found.is_exact and found.attributed >= 0.95
+    if not is_full() or name in TINY:
+        return  # a sum of times needs a quiet machine
+    # Runs without instruments and the instrument's times are measured independently.
+    accounted = [profile(model, seconds=1).accounted for _ in range(3)]
+    assert statistics.median(accounted) == pytest.approx(1, abs=0.05)
 
 
 if __name__ == "__main__":

@@ -255,6 +255,20 @@ def test_each_tool_has_a_table(opened):
     assert "20 equal" in tiles and "10 MB" in tiles and "20 calls" in tiles
 
 
+def test_the_time_of_the_reference_is_shown(opened):
+    page = opened(layered(20))
+    assert "ONNX Runtime 1.31.1" in page.page.locator("#tiles").inner_text()
+    titles = page.page.locator("#panel thead th").all_inner_texts()
+    (place,) = [at for at, title in enumerate(titles, 1) if title.startswith("ONNX Runtime")]
+    times = dict(zip(cells(page, 1), cells(page, place), strict=True))
+    assert times["0"] == times["1"] and times["0"].endswith(", 2 kernels")
+    assert times["2"].endswith("µs") and times["2"] != times["3"]
+    page.click_node(0)
+    details = page.page.locator("#details").inner_text()
+    assert times["0"] in details and "Time in ONNX Runtime shared with" in details
+    assert page.page.locator("#details .link").first.inner_text().startswith("1 ")
+
+
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u2028\ud800\u202eé"
 
 

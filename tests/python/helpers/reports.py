@@ -21,6 +21,7 @@ from typing import Any
 
 from tvm_fixes.debug.layers import LayerComparison, ValueComparison
 from tvm_fixes.debug.profiling import KernelTime, Limits, Profile
+from tvm_fixes.debug.reference_times import Match, ReferenceProfile
 from tvm_fixes.debug.reporting import ModelReport
 from tvm_fixes.relax.kernel_calls import KernelCall, KernelCalls
 from tvm_fixes.relax.source_nodes import SourceNode
@@ -83,11 +84,16 @@ def layered(number: int, name: Callable[[str], str] = str) -> ModelReport:
         for at in range(number // 2)
     )
     total = sum(time.seconds for time in times)
+    # The first two kernels share a time.
+    matches = (Match((0, 1), (), "Gemm", 5e-4), Match((2,), (), "Softmax", 4e-4))
+    reference = ReferenceProfile(
+        name("ONNX Runtime 1.31.1"), total, total, matches if number > 2 else (), ()
+    )
     return ModelReport(
         name("layered.onnx"),
         manifest,
         Inspection("out", {"model.so": 10_000_000}, (), (), constants, 9_000_000),
-        Profile(name("layered.onnx"), total, times, {}, 3, True, Limits(1e11, 1e10)),
+        Profile(name("layered.onnx"), total, times, {}, 3, True, Limits(1e11, 1e10), reference),
         "",
         LayerComparison(name("layered.onnx"), name("ONNX Runtime"), [output], values),
     )

@@ -43,7 +43,18 @@ function runTile({ profile, compilation, no_profile: reason }) {
   const compiled = isKnown(ours) && isKnown(theirs) ? `when compiled ${time(ours / 1e3)}, ${shown(reference)} ${time(theirs / 1e3)}` : "";
   if (!profile) return tile("One run", "not measured", compiled || shown(reason));
   const measured = `kernels ${time(profile.kernel_seconds)}, median of ${profile.runs} runs`;
-  return tile("One run", time(profile.run_seconds), [measured, compiled].filter(Boolean).join("; "));
+  const other = profile.reference ? `${shown(profile.reference.name)} ${time(profile.reference.run_seconds)}` : compiled;
+  return tile("One run", time(profile.run_seconds), [measured, other].filter(Boolean).join("; "));
+}
+
+// The time of the reference for a call, which several calls may share.
+function referenceTime({ reference_seconds: seconds, matched_with: calls }) {
+  if (!isKnown(seconds)) return "";
+  return time(seconds) + (calls.length > 1 ? `, ${count(calls.length)} kernels` : "");
+}
+
+function referenceName({ profile }) {
+  return profile && profile.reference ? shown(profile.reference.name.replace(/ [^ ]*$/, "")) : "Reference";
 }
 
 function outputsTile({ compilation, comparison }) {
@@ -175,6 +186,7 @@ function showDetails(graph, report, at) {
     make("p", { className: "quiet" }, `call ${at} of `, named(call.kernel, "span", "name code")),
     facts([
       ["time", isKnown(call.seconds) ? `${time(call.seconds)}${total ? ` (${share(call.seconds / total)})` : ""}` : null],
+      [referenceName(report), referenceTime(call) || null],
       ["runs", call.runs > 1 ? count(call.runs) : null],
       ["bytes", isKnown(call.nbytes) ? bytes(call.nbytes) + (isKnown(flow) ? ` (${rate(flow)} GB/s)` : "") : null],
       ["operations", call.flops ? `${inUnit(call.flops, ["", "k", "M", "G", "T"])}FLOP${isKnown(work) ? ` (${rate(work)} GFLOP/s)` : ""}` : null],
@@ -186,6 +198,7 @@ function showDetails(graph, report, at) {
     make("h3", {}, call.nodes.length ? "Nodes of the model" : "Its nodes are unknown"), make("ul", {}, ...nodes),
     ...(call.operands.length ? [make("h3", {}, "Operands"), make("ul", {}, ...call.operands.map((type) => make("li", {}, named(type, "span", "name code"))))] : []),
     ...(call.results.length ? [make("h3", {}, "Results"), make("ul", {}, ...call.results.map((type) => make("li", {}, named(type, "span", "name code"))))] : []),
+    ...links(graph, `Time in ${referenceName(report)} shared with`, call.matched_with.filter((other) => other !== at)),
     ...links(graph, "Reads the results of", call.reads || []),
     ...links(graph, "Read by", graph.readers[at]));
   details.scrollTop = 0;
@@ -265,6 +278,8 @@ function kernelTable(report, open) {
     { title: "Operators", value: operators, isWide: true },
     { title: "Module or node", value: places, isWide: true, isName: true },
     number("Time", (row) => row.seconds, time, "seconds"),
+    has("reference_seconds")
+      ? { title: referenceName(report), value: (row) => row.reference_seconds, text: referenceTime, isNumber: true } : null,
     number("Share", (row) => (isKnown(row.seconds) && total ? row.seconds / total : null), share, "seconds"),
     number("GFLOP/s", (row) => perSecond(row.flops || null, row.seconds), rate, "seconds"),
     number("GB/s", (row) => perSecond(row.nbytes, row.seconds), rate, "seconds"),
