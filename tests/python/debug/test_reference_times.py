@@ -111,7 +111,7 @@ def test_convolutions_with_blocked_channels():
         (["Conv", "ReorderOutput"], [2, 3, 4]),
         (["Neg"], [5]),
     ]
-    # The addition and the activation follow from the inputs and attributes alone.
+    # The addition and the activation follow from the inputs and attributes.
     pooled = body.replace("e = ReorderOutput(r2) y = Neg(e)", "y = Neg(r2)")
     assert covered(pooled, [*names[:3], names[4]])[1:] == [(["Conv"], [2, 3, 4]), (["Neg"], [5])]
 
