@@ -227,7 +227,9 @@ def render_comparison(found: LayerComparison, console: Console, *, show_all: boo
 
 def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
     rows = [("model", escape(found.source)), ("reference", escape(found.reference) or "-")]
-    if found.failure is None:
+    if found.problem:
+        rows.append(("the model fails", escape(found.problem)))
+    else:
         rows.append(("outputs", _equal_of([output.equal for output in found.outputs])))
     rows.append(("values", _equal_of([value.result.equal for value in found.values])))
     if found.failure is not None:

@@ -106,6 +106,12 @@ def test_problems(folder, monkeypatch, options, kind, limit, command):
     assert (problem.kind, problem.limit, problem.command) == (kind, limit, command)
 
 
+def test_a_memory_limit_that_no_trial_can_meet_is_rejected_at_once(folder, capfd):
+    for command in ("bisect", "reduce"):
+        assert main([command, "model.onnx", "--memory", "0.001"]) == 2
+        assert "a memory limit of 0.001 GiB is too small" in capfd.readouterr().err
+
+
 def test_settings(folder, monkeypatch):
     x = np.arange(32, dtype="float32").reshape(4, 8)
     np.savez("inputs.npz", x=x)

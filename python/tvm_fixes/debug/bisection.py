@@ -128,7 +128,7 @@ def bisect(
     Raises
     ------
     UsageError
-        If an element of `over` is unknown.
+        If an element of `over` is unknown, or the memory limit is too small for any trial.
     CompileError
         If the model cannot be opened, or has another problem.
     """
@@ -138,7 +138,9 @@ def bisect(
         what = f"over {', '.join(unknown)}" if unknown else "over TVM's own pipeline"
         raise UsageError(f"cannot bisect {what}; expected {', '.join(OVER)}")
     source = settings.open(model)
-    search = _Search(model, settings.draw_inputs(source), problem, settings, progress)
+    inputs = settings.draw_inputs(source)
+    settings.check_memory()
+    search = _Search(model, inputs, problem, settings, progress)
     first = search.try_fixes(())
     if first.shows is None:
         raise CompileError(f"{source.name}: expected: {problem}, or not; found: {first.what}")

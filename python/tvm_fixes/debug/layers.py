@@ -121,9 +121,11 @@ class LayerComparison:
         The outputs of plain TVM, if it ran.
     stock_problems : list of str
         Why plain TVM did not run.
+    problem : str
+        Why the model as it is cannot be compiled or run; `outputs` is then empty.
     failure : ValueFailure or None
-        The first value that cannot be computed, if the model cannot be compiled or run; `outputs`
-        is then empty, and `values` ends before this value.
+        The first value that cannot be computed then; `values` ends before it.  None if each value
+        can be computed, although not the whole model.
     """
 
     source: str
@@ -134,12 +136,13 @@ class LayerComparison:
     skipped: dict[str, str] = field(default_factory=dict)
     stock_outputs: list[OutputComparison] = field(default_factory=list)
     stock_problems: list[str] = field(default_factory=list)
+    problem: str = ""
     failure: ValueFailure | None = None
 
     @property
     def equal(self) -> bool:
         """Whether the model runs, and all outputs and values are equal."""
-        if self.failure is not None:
+        if self.problem:
             return False
         results = [*self.outputs, *(value.result for value in self.values)]
         return all(result.equal for result in results)
@@ -303,6 +306,7 @@ class _Comparing:
         is_hidden = fails and is_equal and self._failure is None
         if is_hidden:
             values += self._search([value for value in known if value.name not in self._skipped])
+        problem = found if isinstance(found, str) else ""
         if isinstance(found, str):
             if self._failure is None and all(value.result.equal for value in values):
                 raise CompileError(found)
@@ -316,6 +320,7 @@ class _Comparing:
             self._skipped,
             found.stock,
             list(self._problems),
+            problem,
             self._failure,
         )
 

@@ -112,7 +112,8 @@ def reduce(
     Raises
     ------
     UsageError
-        If a model of this kind cannot be taken apart.
+        If a model of this kind cannot be taken apart, or the memory limit is too small for any
+        trial.
     CompileError
         If the model cannot be opened, or does not show the problem.
     """
@@ -122,6 +123,7 @@ def reduce(
     folder.mkdir(parents=True, exist_ok=True)
     source = settings.open(model)
     inputs = settings.draw_inputs(source)
+    settings.check_memory()
     first = observe(problem, _whole(model, inputs, settings), settings)
     if progress is not None:
         progress(Trial("the whole model", 0, first))

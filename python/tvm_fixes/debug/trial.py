@@ -46,6 +46,9 @@ from ..support.tensors import arrays_of, to_tvm
 from .inputs import with_dtype
 from .problem import Kind, Observed, Problem, cause_of
 
+# The least that a trial needs on top, such as for the stacks of its threads.
+_MIN_GIGABYTES = 0.1
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -115,6 +118,23 @@ class Settings:
                 )
             known[name] = array
         return list(known.values())
+
+    def check_memory(self) -> None:
+        """Check that the memory limit leaves some memory to a trial.
+
+        Raises
+        ------
+        UsageError
+            If it does not.
+        """
+        if self.gigabytes is None:
+            return
+        least = _mapped_gigabytes() + _MIN_GIGABYTES
+        if self.gigabytes < least:
+            raise UsageError(
+                f"a memory limit of {self.gigabytes:g} GiB is too small: the compiler and the "
+                f"model take {least:.2g} GiB before the first trial"
+            )
 
     def build(self, source: Source, model: Any) -> CompiledModel:
         """Compile a model."""
@@ -310,6 +330,15 @@ def _describe(report: Report) -> tuple[Kind | None, str, float]:
         return None, "equal", 0.0
     size = "" if wrong.max_abs_error is None else f", by up to {wrong.max_abs_error:.3g}"
     return Kind.WRONG, f"{wrong.name}: {wrong.problem}{size}", 0.0
+
+
+def _mapped_gigabytes() -> float:
+    """The memory of this process that :func:`_limit_memory` counts."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        label, _, value = line.partition(":")
+        if label == "VmData":
+            return int(value.split()[0]) / (1 << 20)
+    return 0.0
 
 
 def _limit_memory(gigabytes: float | None) -> None:

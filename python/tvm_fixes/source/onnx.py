@@ -329,11 +329,13 @@ class OnnxSource(Source):
         return f"ONNX Runtime {onnxruntime.__version__}", session
 
     def _run_in_float64(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
+        from onnx.inliner import inline_local_functions
         from onnx.reference import ReferenceEvaluator
 
-        if self._mapped or self._model.functions:
-            return None
-        evaluator = ReferenceEvaluator(_in_float64(self._model))
+        model = self.whole_model()
+        if model.functions:
+            model = inline_local_functions(model)
+        evaluator = ReferenceEvaluator(_in_float64(model))
         names = [spec.name for spec in self.inputs]
         wide = [value.astype("float64") if _is_float(value.dtype) else value for value in inputs]
         found = evaluator.run(list(self.output_names), dict(zip(names, wide, strict=True)))

@@ -62,7 +62,7 @@ def with_program_outputs(
     by_name = {node.name: copy for node, copy in copies.items()}
     returned = tuple(by_name[name] for name in names)
     graph.output(returned)
-    _rename(graph, program.graph, copies)
+    _rename(copies)
     graph.eliminate_dead_code()
     arguments = [TensorArgument(name=name) for name in names]
     _, out_spec = pytree.tree_flatten(returned)
@@ -78,11 +78,11 @@ def with_program_outputs(
     return changed
 
 
-def _rename(graph: "fx.Graph", original: "fx.Graph", copies: "dict[fx.Node, fx.Node]") -> None:
+def _rename(copies: "dict[fx.Node, fx.Node]") -> None:
     """Give the copies of nodes the names that the signature of the program refers to."""
     for node, duplicate in copies.items():
-        if duplicate.name != node.name:
-            raise RuntimeError(f"node {node.name!r} was renamed to {duplicate.name!r}")
+        # A graph renames a new node whose name is that of a builtin, such as ``input``.
+        duplicate.name = node.name
 
 
 def _nbytes(tensor: Any) -> int | None:

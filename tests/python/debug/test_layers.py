@@ -22,6 +22,7 @@ import torch
 import tvm
 import tvm.testing
 from onnx import parser
+from rich.console import Console
 from torch import nn
 from tvm import relax, tirx
 from tvm_ffi import structural_map
@@ -29,8 +30,10 @@ from tvm_ffi import structural_map
 from helpers.planted_faults import Rewrite, in_kernels, rewriting
 from tvm_fixes.compiler import compilation
 from tvm_fixes.compiler.reference import Reference
+from tvm_fixes.console import render_comparison
 from tvm_fixes.debug import compare, layers
 from tvm_fixes.errors import CompileError, UsageError
+from tvm_fixes.frontend.onnx import external
 from tvm_fixes.frontend.onnx.importer import ONNXGraphImporter
 from tvm_fixes.pipeline import stages
 from tvm_fixes.source.onnx import OnnxSource
@@ -159,12 +162,11 @@ def test_the_first_value_that_fails_is_named_and_those_before_it_are_compared(mo
     assert not found.equal and found.outputs == []
     assert [value.name for value in found.values] == ["m0", "t0"]
     assert (found.failure.node.name, found.failure.name) == ("/net/s0", "s0")
-    assert "no subtraction" in found.failure.problem
+    assert "no subtraction" in found.failure.problem and "no subtraction" in found.problem
     assert json.loads(found.to_json())["failure"]["name"] == "s0"
 
 
-def test_a_failure_of_only_the_whole_model_is_an_error(monkeypatch):
-    whole = network()
+def plant_failure_of_the_whole_model(monkeypatch):
     attempt = layers._Comparing._try
     is_first = iter([True])
 
@@ -172,8 +174,51 @@ def test_a_failure_of_only_the_whole_model_is_an_error(monkeypatch):
         return "too many kernels" if next(is_first, False) else attempt(self, part)
 
     monkeypatch.setattr(layers._Comparing, "_try", limited)
+
+
+def test_a_failure_of_only_the_whole_model_is_an_error(monkeypatch):
+    plant_failure_of_the_whole_model(monkeypatch)
     with pytest.raises(CompileError, match="too many kernels"):
-        compare(whole)
+        compare(network())
+
+
+def test_the_failure_of_the_whole_model_is_kept_if_a_value_differs(monkeypatch, capsys):
+    plant_failure_of_the_whole_model(monkeypatch)
+    plant(monkeypatch, rewriting("relax.tanh", lambda call: relax.op.sin(call.args[0])))
+    found = compare(network())
+    assert not found.equal and found.failure is None and found.outputs == []
+    assert (found.problem, found.first.name) == ("too many kernels", "t0")
+    render_comparison(found, Console())
+    shown = capsys.readouterr().out
+    assert "the model fails" in shown and "too many kernels" in shown and "0 of 0" not in shown
+
+
+def normed() -> onnx.ModelProto:
+    """A norm of values near 50000, whose mean float32 sums cannot hold exactly."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        network (float[4, 8] x) => (float[4, 8] y) { y = LayerNormalization(x, w) }"""
+    )
+    ones = onnx.numpy_helper.from_array(np.ones(8, "float32"), "w")
+    model.graph.initializer.append(ones)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["onnx", "external", "pytorch"])
+def test_a_result_nearer_to_the_exact_one_is_equal(kind, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    x = (50_000 + rng.standard_normal((4, 8))).astype("float32")
+    if kind == "pytorch":
+        model = (nn.LayerNorm(8).eval(), (torch.zeros(4, 8),))  # its input is named `input`
+        found = compare(model, inputs={"input": x})
+    else:
+        path = tmp_path / "model.onnx"
+        onnx.save(normed(), path, save_as_external_data=kind == "external", size_threshold=0)
+        monkeypatch.setattr(external, "_MAX_LOADED_ELEMENTS", 0)  # map all
+        found = compare(path, inputs={"x": x})
+    (value,) = found.values
+    assert found.equal and value.result.max_rel_error > 1e-4
+    assert value.result.float64_error < value.result.reference_float64_error
 
 
 class Attention(nn.Module):
