@@ -47,7 +47,7 @@ LAYERS = (
     "debug.reference_times",
     "debug.layers debug.profiling debug.placement debug.explaining",
     "debug.reporting",
-    "debug.problem debug.minimize debug.journal debug.literals",
+    "debug.problem debug.minimize debug.journal debug.literals debug.kernel_parts",
     "debug.parts",
     "debug.onnx_parts debug.torch_parts debug.relax_parts debug.trial",
     "debug.script debug.variants",

@@ -32,7 +32,7 @@ from ..errors import UsageError
 from ..relax.kernel_calls import KernelCalls
 from ..relax.source_nodes import SourceNode
 from ..runtime.compiled_model import CompiledModel
-from ..runtime.manifest import Manifest
+from ..runtime.manifest import Manifest, read_manifest
 from ..source import Params, Shapes, Source, open_source
 from .events import Recorder, Recording, own_times
 from .inputs import inputs_of_artifact, load_inputs
@@ -42,6 +42,11 @@ from .reference_times import Match, ReferenceProfile, match_nodes, reference_tim
 _VIRTUAL_MACHINE = ("vm.", "shape_func")
 
 _MIN_RUNS = 3
+
+ONLY_CPU = (
+    "only models for a CPU can be profiled: on a GPU, a call returns before its kernel has run; "
+    "measure the kernels with NVIDIA's nsys"
+)
 
 # The time and the number of calls to measure each limit of the machine for.
 _LIMIT_SECONDS = 0.2
@@ -271,6 +276,7 @@ def profile(
     """
     check_request(None, None, seed, None, options.get("weights", "auto"))
     if isinstance(source, str | os.PathLike) and Path(source).is_dir():
+        _check_target(read_manifest(Path(source)))  # before a GPU's library is loaded
         source = CompiledModel.load(source)
     opened: Source | None = None
     if isinstance(source, CompiledModel):
@@ -286,8 +292,7 @@ def profile(
         opened = open_source(source, shapes, trust=trust, params=params)
         model = compile_model(opened, compare=False, progress=progress, **options)
         name, arrays = opened.name, load_inputs(opened, inputs, seed)
-    if model.manifest.target["kind"] != "llvm":
-        raise UsageError(f"{name}: only models for a CPU can be profiled")
+    _check_target(model.manifest)
     report = progress or (lambda step: None)
     report(Step("measure"))
     found = _measure(model, name, arrays, seconds)
@@ -297,6 +302,11 @@ def profile(
         return replace(found, no_reference="the original model is not given")
     report(Step("measure the reference"))
     return _with_reference(found, model.manifest.kernels, opened, arrays, seconds)
+
+
+def _check_target(manifest: Manifest) -> None:
+    if manifest.target["kind"] != "llvm":
+        raise UsageError(ONLY_CPU)
 
 
 def check_original(original: Source, manifest: Manifest) -> None:

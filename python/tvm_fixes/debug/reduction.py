@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,9 +31,11 @@ from ..source.onnx import OnnxSource
 from ..source.relax import RelaxSource
 from ..source.torch import TorchSource
 from .journal import Journal
-from .minimize import minimize
+from .kernel_parts import statements_of
+from .minimize import improve, minimize
 from .parts import Candidate, Parts, smallest
-from .problem import Observed, Problem, cause_of
+from .problem import Kind, Observed, Problem, cause_of
+from .relax_parts import RelaxCandidate, RelaxParts, is_defined
 from .script import write_script
 from .trial import Progress, Settings, Subject, Trial, observe
 
@@ -94,7 +97,9 @@ def reduce(
     ----------
     model : str, path or object
         A model with a reference, in a form that :func:`tvm_fixes.compile` accepts; or a Relax
-        module, also as a ``.py`` or ``.json`` file, whose reference is TVM's own pipeline.
+        module, also as a ``.py`` or ``.json`` file, whose reference is TVM's own pipeline.  A
+        PrimFunc, or a module of them, is a model that calls each of them; the statements of kernels
+        are reduced, too.
     problem : Problem, optional
         By default, that an output is not equal to the reference's.
     output : path
@@ -165,8 +170,6 @@ def parts_of(source: Source, inputs: list[np.ndarray]) -> Parts:
 
         return TorchParts(source.program, inputs)
     if isinstance(source, RelaxSource):
-        from .relax_parts import RelaxParts
-
         return RelaxParts(source.to_relax(), inputs)
     raise UsageError(f"{source.name}: cannot reduce a model of this kind")
 
@@ -219,8 +222,26 @@ class _Search:
     def run(self, parts: Parts) -> None:
         """Drop operators, then outputs and extents, then the values of inputs and weights."""
         candidate = smallest(parts, self._shows)
+        if isinstance(candidate, RelaxCandidate):
+            candidate = self._with_smaller_kernels(candidate)
         if candidate is not None:
             minimize(candidate.values(), lambda kept: self._shows(candidate.with_drawn(kept)))
+
+    def _with_smaller_kernels(self, candidate: RelaxCandidate) -> RelaxCandidate:
+        """Drop statements of the kernels of a candidate, then simplify those that are left."""
+        every = range(len(statements_of(candidate.mod)))
+
+        def without(kept: Sequence[int]) -> RelaxCandidate | None:
+            return candidate.without_statements(set(every) - set(kept))
+
+        def is_enough(kept: Sequence[int]) -> bool:
+            part = without(kept)
+            return part is not None and self._shows(part)
+
+        if not every:
+            return candidate
+        smaller = without(minimize(every, is_enough)) or candidate
+        return improve(smaller, lambda one: one.with_simpler_kernels(), self._shows)
 
     def _shows(self, candidate: Candidate) -> bool:
         known = self._journal.find(candidate.label)
@@ -229,6 +250,8 @@ class _Search:
         else:
             observed = observe(self._problem, self._subject(candidate), self._settings)
             self.trials += 1
+            if observed.shows and self._depends_on_memory(candidate):
+                observed = replace(observed, shows=None, what="it reads what it has not written")
             record = {"shows": observed.shows, "what": observed.what, "seconds": observed.seconds}
             self._journal.add(candidate.label, record)
         if observed.shows:
@@ -237,6 +260,16 @@ class _Search:
             size = len(candidate.operators)
             self._progress(Trial(candidate.label, size, observed, known is not None))
         return bool(observed.shows)
+
+    def _depends_on_memory(self, candidate: Candidate) -> bool:
+        """Whether a candidate's kernels read what they have not written, so that it proves nothing.
+
+        An error or a crash of the compiler is one for such kernels, too.
+        """
+        if not isinstance(candidate, RelaxCandidate) or not statements_of(candidate.mod):
+            return False
+        runs = self._problem.kind in (Kind.WRONG, Kind.SLOWER, Kind.CHECK)
+        return runs and not is_defined(candidate.mod, candidate.arrays())
 
     def _subject(self, candidate: Candidate) -> Subject:
         model = candidate.model()

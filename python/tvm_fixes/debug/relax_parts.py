@@ -12,10 +12,13 @@
 # and limitations under the License.
 """Parts of Relax modules."""
 
-from collections.abc import Callable, Iterator, Sequence
+import ctypes
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tvm
@@ -24,7 +27,18 @@ from tvm import relax, tirx
 from ..relax.ir import map_leaves
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.tensors import arrays_of, to_tvm
+from .kernel_parts import (
+    shrunk,
+    simpler_modules,
+    statements_of,
+    without_statements,
+    without_unused_parameters,
+)
 from .parts import Candidate, Parts, Text, describe
+
+# The option of mallopt(3) for the byte that new memory is filled with, and two such bytes.
+_M_PERTURB = -6
+_FILLINGS = (0x3F, 0xC1)
 
 Evaluate = Callable[[tvm.IRModule, Sequence[np.ndarray]], Sequence[Any] | None]
 """Computes the results of ``main``; None if that is not possible."""
@@ -39,6 +53,24 @@ def by_virtual_machine(mod: tvm.IRModule, inputs: Sequence[np.ndarray]) -> Seque
 
     outcome = run_forked(run, timeout=None)
     return outcome.value if outcome.kind is OutcomeKind.VALUE else None  # type: ignore[return-value]
+
+
+def is_defined(mod: tvm.IRModule, inputs: Sequence[np.ndarray]) -> bool:
+    """Whether the results of a module do not depend on what its memory contained before.
+
+    Without some of their statements, kernels may read what they have not written.
+    """
+
+    def run(filling: int) -> list[np.ndarray]:
+        ctypes.CDLL(None).mallopt(_M_PERTURB, filling)
+        machine = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+        return arrays_of(machine["main"](*map(to_tvm, inputs)))
+
+    found = [run_forked(partial(run, filling), timeout=None) for filling in _FILLINGS]
+    if not all(outcome.kind is OutcomeKind.VALUE for outcome in found):
+        return False
+    first, second = (cast(list[np.ndarray], outcome.value) for outcome in found)
+    return all(one.tobytes() == other.tobytes() for one, other in zip(first, second, strict=True))
 
 
 class RelaxParts(Parts):
@@ -176,6 +208,35 @@ class RelaxCandidate(Candidate):
                 # TVM rejects this candidate.
                 continue
 
+    def without_statements(self, dropped: Collection[int]) -> "RelaxCandidate | None":
+        """Without some of the :func:`.kernel_parts.statements_of` the kernels, by place."""
+        every = statements_of(self.mod)
+        mod = without_statements(self.mod, [every[place] for place in dropped])
+        label = f"{self.label}; without statements {describe(sorted(dropped))}"
+        return None if mod is None else replace(self, label=label, mod=mod)
+
+    def with_simpler_kernels(self) -> "Iterator[RelaxCandidate]":
+        """With fewer parameters, smaller extents or a simpler statement."""
+        with suppress(Exception):  # TVM rejects it
+            used = without_unused_parameters(self.mod)
+            if used is not None:
+                mod, kept = used
+                inputs = {str(n): self.arrays()[place] for n, place in enumerate(kept)}
+                yield replace(self, label=f"{self.label}; used", mod=mod, inputs=inputs)
+        sizes = {size for array in self.arrays() for size in array.shape if size > 1}
+        for size in sorted(sizes, reverse=True):
+            for new in sorted({1, size // 2} - {0}):
+                mod = None
+                with suppress(Exception):  # TVM rejects it
+                    mod = shrunk(self.mod, size, new)
+                if mod is not None:
+                    arrays = [_cut(array, size, new) for array in self.arrays()]
+                    inputs = dict(zip(self.inputs, arrays, strict=True))
+                    label = f"{self.label}; {new} for {size} in the kernel"
+                    yield replace(self, label=label, mod=mod, inputs=inputs)
+        for label, mod in simpler_modules(self.mod):
+            yield replace(self, label=f"{self.label}; {label}", mod=mod)
+
     def _with_sizes(self) -> "Iterator[RelaxCandidate]":
         sizes: dict[tirx.Var, int] = {}
         for param, array in zip(self.mod["main"].params, self.arrays(), strict=True):
@@ -221,7 +282,7 @@ class RelaxCandidate(Candidate):
             ]
             params.append(relax.Var(param.name, relax.TensorType(dims, param.ty.dtype)))
             renamed[param] = params[-1]
-            inputs.append(array[tuple(slice(extent) for extent in shape)])
+            inputs.append(_cut(array, size, new))
         label = f"{self.label}; {new} for {size}"
         try:
             blocks = rebuilt(list(main.body.blocks), renamed, lambda _: False)
@@ -262,6 +323,11 @@ class RelaxCandidate(Candidate):
             drawn={names[int(number)]: one for number, one in self.drawn.items()},
             wrap=["model = Module"],
         )
+
+
+def _cut(array: np.ndarray, size: int, new: int) -> np.ndarray:
+    """The part of an array with `new` elements along each axis of `size`."""
+    return array[tuple(slice(new) if one == size else slice(None) for one in array.shape)]
 
 
 def _all_fixes() -> list[str]:

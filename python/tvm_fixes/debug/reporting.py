@@ -40,7 +40,7 @@ from ..source import Shapes, open_source
 from ..support.files import check_writable, replace_text
 from .layers import LayerComparison, ValueComparison, compare
 from .placement import place
-from .profiling import KernelTime, Profile, check_original, profile
+from .profiling import ONLY_CPU, KernelTime, Profile, check_original, profile
 
 _PAGE = ("page.html", "page.css", ("format.js", "graph.js", "table.js", "page.js"))
 
@@ -251,7 +251,7 @@ def _described(source: str | os.PathLike[str] | CompiledModel) -> ModelReport:
 def _why_not_measured(manifest: Manifest) -> str:
     """Why the model cannot be measured on this machine; empty if it can."""
     if manifest.target["kind"] != "llvm":
-        return "only models for a CPU can be profiled"
+        return ONLY_CPU
     return targets.why_not_here(manifest.target, manifest.triple, manifest.cpu_features) or ""
 
 

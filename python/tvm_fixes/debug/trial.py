@@ -44,6 +44,7 @@ from ..support import switches
 from ..support.isolate import Outcome, OutcomeKind, run_forked
 from ..support.tensors import arrays_of, to_tvm
 from .inputs import with_dtype
+from .kernel_parts import with_main
 from .problem import Kind, Observed, Problem, cause_of
 
 # The least that a trial needs on top, such as for the stacks of its threads.
@@ -90,8 +91,10 @@ class Settings:
             stem, _, _ = name.rpartition(":")
             if name.endswith((".py", ".json")) or stem.endswith(".py"):
                 model = read_module(name, params=self.params)
+        if isinstance(model, tvm.tirx.PrimFunc):
+            model = tvm.IRModule({"kernel": model})
         if isinstance(model, tvm.IRModule):
-            return ReferencedModule(model)
+            return ReferencedModule(with_main(model))
         return open_source(model, self.shapes, trust=self.trust, params=self.params)
 
     def draw_inputs(self, source: Source) -> list[np.ndarray]:
