@@ -17,9 +17,11 @@ import onnx
 import pytest
 import tvm
 import tvm.testing
+from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
 from helpers.onnx_graphs import assert_rejected, imported_and_run, node_model, onnx_runtime
+from helpers.relax_modules import cpu
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.support import switches
 
@@ -56,11 +58,36 @@ def test_negative_scores() -> None:
     assert (boxes()["scores"][tuple(got[:, [0, 1, 2]].T)] < 0).any()
 
 
-def test_computed_threshold_is_rejected() -> None:
-    inputs = boxes() | {"count": np.array([5])}
+@pytest.mark.parametrize("by_centers", (0, 1))
+def test_computed_thresholds(by_centers: int) -> None:
+    """One library, for any thresholds, number of boxes and extents; some scores are equal."""
+    operands = {"count": np.array([5]), "iou": np.float32([0.5]), "score": np.float32([0.1])}
+    model = node_model(
+        "NonMaxSuppression",
+        boxes() | operands,
+        {"center_point_box": by_centers},
+        shapes={"boxes": ("n", "m", 4), "scores": ("n", 3, "m")},
+        outputs={"y": ("int64", 2)},
+    )
+    mod = from_onnx(model)
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline="tvm_fixes"), tvm.cpu())
+    for most, iou, score, rows in (5, 0.5, 0.1, 12), (0, 0.5, 0, 12), (2, 0, -1, 7), (9, 0.25, 9, 5):
+        given = {name: value[..., :rows, :] for name, value in boxes().items() if name == "boxes"}
+        given["scores"] = boxes()["scores"][..., :rows].round(1)
+        given |= {"count": np.array([most]), "iou": np.float32([iou]), "score": np.float32([score])}
+        got = vm["main"](*map(tvm.runtime.tensor, given.values())).numpy()
+        [expected] = onnx_runtime(model, *given.values())
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_operands_that_do_not_agree_are_rejected() -> None:
+    inputs = boxes() | {"count": np.array([5]), "iou": np.float32([0.5, 0.6])}
     model = node_model("NonMaxSuppression", inputs, outputs={"y": ("int64", 2)})
-    message = "operand max_output_boxes_per_class is count; expected a constant"
+    message = "NonMaxSuppression 'node': shape of iou_threshold is [2]; expected one element"
     assert_rejected(from_onnx, model, message)
+    inputs = boxes() | {"scores": np.zeros((2, 3, 11), "float32")}
+    model = node_model("NonMaxSuppression", inputs, outputs={"y": ("int64", 2)})
+    assert_rejected(from_onnx, model, "shape of boxes is [2, 12, 4]; expected 11 in axis 1")
 
 
 def roi_align(**attributes: object):

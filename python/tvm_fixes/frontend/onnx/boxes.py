@@ -31,40 +31,94 @@ How to remove
     and the fix id ``onnx-boxes``.
 """
 
+from collections.abc import Sequence
+from operator import add, sub
+from typing import Any
+
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
+from tvm.relax import op
 
 from ...fixes.onnx_importer import BOXES
 from ...support import switches
 from ..dtypes import dtype_of
+from ..suppression import intersection_over_union, kept_boxes
+from .extents import equal
 from .node import Converter, Node
+from .shape_operands import require, shaped
 
 __all__ = ["convert_nms", "convert_roi_align"]
 
-_NMS_OPERANDS = {2: "max_output_boxes_per_class", 3: "iou_threshold", 4: "score_threshold"}
-
-
 def convert_nms(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a NonMaxSuppression.
+    """Convert a NonMaxSuppression; thresholds and the number of boxes may be computed.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If a threshold or the number of boxes is not a constant.
+        If the shapes do not agree, or a threshold has several elements.
     """
-    operands = list(node.operands)
-    for index, name in _NMS_OPERANDS.items():
-        if node.operand(index) is not None and node.constant(index) is None:
-            raise node.invalid(f"operand {name}", node.operand(index), "expected a constant")
     switches.note(BOXES)
-    operands += [None] * (5 - len(operands))
-    threshold = node.constant(3)
-    limit = np.float32(0 if threshold is None else threshold.item())
-    # ONNX suppresses overlaps > limit, TVM overlaps >= its operand: pass the next float.
-    operands[3] = relax.const(np.nextafter(limit, np.float32(np.inf)), "float32")
-    if operands[4] is None:
-        operands[4] = relax.const(np.float32(-np.inf), "float32")
-    return convert(node.with_operands(*operands))
+    boxes, extents = shaped(node, 0, "boxes")
+    scores, of_scores = shaped(node, 1, "scores")
+    if len(extents) != 3 or len(of_scores) != 3:
+        shapes = (extents, of_scores)
+        raise node.invalid("shapes", shapes, "expected [batch, boxes, 4], [batch, classes, boxes]")
+    for axis, expected in ((0, of_scores[0]), (1, of_scores[2]), (2, 4)):
+        agrees = equal(node.known, extents[axis], expected)
+        require(node, agrees, "shape of boxes", extents, f"expected {expected} in axis {axis}")
+    # Without a maximum number of boxes, it is 0.
+    limit = _number(node, 2, "max_output_boxes_per_class", np.int64(0))
+    largest = _number(node, 3, "iou_threshold", np.float32(0))
+    least = _number(node, 4, "score_threshold", np.float32(-np.inf))
+    emit = node.emit
+    if node.operand(4) is None:
+        is_candidate = emit(op.full_like(scores, relax.const(True), "bool"))
+    else:
+        is_candidate = emit(op.greater(scores, least))
+    counts = emit(op.sum(emit(op.astype(is_candidate, "int64")), axis=-1))
+    lowest = relax.const(-np.inf, dtype_of(scores))
+    scores = emit(op.where(is_candidate, scores, lowest))
+    order = emit(op.argsort(scores, axis=-1, descending=True, dtype="int64"))
+    overlap = _of_centers if node.attributes.get("center_point_box") else intersection_over_union
+    kernel = kept_boxes(overlap)
+    operands = (boxes, order, counts, limit, largest)
+    kept = node.builder.emit_te(kernel, *operands, primfunc_name_hint="nms")[0]
+    return _indices_of(node, emit(kept), order)
+
+
+def _number(node: Node, index: int, name: str, default: np.number) -> relax.Expr:
+    """An operand of one element, of rank 1 and with the dtype of `default`."""
+    operand = node.operand(index)
+    if operand is None:
+        return relax.const(default[None])
+    operand, extents = shaped(node, index, name)
+    if len(extents) > 1:
+        raise node.invalid(f"shape of {name}", extents, "expected one element")
+    for extent in extents:
+        is_one = equal(node.known, extent, 1)
+        require(node, is_one, f"shape of {name}", extents, "expected one element")
+    return node.emit(op.reshape(operand, (1,)))
+
+
+def _indices_of(node: Node, kept: relax.Expr, order: relax.Expr) -> relax.Expr:
+    """Image, class and index of each box that is kept, from the best one of each class on."""
+    emit, count = node.emit, tirx.Var("boxes_kept", "int64")
+    columns = node.builder.match_cast(
+        emit(op.nonzero(kept)), relax.TensorType((len(order.ty.shape), count), "int64")
+    )
+    places = emit(op.permute_dims(columns))
+    chosen = emit(op.expand_dims(emit(op.gather_nd(order, places)), 1))
+    return op.concat([emit(op.strided_slice(places, [1], [0], [2])), chosen], axis=1)
+
+
+def _of_centers(a: Sequence[Any], b: Sequence[Any]) -> Any:
+    """The overlap of two boxes that are given by their centers, widths and heights."""
+
+    def corners(box: Sequence[Any]) -> list[Any]:
+        halves = [extent / 2 for extent in box[2:]]
+        return [*map(sub, box[:2], halves), *map(add, box[:2], halves)]
+
+    return intersection_over_union(corners(a), corners(b))
 
 
 def convert_roi_align(node: Node, convert: Converter) -> relax.Expr:

@@ -20,29 +20,11 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import tirx as T
 
 from ..loop_kernels import cast, local, when
+from ..suppression import intersection_over_union
 from .converter import OpCall, converter
 from .extents import product, shaped
 from .loop_kernels import checked, loop_kernel
 from .ops_vision_boxes import class_column, column, descending_order, require_dtypes
-
-
-def _overlap(a: Sequence[Any], b: Sequence[Any], any_corners: bool = True) -> Any:
-    """Return the intersection of two boxes over their union.
-
-    The boxes are given by opposite corners: any, or those with the lowest and highest coordinates.
-    """
-    zero = cast(0.0, str(a[0].ty.dtype))
-    shared, lengths = [], []
-    for axis in range(2):
-        ends = [(box[axis], box[axis + 2]) for box in (a, b)]
-        if any_corners:
-            ends = [(tirx.min(*e), tirx.max(*e)) for e in ends]
-        (a_low, a_high), (b_low, b_high) = ends
-        shared.append(tirx.max(zero, tirx.min(a_high, b_high) - tirx.max(a_low, b_low)))
-        lengths.append((a_high - a_low, b_high - b_low))
-    both = shared[1] * shared[0]
-    union = lengths[0][0] * lengths[1][0] + lengths[0][1] * lengths[1][1] - both
-    return tirx.Select(union <= zero, zero, both / union)
 
 
 @converter("vision.non_max_suppression")
@@ -153,7 +135,7 @@ def _erase_scores(
         conditions = is_candidate(k)
         if kind >= 0 and not call.attrs["force_suppress"]:
             conditions.append(rows[b, j, kind] == rows[b, k, kind])
-        with when(*conditions), when(_overlap(box(j), box(k), False) >= threshold[()]):
+        with when(*conditions), when(intersection_over_union(box(j), box(k), False) >= threshold[()]):
             rows[b, k, score] = cast(-1, "float32")
             if kind >= 0:
                 rows[b, k, kind] = cast(-1, "float32")
@@ -236,7 +218,7 @@ def _suppress(
                     conditions.append(rows[b, k, kind] >= zero)
                     if not call.attrs["force_suppress"]:
                         conditions.append(rows[b, j, kind] == rows[b, k, kind])
-                with when(*conditions), when(_overlap(box(j), box(k)) >= threshold[()]):
+                with when(*conditions), when(intersection_over_union(box(j), box(k)) >= threshold[()]):
                     stays[0] = tirx.const(False, "bool")
             with T.If(stays[0]):
                 with T.Then():
@@ -382,7 +364,7 @@ def _one_class(b: Any, c: Any, operands: Sequence[Any], left: Any, select: Any) 
                 box, other = (
                     [boxes[b, order[b, c, at], side] for side in range(4)] for at in (j, k)
                 )
-                with when(_overlap(box, other) >= overlap[()]):
+                with when(intersection_over_union(box, other) >= overlap[()]):
                     left[k] = unwanted
 
 

@@ -15,19 +15,20 @@
 They are recognized by their names; torchvision need not be installed.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tvm
 from torch import fx
-from tvm import relax, te, tirx
-from tvm.script.ir_builder import tirx as T
+from tvm import relax, tirx
 
 from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ...support import switches
 from ..deformable import deformed_convolution
 from ..dtypes import accumulation_dtype, dtype_of
-from ..loop_kernels import Outputs, cast, loops, when
+from ..loop_kernels import cast
+from ..suppression import kept_boxes
 from .corrections import Converters, static_extent
 from .sizes import Sizes
 
@@ -52,15 +53,18 @@ class Vision(Sizes):
         emit = self.block_builder.emit
         order = emit(relax.op.argsort(scores, 0, True, "int64"))
 
-        def outputs(boxes: te.Tensor, _: te.Tensor) -> Outputs:
-            return [((boxes.shape[0],), "bool")]
-
-        def body(boxes: Any, order: Any, kept: Any) -> None:
-            _suppress(boxes, order, kept, float(threshold))
-
-        kept = self.block_builder.emit_te(
-            loops("nms", outputs, body), boxes, order, primfunc_name_hint="nms"
+        # One image and one class; all boxes are candidates.
+        count = emit(relax.op.shape_to_tensor(relax.op.shape_of(order)))
+        kept, _ = self.block_builder.emit_te(
+            kept_boxes(_overlap),
+            emit(relax.op.expand_dims(boxes, 0)),
+            emit(relax.op.expand_dims(order, [0, 1])),
+            emit(relax.op.expand_dims(count, 0)),
+            count,
+            relax.const([float(threshold)], "float64"),
+            primfunc_name_hint="nms",
         )
+        kept = emit(relax.op.squeeze(kept, [0, 1]))
         places = self._emit_nonzero(kept, node.meta["val"].shape[0])
         return emit(relax.op.gather_nd(order, places))
 
@@ -114,27 +118,11 @@ class Vision(Sizes):
         return self._astype(sums, dtype)
 
 
-def _suppress(boxes: Any, order: Any, kept: Any, threshold: float) -> None:
-    """Keep a box, in order, if it overlaps none of those before it by more than a threshold."""
-    count, dtype = boxes.shape[0], str(boxes.dtype)
-    zero = cast(0, dtype)
-
-    def corners(place: Any) -> list[Any]:
-        return [boxes[order[place], i] for i in range(4)]
-
-    def area(box: list[Any]) -> Any:
-        return (box[2] - box[0]) * (box[3] - box[1])
-
-    with T.serial(0, count) as place:
-        kept[place] = cast(1, "bool")
-        with T.serial(0, place) as before, when(kept[before]):
-            box, other = corners(place), corners(before)
-            width, height = (
-                tirx.max(tirx.min(box[i + 2], other[i + 2]) - tirx.max(box[i], other[i]), zero)
-                for i in range(2)
-            )
-            common = width * height
-            # The quotient of two areas of 0 is NaN, which exceeds no threshold.
-            overlap = common / (area(other) + area(box) - common)
-            with when(overlap.astype("float64") > cast(threshold, "float64")):
-                kept[place] = cast(0, "bool")
+def _overlap(a: Sequence[Any], b: Sequence[Any]) -> Any:
+    """Return the intersection of two boxes over their union; NaN for two areas of 0."""
+    width, height = (
+        tirx.max(tirx.min(a[i + 2], b[i + 2]) - tirx.max(a[i], b[i]), cast(0, a[0].ty.dtype))
+        for i in range(2)
+    )
+    first, second = ((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
+    return width * height / (first + second - width * height)
