@@ -120,11 +120,14 @@ def test_reshapes_of_products() -> None:
 
 
 def test_extents_that_a_guard_makes_equal() -> None:
-    """PyTorch knows from a guard that ``16 - max(16 - n, 0)`` is ``n``; TVM does not."""
-    table = random(16, 3, dtype=torch.float32, seed=3)
+    """PyTorch knows from a guard that ``16 - max(16 - n, 0)`` is ``n``; TVM does not.
+
+    ``1 - max(1 - n, 0)`` is 1, and remains so.
+    """
+    table, row = (random(rows, 3, dtype=torch.float32, seed=3) for rows in (16, 1))
 
     def function(x: torch.Tensor) -> torch.Tensor:
-        return x + table[max(16 - x.shape[0], 0) :]
+        return x + table[max(16 - x.shape[0], 0) :] + row[max(1 - x.shape[0], 0) :]
 
     rows = torch.export.Dim.DYNAMIC
     program = torch.export.export(Call(function), (X,), dynamic_shapes=(({0: rows},),))

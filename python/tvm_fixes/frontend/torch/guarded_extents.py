@@ -64,10 +64,16 @@ class GuardedExtents(Corrections):
         if not isinstance(ty, relax.TensorType) or not isinstance(own, torch.Tensor):
             return None
         pairs = list(zip(own.shape, sizes[len(sizes) - own.ndim :], strict=True))
-        differs = [isinstance(a, torch.SymInt) and not self._symbols.same(a, b) for a, b in pairs]
+        differs = [isinstance(a, torch.SymInt) and not self._broadcasts(a, b) for a, b in pairs]
         wanted = [b if is_other else a for (a, b), is_other in zip(pairs, differs, strict=True)]
         if not any(differs) or not all(
             self._symbols.knows(size) and self._symbols.is_integral(size) for size in wanted
         ):
             return None
         return self._symbols.shape(wanted)
+
+    def _broadcasts(self, own: torch.SymInt, size: Size) -> bool:
+        """Whether an extent is computed as `size` is, or is provably 1."""
+        if self._symbols.same(own, size):
+            return True
+        return self._symbols.knows(own) and self._symbols.equal(self._symbols.convert(own), 1)
