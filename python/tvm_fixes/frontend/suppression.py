@@ -20,13 +20,13 @@ from tvm.script.ir_builder import tirx as T
 
 from .loop_kernels import Outputs, cast, local, loops, nest, when
 
-__all__ = ["Overlap", "intersection_over_union", "kept_boxes"]
+__all__ = ["Overlap", "kept_boxes", "overlap_of"]
 
 Overlap = Callable[[Sequence[Any], Sequence[Any]], Any]
 """The overlap of two boxes, which are given by four numbers each."""
 
 
-def intersection_over_union(a: Sequence[Any], b: Sequence[Any], any_corners: bool = True) -> Any:
+def overlap_of(a: Sequence[Any], b: Sequence[Any], any_corners: bool = True) -> Any:
     """Return the intersection of two boxes over their union; 0 if the union is empty.
 
     The boxes are given by opposite corners: any, or those with the lowest and highest coordinates.

@@ -71,7 +71,12 @@ def test_computed_thresholds(by_centers: int) -> None:
     )
     mod = from_onnx(model)
     vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline="tvm_fixes"), tvm.cpu())
-    for most, iou, score, rows in (5, 0.5, 0.1, 12), (0, 0.5, 0, 12), (2, 0, -1, 7), (9, 0.25, 9, 5):
+    for most, iou, score, rows in (
+        (5, 0.5, 0.1, 12),
+        (0, 0.5, 0, 12),
+        (2, 0, -1, 7),
+        (9, 0.25, 9, 5),
+    ):
         given = {name: value[..., :rows, :] for name, value in boxes().items() if name == "boxes"}
         given["scores"] = boxes()["scores"][..., :rows].round(1)
         given |= {"count": np.array([most]), "iou": np.float32([iou]), "score": np.float32([score])}

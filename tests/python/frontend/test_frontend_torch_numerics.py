@@ -70,6 +70,32 @@ def test_products_of_groups_of_transformers() -> None:
     check_function(lambda x, w, ends: (operator(x, w, ends),), x, weights, ends)
 
 
+def test_groups_multiply_only_their_own_rows() -> None:
+    """A program for any groups; groups out of order, or beyond the rows, are an error."""
+    pytest.importorskip("transformers.integrations.moe")
+    operator = torch.ops.transformers.grouped_mm_fallback
+    x, weights, ends = torch.rand(7, 16), torch.rand(3, 16, 8), torch.tensor([3, 3, 6])
+    mod = import_exported(Call(lambda *values: (operator(*values),)), (x, weights, ends))
+    products: list[relax.Expr] = []
+    matmul = tvm.ir.Op.get("relax.matmul")
+
+    def visit(value: relax.Expr) -> None:
+        if isinstance(value, tvm.ir.Call) and value.op.same_as(matmul):
+            products.append(value)
+
+    relax.analysis.post_order_visit(mod["main"].body, visit)
+    assert len(products) == 3
+    assert all(isinstance(one.args[0].ty.shape[0], tvm.tirx.Var) for one in products)
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline="tvm_fixes"), tvm.cpu())
+    for last in ([3, 3, 6], [0, 7, 7], [1, 2, 3]):
+        ends = torch.tensor(last)
+        got = vm["main"](*map(tvm.runtime.from_dlpack, (x, weights, ends)))
+        torch.testing.assert_close(torch.from_dlpack(got), operator(x, weights, ends))
+    for last in ([3, 2, 7], [1, 2, 8], [-1, 2, 7]):
+        with pytest.raises(RuntimeError, match="match"):
+            vm["main"](*map(tvm.runtime.from_dlpack, (x, weights, torch.tensor(last))))
+
+
 def test_bits_and_integers() -> None:
     x = torch.tensor([0.0, -0.0, 1.5, INF, -2.0, -INF, 3e-42])
     y = torch.tensor([-1.0, 0.0, -0.0, 2.0, -INF, INF, 0.0])

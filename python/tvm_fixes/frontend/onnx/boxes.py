@@ -42,12 +42,13 @@ from tvm.relax import op
 from ...fixes.onnx_importer import BOXES
 from ...support import switches
 from ..dtypes import dtype_of
-from ..suppression import intersection_over_union, kept_boxes
+from ..suppression import kept_boxes, overlap_of
 from .extents import equal
 from .node import Converter, Node
 from .shape_operands import require, shaped
 
 __all__ = ["convert_nms", "convert_roi_align"]
+
 
 def convert_nms(node: Node, convert: Converter) -> relax.Expr:
     """Convert a NonMaxSuppression; thresholds and the number of boxes may be computed.
@@ -79,7 +80,7 @@ def convert_nms(node: Node, convert: Converter) -> relax.Expr:
     lowest = relax.const(-np.inf, dtype_of(scores))
     scores = emit(op.where(is_candidate, scores, lowest))
     order = emit(op.argsort(scores, axis=-1, descending=True, dtype="int64"))
-    overlap = _of_centers if node.attributes.get("center_point_box") else intersection_over_union
+    overlap = _of_centers if node.attributes.get("center_point_box") else overlap_of
     kernel = kept_boxes(overlap)
     operands = (boxes, order, counts, limit, largest)
     kept = node.builder.emit_te(kernel, *operands, primfunc_name_hint="nms")[0]
@@ -118,7 +119,7 @@ def _of_centers(a: Sequence[Any], b: Sequence[Any]) -> Any:
         halves = [extent / 2 for extent in box[2:]]
         return [*map(sub, box[:2], halves), *map(add, box[:2], halves)]
 
-    return intersection_over_union(corners(a), corners(b))
+    return overlap_of(corners(a), corners(b))
 
 
 def convert_roi_align(node: Node, convert: Converter) -> relax.Expr:

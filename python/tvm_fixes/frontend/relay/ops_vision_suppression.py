@@ -20,7 +20,7 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import tirx as T
 
 from ..loop_kernels import cast, local, when
-from ..suppression import intersection_over_union
+from ..suppression import overlap_of
 from .converter import OpCall, converter
 from .extents import product, shaped
 from .loop_kernels import checked, loop_kernel
@@ -135,7 +135,10 @@ def _erase_scores(
         conditions = is_candidate(k)
         if kind >= 0 and not call.attrs["force_suppress"]:
             conditions.append(rows[b, j, kind] == rows[b, k, kind])
-        with when(*conditions), when(intersection_over_union(box(j), box(k), False) >= threshold[()]):
+        with (
+            when(*conditions),
+            when(overlap_of(box(j), box(k), False) >= threshold[()]),
+        ):
             rows[b, k, score] = cast(-1, "float32")
             if kind >= 0:
                 rows[b, k, kind] = cast(-1, "float32")
@@ -218,7 +221,10 @@ def _suppress(
                     conditions.append(rows[b, k, kind] >= zero)
                     if not call.attrs["force_suppress"]:
                         conditions.append(rows[b, j, kind] == rows[b, k, kind])
-                with when(*conditions), when(intersection_over_union(box(j), box(k)) >= threshold[()]):
+                with (
+                    when(*conditions),
+                    when(overlap_of(box(j), box(k)) >= threshold[()]),
+                ):
                     stays[0] = tirx.const(False, "bool")
             with T.If(stays[0]):
                 with T.Then():
@@ -364,7 +370,7 @@ def _one_class(b: Any, c: Any, operands: Sequence[Any], left: Any, select: Any) 
                 box, other = (
                     [boxes[b, order[b, c, at], side] for side in range(4)] for at in (j, k)
                 )
-                with when(intersection_over_union(box, other) >= overlap[()]):
+                with when(overlap_of(box, other) >= overlap[()]):
                     left[k] = unwanted
 
 

@@ -51,7 +51,7 @@ from tvm import relax
 from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ...support import switches
 from .corrections import Corrections
-from .rules import RULES, rule_by_name
+from .rules import RULES
 
 __all__ = ["Decompositions", "decompose_further", "has_rule", "operators_of"]
 
@@ -109,14 +109,7 @@ def _rules() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
 
 def has_rule(overload: torch._ops.OpOverload) -> bool:
     """Whether an operator has a decomposition into operators with converters."""
-    return _rule_of(overload) is not None
-
-
-def _rule_of(target: Any) -> Callable[..., Any] | None:
-    found = _rules().get(target)
-    if found is None and isinstance(target, torch._ops.OpOverload):
-        return rule_by_name(target.name())
-    return found
+    return overload in _rules()
 
 
 def _packet_name(overload: torch._ops.OperatorBase) -> str:
@@ -148,7 +141,7 @@ def decompose_further(
         applicable = {
             node.target: rule
             for node in _calls(program.graph_module)
-            if (rule := _rule_of(node.target)) is not None and not _is_known(node, known)
+            if (rule := _rules().get(node.target)) is not None and not _is_known(node, known)
         }
         if not applicable:
             break

@@ -88,6 +88,7 @@ from .corrections import Converters, Corrections, dtypes
 from .creation import Creation
 from .decompositions import Decompositions
 from .fourier import Fourier
+from .grouped_products import GroupedProducts
 from .indexing import Indexing
 from .integers import Integers
 from .linear_algebra import LinearAlgebra, pure_checks
@@ -129,6 +130,7 @@ class ExportedProgramImporter(
     Bits,
     Creation,
     Fourier,
+    GroupedProducts,
     Indexing,
     Integers,
     LinearAlgebra,
@@ -185,6 +187,7 @@ class ExportedProgramImporter(
             DECOMPOSITIONS: {
                 **self.bitwise_calls(),
                 **self.factorizing_calls(),
+                **self.grouped_calls(),
                 **self.ordering_calls(),
                 **self.vision_calls(),
             },

@@ -15,9 +15,6 @@
 A rule has the signature of its overload and is traced by PyTorch.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from . import (
     counting,
     distances,
@@ -32,7 +29,7 @@ from . import (
     windows,
 )
 
-__all__ = ["RULES", "rule_by_name"]
+__all__ = ["RULES"]
 
 _FAMILIES = (
     counting,
@@ -50,8 +47,3 @@ _FAMILIES = (
 
 RULES = {overload: rule for family in _FAMILIES for overload, rule in family.RULES.items()}
 """The rules of all families, by overload."""
-
-
-def rule_by_name(name: str) -> Callable[..., Any] | None:
-    """The rule for an operator of another library, such as ``"transformers::…"``."""
-    return distances.NAMED.get(name)

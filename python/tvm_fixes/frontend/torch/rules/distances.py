@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["NAMED", "RULES"]
+__all__ = ["RULES"]
 
 aten = torch.ops.aten
 
@@ -46,37 +46,8 @@ def _addbmm(
     return torch.addmm(x, rows, rhs.flatten(0, 1), beta=beta, alpha=alpha)
 
 
-def _grouped_mm(
-    x: torch.Tensor,
-    weights: torch.Tensor,
-    offs: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> torch.Tensor:
-    if offs is None:
-        out = torch.bmm(x, weights)
-    elif (x.ndim, weights.ndim) == (2, 3):
-        # Group g has the rows from the end of the group before to offs[g].
-        rows = torch.arange(x.shape[0], dtype=offs.dtype, device=x.device)
-        group = torch.searchsorted(offs, rows, right=True).unsqueeze(-1)
-        out = x.new_zeros(x.shape[0], weights.shape[-1])
-        for number in range(weights.shape[0]):
-            out = torch.where(group == number, x @ weights[number], out)
-    else:
-        raise NotImplementedError(
-            f"aten._grouped_mm: operands of rank {x.ndim} and {weights.ndim} with offsets; "
-            "expected 2 and 3"
-        )
-    out = out if bias is None else out + bias
-    return out if out_dtype is None else out.to(out_dtype)
-
-
 RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten._cdist_forward.default: _cdist,
-    aten._grouped_mm.default: _grouped_mm,
     aten._pdist_forward.default: _pdist,
     aten.addbmm.default: _addbmm,
 }
-
-NAMED: dict[str, Callable[..., Any]] = {"transformers::grouped_mm_fallback": _grouped_mm}
-"""Rules for operators that exist once another library is imported."""
