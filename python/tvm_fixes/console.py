@@ -203,7 +203,7 @@ def render_preflight(found: Preflight, console: Console) -> None:
         calls = sum(operator.calls for operator in found.unsupported)
         verdict = (
             f"{escape(found.name)}: [red]cannot be imported[/]: "
-            f"{len(found.unsupported)} unsupported operators in {calls} calls"
+            f"unsupported operators: {len(found.unsupported)}, in calls: {calls}"
         )
     elif found.problem:
         verdict = f"[red]error[/]: {escape(found.problem)}"

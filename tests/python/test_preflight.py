@@ -24,7 +24,7 @@ from onnx import TensorProto, helper
 
 import tvm_fixes
 from tvm_fixes import relay
-from tvm_fixes.errors import UsageError
+from tvm_fixes.errors import UnsupportedOperatorError, UsageError
 from tvm_fixes_cli import main
 
 
@@ -61,6 +61,19 @@ def test_all_unsupported_onnx_operators_are_listed():
         ("Celu", 1, [], False),
     ]
     assert not found.ok
+
+
+def test_remedies():
+    """Both a check and a compilation say how to convert a model of scikit-learn instead."""
+    model = onnx_model(
+        node("ZipMap", "x", "y", domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2]),
+        domains=("", "ai.onnx.ml"),
+    )
+    [found] = tvm_fixes.check(model).unsupported
+    assert found.name == "ai.onnx.ml.ZipMap"
+    assert "zipmap=False" in found.problem
+    with pytest.raises(UnsupportedOperatorError, match=r"node 'zipmap'.*zipmap=False"):
+        tvm_fixes.compile(model)
 
 
 def test_operators_of_branches_and_functions():
@@ -137,7 +150,7 @@ def test_command(tmp_path, capsys):
     assert document["ok"] is False
     assert document["operators"][0]["places"] == ["node 'imagedecoder'"]
     assert main(["check", str(bad)]) == 1
-    assert "1 unsupported operators in 1 calls" in " ".join(capsys.readouterr().out.split())
+    assert "unsupported operators: 1, in calls: 1" in " ".join(capsys.readouterr().out.split())
     assert main(["check", str(tmp_path / "none.onnx")]) == 2
 
 

@@ -137,7 +137,8 @@ class OnnxSource(Source):
         if not value.type.HasField("tensor_type"):
             kind = value.type.WhichOneof("value") or "nothing"
             raise UnsupportedOperatorError(
-                f"input {value.name!r} of {self.name}: expected a tensor, got {kind}"
+                f"input {value.name!r} of {self.name}: expected a tensor, got "
+                f"{kind.removesuffix('_type')}"
             )
         tensor = value.type.tensor_type
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
@@ -222,8 +223,10 @@ class OnnxSource(Source):
 
         from ..frontend.onnx.check import describe_node
 
-        if isinstance(error, tvm.error.OpNotImplemented):
-            names = set(summarize(error).replace(",", " ").split())
+        text = summarize(error)
+        # A converter's message has a reason after the name of the node.
+        if isinstance(error, tvm.error.OpNotImplemented) and "': " not in text:
+            names = set(text.replace(",", " ").split())
             nodes = [
                 node
                 for node in self._model.graph.node

@@ -18,6 +18,7 @@ import onnx
 from onnx import defs
 
 from ..operators import Operator, counted
+from . import ml
 from .check import nodes_in, place_of
 from .importer import has_converter
 
@@ -41,7 +42,7 @@ def operators_of(model: onnx.ModelProto) -> list[Operator]:
     functions = {(function.domain, function.name) for function in model.functions}
     bodies = [function.node for function in model.functions]
     return counted(
-        (_full_name(node), place_of(node), "" if _is_supported(node, versions) else "no converter")
+        (_full_name(node), place_of(node), _problem_of(node, versions))
         for nodes in (model.graph.node, *bodies)
         for node in nodes_in(nodes)
         if (node.domain, node.op_type) not in functions
@@ -51,6 +52,13 @@ def operators_of(model: onnx.ModelProto) -> list[Operator]:
 def _full_name(node: onnx.NodeProto) -> str:
     is_default = node.domain in ("", "ai.onnx")
     return node.op_type if is_default else f"{node.domain}.{node.op_type}"
+
+
+def _problem_of(node: onnx.NodeProto, versions: Mapping[str, int]) -> str:
+    """Why an operator is unsupported, perhaps with a remedy; empty if it is supported."""
+    if not _is_supported(node, versions):
+        return "no converter"
+    return ml.REJECTED.get(node.op_type, "") if node.domain == ml.DOMAIN else ""
 
 
 def _is_supported(node: onnx.NodeProto, versions: Mapping[str, int], depth: int = 0) -> bool:

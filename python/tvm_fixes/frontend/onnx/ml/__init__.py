@@ -42,7 +42,7 @@ from .scaling import convert_binarizer, convert_imputer, convert_normalizer, con
 from .svm import convert_svm_classifier, convert_svm_regressor
 from .trees import convert_tree_classifier, convert_tree_ensemble, convert_tree_regressor
 
-__all__ = ["CORRECTIONS", "DOMAIN"]
+__all__ = ["CORRECTIONS", "DOMAIN", "REJECTED"]
 
 DOMAIN = "ai.onnx.ml"
 
