@@ -114,7 +114,7 @@ VISION = {
     "rf_detr": of_pictures("RfDetr", "ForObjectDetection", num_queries=5, inputs=pictures(64)),
     "mask2former": of_pictures(
         "Mask2Former",
-        "ForUniversalSegmentation",
+        "Model",
         inputs=pictures(64),
         backbone_config=_PYRAMID | {"out_features": ["stage1", "stage2", "stage3", "stage4"]},
         feature_size=32,
