@@ -13,10 +13,13 @@
 """Models of scikit-learn, XGBoost and LightGBM, as their converters write them.
 
 The packages are not dependencies of the project: ``pip install --no-deps`` scikit-learn, scipy,
-joblib, threadpoolctl, narwhals, skl2onnx, onnxmltools, onnxconverter-common, xgboost and lightgbm.
+joblib, cloudpickle, threadpoolctl, narwhals, skl2onnx, onnxmltools, onnxconverter-common, xgboost
+and lightgbm.
 """
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -33,7 +36,10 @@ pytestmark = [
 
 ROWS, COLUMNS = 200, 6
 
-Model = Callable[[], onnx.ModelProto]
+Predict = Callable[[np.ndarray], list[np.ndarray]]
+"""The results of a model for some rows, as computed by its own library."""
+
+Model = Callable[[], tuple[onnx.ModelProto, Predict]]
 
 
 def data(classes: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -47,23 +53,43 @@ def data(classes: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return x, np.searchsorted(bounds, score).astype("int64")
 
 
-def scikit(name: str, classes: int = 0, **parameters: object) -> onnx.ModelProto:
+def own_results(fitted: Any) -> Predict:
+    """The predictions, and the probabilities or scores of classes, if there are any."""
+    scores = next(
+        (name for name in ("predict_proba", "decision_function") if hasattr(fitted, name)), None
+    )
+
+    def predict(x: np.ndarray) -> list[np.ndarray]:
+        labels = np.asarray(fitted.predict(x))
+        return [labels, np.asarray(getattr(fitted, scores)(x))] if scores else [labels[:, None]]
+
+    return predict
+
+
+def scikit(name: str, classes: int = 0, **parameters: object) -> tuple[onnx.ModelProto, Predict]:
     """A fitted model of scikit-learn; `name` is a module and a class."""
     reason = "the package and its dependencies are not installed"
     sklearn = pytest.importorskip("sklearn", reason=f"scikit-learn: {reason}")
-    skl2onnx = pytest.importorskip("skl2onnx", reason=f"skl2onnx: {reason}")
+    pytest.importorskip("skl2onnx", reason=f"skl2onnx: {reason}")
     module, _, kind = name.rpartition(".")
     made = getattr(pytest.importorskip(f"{sklearn.__name__}.{module}"), kind)(**parameters)
     x, y = data(classes)
-    fitted = made.fit(x, y)
-    options = {id(fitted): {"zipmap": False}} if classes else None
-    return skl2onnx.to_onnx(fitted, x[:1], options=options, target_opset={"": 18, "ai.onnx.ml": 3})
+    return converted(made.fit(x, y), x, classes > 0)
 
 
-def pipeline() -> onnx.ModelProto:
+def converted(fitted: Any, x: np.ndarray, is_classifier: bool) -> tuple[onnx.ModelProto, Predict]:
+    """A fitted model of scikit-learn as an ONNX model."""
+    import skl2onnx
+
+    options = {id(fitted): {"zipmap": False}} if is_classifier else None
+    opsets = {"": 18, "ai.onnx.ml": 3}
+    model = skl2onnx.to_onnx(fitted, x[:1], options=options, target_opset=opsets)
+    return model, own_results(fitted)
+
+
+def pipeline() -> tuple[onnx.ModelProto, Predict]:
     """Scaled, one-hot encoded and imputed columns of a logistic regression."""
     pytest.importorskip("skl2onnx", reason="skl2onnx is not installed")
-    import skl2onnx
     from sklearn.compose import ColumnTransformer
     from sklearn.impute import SimpleImputer
     from sklearn.linear_model import LogisticRegression
@@ -78,12 +104,12 @@ def pipeline() -> onnx.ModelProto:
             ("sign", Binarizer(threshold=0.5), [4, 5]),
         ]
     )
-    fitted = make_pipeline(columns, LogisticRegression()).fit(x, y)
-    options = {id(fitted): {"zipmap": False}}
-    return skl2onnx.to_onnx(fitted, x[:1], options=options, target_opset={"": 18, "ai.onnx.ml": 3})
+    return converted(make_pipeline(columns, LogisticRegression()).fit(x, y), x, True)
 
 
-def boosted(package: str, kind: str, classes: int = 0, **parameters: object) -> onnx.ModelProto:
+def boosted(
+    package: str, kind: str, classes: int = 0, **parameters: object
+) -> tuple[onnx.ModelProto, Predict]:
     """A fitted model of XGBoost or LightGBM."""
     reason = "the package and its dependencies are not installed"
     made = getattr(pytest.importorskip(package, reason=f"{package}: {reason}"), kind)
@@ -95,8 +121,10 @@ def boosted(package: str, kind: str, classes: int = 0, **parameters: object) -> 
     types = [("x", FloatTensorType([None, COLUMNS]))]
     if package == "lightgbm":
         more = {"zipmap": False} if classes else {}
-        return onnxmltools.convert_lightgbm(fitted, initial_types=types, target_opset=15, **more)
-    return onnxmltools.convert_xgboost(fitted, initial_types=types, target_opset=15)
+        convert = functools.partial(onnxmltools.convert_lightgbm, **more)
+    else:
+        convert = onnxmltools.convert_xgboost
+    return convert(fitted, initial_types=types, target_opset=15), own_results(fitted)
 
 
 MODELS: dict[str, Model] = {
@@ -124,15 +152,23 @@ MODELS: dict[str, Model] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_converted_model(name: str) -> None:
-    model = MODELS[name]()
+    """The results are those of ONNX Runtime, and of the library that made the model."""
+    model, predict = MODELS[name]()
     x = np.random.default_rng(1).standard_normal((50, COLUMNS)).astype("float32")
     results = imported_and_run(from_onnx, model, x, optimize=False)
     for got, expected in zip(results, onnx_runtime(model, x), strict=True):
         assert got.dtype == expected.dtype
-        if got.dtype.kind == "i":
-            np.testing.assert_array_equal(got, expected)
-        else:
-            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+        check(got, expected)
+    for got, expected in zip(results, predict(x), strict=True):
+        check(got, expected)
+
+
+def check(got: np.ndarray, expected: np.ndarray) -> None:
+    """Compare labels exactly, and numbers within the rounding errors of float32."""
+    if got.dtype.kind == "i":
+        np.testing.assert_array_equal(got, expected)
+    else:
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
 if __name__ == "__main__":
