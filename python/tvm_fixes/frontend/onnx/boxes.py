@@ -91,7 +91,7 @@ def _number(node: Node, index: int, name: str, default: np.number) -> relax.Expr
     """An operand of one element, of rank 1 and with the dtype of `default`."""
     operand = node.operand(index)
     if operand is None:
-        return relax.const(default[None])
+        return relax.const(np.array([default]))
     operand, extents = shaped(node, index, name)
     if len(extents) > 1:
         raise node.invalid(f"shape of {name}", extents, "expected one element")
