@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The versions of TVM and tvm-ffi that this release supports; docs/versions.md has their results."""
+"""The supported versions of TVM and tvm-ffi; docs/versions.md has the results of their tests."""
 
 OLDEST_TVM = "0.27.0"
 """Older ones have other classes: the native library does not load."""
