@@ -23,6 +23,13 @@ import onnx
 from . import onnx_oracle
 from .values import FLOATS, INTEGERS
 
+_SUMS_AND_PRODUCTS = {
+    "Abs": np.abs,
+    "Add": np.add,
+    "Mul": np.multiply,
+    "Neg": np.negative,
+    "Sub": np.subtract,
+}
 _ORDERS = ("ArgMax", "ArgMin", "GlobalMaxPool", "MaxPool", "TopK")
 
 
@@ -37,7 +44,13 @@ def has_unspecified_result(model: onnx.ModelProto, inputs: Mapping[str, np.ndarr
 def _is_unspecified(
     node: onnx.NodeProto, operands: list[np.ndarray], results: list[np.ndarray]
 ) -> bool:
-    if not operands or operands[0].dtype.name not in FLOATS:
+    if not operands:
+        return False
+    if operands[0].dtype.name in ("int32", "int64") and node.op_type in _SUMS_AND_PRODUCTS:
+        wide = (operand.astype("float64") for operand in operands)
+        exact = _SUMS_AND_PRODUCTS[node.op_type](*wide)
+        return bool((np.abs(exact) > np.iinfo(operands[0].dtype).max).any())
+    if operands[0].dtype.name not in FLOATS:
         return False
     data = operands[0].astype("float64")
     if node.op_type in _ORDERS:
