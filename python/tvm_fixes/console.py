@@ -349,7 +349,7 @@ def _reference_rows(found: Profile) -> Iterator[tuple[str, str]]:
     ratio = found.run_seconds / reference.run_seconds if reference.run_seconds else 0.0
     yield (
         "reference",
-        f"{_time(reference.run_seconds)} ({reference.name}): ours takes {ratio:.2f} x",
+        f"{_time(reference.run_seconds)} ({reference.name}): ours takes {ratio:.3g} x",
     )
     if not found.is_exact:
         yield "", "its nodes are not matched with kernels"

@@ -166,6 +166,12 @@ def test_profile(model, tmp_path, capsys):
     assert "e: Exp; y: Neg" in shown
     (event,) = json.loads(trace.read_text())["traceEvents"]
     assert event["name"] == "Exp, Neg"
+    assert main(["profile", str(model), "--seconds", "0", "--no-compare", "-q"]) == 0
+    assert "reference    not measured: not requested" in capsys.readouterr().out
+    compared = ["profile", str(out), "--compare", str(model), "--seconds", "0", "-q"]
+    assert main(compared) == 0
+    shown = capsys.readouterr().out
+    assert "ONNX Runtime" in shown and "matched      100% of the time of its nodes" in shown
     assert main(["profile", str(model), "--seconds", "0", "--json", "-q"]) == 0
     assert json.loads(capsys.readouterr().out)["attributed"] == 1
 

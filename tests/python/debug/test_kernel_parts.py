@@ -174,7 +174,7 @@ def test_a_kernel_that_crashes_the_compiler(path, monkeypatch, tmp_path):
             os.kill(os.getpid(), signal.SIGSEGV)
         return function
 
-    plant(monkeypatch, schedules=as_pass("Crash", in_kernels("chain", crash)))
+    plant(monkeypatch, operators=as_pass("Crash", in_kernels("chain", crash)))
     found = reduce(path, Problem(Kind.CRASHES), output=tmp_path / "reduced")
     text = open(found.script).read()
     assert found.what == "SIGSEGV: crashed" and "T.exp" in text and "T.max" not in text
