@@ -14,6 +14,7 @@
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 import tvm.testing
 
@@ -105,6 +106,31 @@ def test_clip(dtype: str) -> None:
         inputs = {"x": x, **constants}
         cases[f"{i} computed"] = (node_model("Clip", inputs), inputs)
     assert_as_onnx_runtime(from_onnx, cases)
+
+
+@pytest.mark.parametrize("dtype", ("int8", "uint8", "int32", "uint32", "int64", "uint64"))
+def test_clip_of_integers(dtype: str) -> None:
+    x = np.array([0, 1, 2, 3, 100, np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)
+    low, high = np.array([1], dtype), np.array(3, dtype)
+    cases = {}
+    for operands in (["x"], ["x", "low"], ["x", "", "high"], ["x", "low", "high"]):
+        bounds = {name: value for name, value in (("low", low), ("high", high)) if name in operands}
+        model = node_model("Clip", {"x": x}, constants=bounds, operands=operands, opset=18)
+        cases[" ".join(operands)] = (model, {"x": x})
+    assert_as_onnx_runtime(from_onnx, cases)
+
+
+def test_clip_of_integers_with_computed_extents() -> None:
+    """The extents of the concatenation have another form in the types of its readers."""
+    graph = """<ir_version: 9, opset_import: ["" : 18]>
+    g (uint32[n, 2] x) => (uint32[m, 2] y) <int64[2] counts = {2, 1}, uint32 one = {1}> {
+        tiled = Tile (x, counts)
+        joined = Concat <axis: int = 0> (tiled, tiled, tiled, tiled)
+        y = Clip (joined, one, one)
+    }"""
+    mod = from_onnx(onnx.parser.parse_model(graph))
+    got = run(mod, np.zeros((3, 2), "uint32"), pipeline=pipeline())
+    np.testing.assert_array_equal(got, np.ones((24, 2), "uint32"))
 
 
 @pytest.mark.parametrize("dtype", ("float16", "float32", "float64"))

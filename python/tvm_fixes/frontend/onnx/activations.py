@@ -113,27 +113,38 @@ def convert_sign(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_clip(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Clip of floats.
+    """Convert a Clip.
 
     As in ONNX Runtime, NaN stays NaN, a NaN bound has no effect, a missing bound is the extreme
     finite number, and the upper bound wins if the lower one is greater.
     """
     data, op = node.operands[0], relax.op
     dtype = dtype_of(data)
-    if "float" not in dtype:
+    if "float" not in dtype and node.opset < 11:
         return convert(node)
     switches.note(ACTIVATIONS)
+    if "float" not in dtype:
+        # TVM's converter emits kernels, whose symbolic extents FuseTIR may not match.
+        for index, bounded in ((1, op.maximum), (2, op.minimum)):
+            if node.operand(index) is not None:
+                data = node.emit(bounded(data, _scalar(node, node.operand(index))))
+        return data
     low, high = _limit(node, 1, "min", dtype), _limit(node, 2, "max", dtype)
     if low is not None and high is not None:
         return op.clip(data, min(low, high), high)
     result = data
     for index, number, bounded in ((1, low, op.less), (2, high, op.greater)):
         bound = node.operand(index) if number is None else relax.const(number, dtype)
-        if math.prod(extents_of(bound) or [1]) == 1 and bound.ty.ndim:
-            bound = node.emit(op.reshape(bound, ()))
+        bound = _scalar(node, bound)
         # A comparison with NaN is false, so NaN stays NaN and a NaN bound has no effect.
         result = node.emit(op.where(bounded(result, bound), bound, result))
     return result
+
+
+def _scalar(node: Node, bound: relax.Expr) -> relax.Expr:
+    """A bound of a Clip in rank 0, if it has one element."""
+    is_single = math.prod(extents_of(bound) or [1]) == 1 and bound.ty.ndim
+    return node.emit(relax.op.reshape(bound, ())) if is_single else bound
 
 
 def _limit(node: Node, index: int, name: str, dtype: str) -> float | None:
