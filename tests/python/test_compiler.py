@@ -353,7 +353,7 @@ class TestUnsupported:
         sequence = helper.make_tensor_sequence_value_info("s", FLOAT, [1])
         model.graph.input.append(sequence)
         message = fails(model, UnsupportedOperatorError)
-        assert message == "input 's' of graph: expected a tensor, got sequence_type"
+        assert message == "input 's' of graph: expected a tensor, got sequence"
 
     def test_torch_operator(self):
         message = fails(special_functions(), UnsupportedOperatorError)

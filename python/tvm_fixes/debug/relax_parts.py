@@ -14,6 +14,7 @@
 
 import ctypes
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -64,7 +65,9 @@ def is_defined(mod: tvm.IRModule, inputs: Sequence[np.ndarray]) -> bool:
     def run(filling: int) -> list[np.ndarray]:
         ctypes.CDLL(None).mallopt(_M_PERTURB, filling)
         machine = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
-        return arrays_of(machine["main"](*map(to_tvm, inputs)))
+        # A thread of its own does not use the memory that earlier kernels have left in TVM's pool.
+        with ThreadPoolExecutor(1) as thread:
+            return arrays_of(thread.submit(machine["main"], *map(to_tvm, inputs)).result())
 
     found = [run_forked(partial(run, filling), timeout=None) for filling in _FILLINGS]
     if not all(outcome.kind is OutcomeKind.VALUE for outcome in found):
