@@ -125,9 +125,14 @@ def test_extents_that_a_guard_makes_equal() -> None:
     ``1 - max(1 - n, 0)`` is 1, and remains so.
     """
     table, row = (random(rows, 3, dtype=torch.float32, seed=3) for rows in (16, 1))
+    mask = random(16, 16, dtype=torch.float32, seed=4)
 
     def function(x: torch.Tensor) -> torch.Tensor:
-        return x + table[max(16 - x.shape[0], 0) :] + row[max(1 - x.shape[0], 0) :]
+        rows = table[max(16 - x.shape[0], 0) :]
+        joined = torch.cat([x, rows], 1)[None]
+        weights = mask[max(16 - x.shape[0], 0) :, max(16 - x.shape[0], 0) :]
+        attended = F.scaled_dot_product_attention(joined, joined, joined, weights)
+        return attended[0, :, :3] + x + rows + row[max(1 - x.shape[0], 0) :]
 
     rows = torch.export.Dim.DYNAMIC
     program = torch.export.export(Call(function), (X,), dynamic_shapes=(({0: rows},),))

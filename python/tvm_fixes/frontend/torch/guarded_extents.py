@@ -15,8 +15,9 @@
 The docstring of ``sizes`` describes the faults of TVM's converters.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import fx
@@ -39,26 +40,22 @@ class GuardedExtents(Corrections):
 
     @contextmanager
     def _broadcast(self, node: fx.Node) -> Iterator[None]:
-        """Cast operands of a pointwise operator to extents that only PyTorch knows to be equal.
+        """Cast operands to extents that only PyTorch knows to be equal.
 
         For example, the guard ``n <= 64`` makes ``64 - max(64 - n, 0)`` equal to ``n``.
         """
         kept = {}
-        value = node.meta.get("val")
-        results = value if isinstance(value, tuple | list) else [value]
-        if torch.Tag.pointwise in getattr(node.target, "tags", ()):
-            sizes = results[0].shape
-            for argument in node.all_input_nodes:
-                expected = self._guarded_extents(argument, sizes)
-                if expected is not None:
-                    switches.note(FIX_ID)
-                    kept[argument] = operand = self.env[argument]
-                    ty = relax.TensorType(expected, dtype_of(operand))
-                    self.env[argument] = self.block_builder.match_cast(operand, ty)
+        for argument, sizes in _operand_sizes(node):
+            expected = self._guarded_extents(argument, sizes)
+            if expected is not None:
+                switches.note(FIX_ID)
+                kept[argument] = operand = self.env[argument]
+                ty = relax.TensorType(expected, dtype_of(operand))
+                self.env[argument] = self.block_builder.match_cast(operand, ty)
         yield
         self.env.update(kept)
 
-    def _guarded_extents(self, argument: fx.Node, sizes: torch.Size) -> list[Size] | None:
+    def _guarded_extents(self, argument: fx.Node, sizes: Sequence[Any]) -> list[Size] | None:
         """The extents to which to cast an operand, or None if it broadcasts to `sizes` as it is."""
         ty, own = getattr(self.env.get(argument), "ty", None), value_of(argument)
         if not isinstance(ty, relax.TensorType) or not isinstance(own, torch.Tensor):
@@ -77,3 +74,26 @@ class GuardedExtents(Corrections):
         if self._symbols.same(own, size):
             return True
         return self._symbols.knows(own) and self._symbols.equal(self._symbols.convert(own), 1)
+
+
+def _operand_sizes(node: fx.Node) -> Iterator[tuple[fx.Node, Sequence[Any]]]:
+    """The operands of a node that must broadcast to certain sizes, and these."""
+    value = node.meta.get("val")
+    results = value if isinstance(value, tuple | list) else [value]
+    if torch.Tag.pointwise in getattr(node.target, "tags", ()):
+        for argument in node.all_input_nodes:
+            yield argument, results[0].shape
+    elif node.target is torch.ops.aten.cat.default:
+        axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+        for argument in node.args[0]:
+            own = value_of(argument)
+            # PyTorch accepts empty vectors among tensors of any rank.
+            if isinstance(own, torch.Tensor) and own.ndim == results[0].ndim:
+                sizes = list(results[0].shape)
+                sizes[axis] = own.shape[axis]
+                yield argument, sizes
+    elif node.target is torch.ops.aten.scaled_dot_product_attention.default:
+        mask = node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
+        if isinstance(mask, fx.Node):
+            query, key = (value_of(operand) for operand in node.args[:2])
+            yield mask, [*query.shape[:-1], key.shape[-2]]
