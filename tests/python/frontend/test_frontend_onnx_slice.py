@@ -23,6 +23,7 @@ from helpers.grids import sample
 from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
     assert_rejected,
+    imported_and_run,
     node_model,
     normal,
     program,
@@ -178,6 +179,15 @@ def test_extents_of_slices(start: str, end: str, expected: str) -> None:
     analyzer = tvm.sym.Analyzer()
     analyzer.update(n, tvm.sym.ConstIntBound(0, tvm.sym.ConstIntBound.POS_INF))
     assert analyzer.can_prove_equal(got, extents[expected]), got
+
+
+def test_bounds_that_are_scalars() -> None:
+    """An unrolled loop computes them from its iteration number."""
+    x = np.arange(12.0, dtype="float32").reshape(4, 3)
+    bounds = {"starts": np.array(1), "ends": np.array(3), "axes": np.array([0])}
+    model = node_model("Slice", {"x": x}, constants=bounds)
+    [got] = imported_and_run(from_onnx, model, x)
+    np.testing.assert_array_equal(got, x[1:3])
 
 
 def test_slice_of_an_old_opset() -> None:
