@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Runs the libraries of cases under NVIDIA's compute-sanitizer, which finds errors of kernels."""
 
+import json
 import re
 import subprocess
 import sys
@@ -27,48 +28,64 @@ from .cases import GPU_CASES, VARIANTS
 from .run import load_cuda_runtime
 
 _COMMAND = ("compute-sanitizer", "--print-limit", "3", "--tool")
+_Library = tuple[str, str]  # a case and one of VARIANTS
 _SUMMARY = re.compile(r"SUMMARY: (\d+) (?:error|hazard)")
 
 
 def sanitize(cases: Sequence[str], folder: Path, tool: str, workers: int) -> list[dict[str, Any]]:
     """Run each library of each case with a tool of :data:`~.cases.SANITIZERS`; print its errors."""
-    todo = [
+    libraries = [
         (case, variant)
         for case in cases
         for variant in VARIANTS
         if (folder / GPU_CASES[case].library(variant)).exists()
     ]
+    parts = [part for i in range(workers) if (part := libraries[i::workers])]
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda each: _sanitize(*each, folder, tool), todo))
+        found = pool.map(lambda part: _sanitize(part, folder, tool), parts)
+        return [row for rows in found for row in rows]
 
 
-def _sanitize(case: str, variant: str, folder: Path, tool: str) -> dict[str, Any]:
-    worker = [sys.executable, "-m", __name__, case, str(folder / GPU_CASES[case].library(variant))]
+def _sanitize(libraries: list[_Library], folder: Path, tool: str) -> list[dict[str, Any]]:
+    """Run libraries in one process, which starts slowly; if it fails, halve them to find which."""
+    failure = _failure(libraries, folder, tool)
+    if failure is not None and len(libraries) > 1:
+        half = len(libraries) // 2
+        parts = libraries[:half], libraries[half:]
+        return [row for part in parts for row in _sanitize(part, folder, tool)]
+    said = {} if failure is None else {"failure": failure}
+    return [{"case": case, "variant": variant, "tool": tool} | said for case, variant in libraries]
+
+
+def _failure(libraries: list[_Library], folder: Path, tool: str) -> str | None:
+    """What the tool says about a run of libraries; None if it finds no error."""
+    paths = [(case, str(folder / GPU_CASES[case].library(variant))) for case, variant in libraries]
+    worker = [sys.executable, "-m", __name__, json.dumps(paths)]
     try:
         ended = subprocess.run([*_COMMAND, tool, *worker], capture_output=True, text=True)
     except FileNotFoundError:
         raise SystemExit("compute-sanitizer is not on the PATH; it comes with CUDA") from None
-    row = {"case": case, "variant": variant, "tool": tool}
     summary = _SUMMARY.search(ended.stdout)
     if summary and summary[1] == "0" and ended.returncode == 0:
-        return row
+        return None
     lines = [line.lstrip("= ") for line in ended.stdout.splitlines() if line.startswith("=")]
     said = [line for line in lines if line and not line.startswith("COMPUTE-SANITIZER")]
     said = said or ended.stderr.strip().splitlines()[-1:] or [f"status {ended.returncode}"]
-    return row | {"failure": f"{tool}: {' | '.join(said[:4])}"[:600]}
+    return f"{tool}: {' | '.join(said[:4])}"[:600]
 
 
-def _execute(name: str, library: str) -> None:
-    """Run a library twice, without PyTorch on the GPU."""
+def _execute(libraries: list[list[str]]) -> None:
+    """Run libraries twice each, without PyTorch on the GPU."""
     load_cuda_runtime()
-    _, inputs = GPU_CASES[name].make()
     device = tvm.cuda()
-    machine = VirtualMachine(tvm.runtime.load_module(library), device)
-    arguments = [tvm.runtime.from_dlpack(x.contiguous()).copyto(device) for x in inputs]
-    for _ in range(2):
-        machine["main"](*arguments)
-    device.sync()
+    for name, library in libraries:
+        _, inputs = GPU_CASES[name].make()
+        machine = VirtualMachine(tvm.runtime.load_module(library), device)
+        arguments = [tvm.runtime.from_dlpack(x.contiguous()).copyto(device) for x in inputs]
+        for _ in range(2):
+            machine["main"](*arguments)
+        device.sync()
 
 
 if __name__ == "__main__":
-    _execute(*sys.argv[1:])
+    _execute(json.loads(sys.argv[1]))

@@ -148,6 +148,25 @@ def test_the_sanitizer(tmp_path, monkeypatch, output, status, failure):
     assert status == bool(failure) and "memcheck of ours" in text
 
 
+def test_the_sanitizer_finds_the_library_at_fault(tmp_path, monkeypatch):
+    products = [case for case in GPU_CASES if case.startswith("product")][:7]
+    for product in products:
+        (tmp_path / GPU_CASES[product].library("ours")).touch()
+    tool = tmp_path / "compute-sanitizer"
+    faulty = GPU_CASES[products[4]].library("ours")
+    tool.write_text(
+        f"#!/bin/sh\necho $@ >> {tmp_path}/runs\n"
+        f'case "$@" in *{faulty}*) n=1;; *) n=0;; esac\n'
+        'echo "========= ERROR SUMMARY: $n errors"\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    rows = sanitize.sanitize(products, tmp_path, "memcheck", 1)
+    assert [row["case"] for row in rows] == products
+    assert [row["case"] for row in rows if "failure" in row] == [products[4]]
+    assert len((tmp_path / "runs").read_text().splitlines()) == 7
+
+
 def test_without_the_sanitizer(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / GPU_CASES[PRODUCT].library("ours")).touch()

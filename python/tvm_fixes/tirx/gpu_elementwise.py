@@ -65,28 +65,54 @@ class Elementwise(ScheduleRule):
         schedule.bind(threads, "threadIdx.x")
         # TVM vectorizes only some functions, so only the copies to and from registers are vectors.
         schedule.unroll(vector)
-        # A load under a condition stays there, because it may be out of bounds elsewhere.
-        reads = schedule.get(block.block_rv).reads
-        has_conditions = bool(_conditions(schedule.get(block.block_rv).body))
-        for index in range(0 if has_conditions else len(reads)):
-            schedule = _loaded_at_once(schedule, block.block_rv, index, threads, lanes)
-        stored = schedule.cache_write(block.block_rv, 0, "local")
-        schedule.reverse_compute_at(stored, threads)
-        schedule.vectorize(schedule.get_loops(stored)[-1])
+        schedule = load_at_once(schedule, block.block_rv, threads, lanes)
+        store_at_once(schedule, block.block_rv, threads)
         return schedule
+
+
+def store_at_once(schedule: Schedule, block: SBlockRV, outer: LoopRV) -> None:
+    """Let a thread store the elements that a block computes in one iteration of `outer` at once."""
+    stored = schedule.cache_write(block, 0, "local")
+    schedule.reverse_compute_at(stored, outer)
+    schedule.vectorize(schedule.get_loops(stored)[-1])
+
+
+def load_at_once(schedule: Schedule, block: SBlockRV, outer: LoopRV, lanes: int) -> Schedule:
+    """Let a thread load what a block reads in one iteration of `outer` as vectors.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    block : SBlockRV
+        A block whose last loop has `lanes` iterations.
+    outer : LoopRV
+        The loop around it.
+    lanes : int
+        A number of elements; see :func:`vector_lanes`.
+
+    Returns
+    -------
+    Schedule
+        A new schedule. Reads of one element stay as they are.
+    """
+    # A load under a condition stays there, because it may be out of bounds elsewhere.
+    if conditions_of(schedule.get(block).body):
+        return schedule
+    for index in range(len(schedule.get(block).reads)):
+        schedule = _loaded_at_once(schedule, block, index, outer, lanes)
+    return schedule
 
 
 def _loaded_at_once(
-    schedule: Schedule, block: SBlockRV, index: int, threads: LoopRV, lanes: int
+    schedule: Schedule, block: SBlockRV, index: int, outer: LoopRV, lanes: int
 ) -> Schedule:
-    """Let a thread load its elements of a tensor as one vector, if they are adjacent."""
     cached = schedule.copy()
     try:
-        loaded = cached.cache_read(block, index, "local")
-        cached.compute_at(loaded, threads)
+        loaded = cached.cache_read(block, index, "local", [block])
+        cached.compute_at(loaded, outer)
     except ScheduleError:
         return schedule
-    _grid, _threads, *loops = cached.get_loops(loaded)
+    loops = cached.get_loops(loaded)[len(cached.get_loops(block)) - 1 :]
     extents = [cached.get(loop).extent for loop in loops]
     is_static = all(isinstance(extent, tirx.IntImm) for extent in extents)
     if not is_static or math.prod(map(int, extents)) != lanes:
@@ -110,21 +136,36 @@ def vector_lanes(block: SBlock) -> int:
 
     All accesses are then to one element or to an aligned vector.
     """
-    extent = block.iter_vars[-1].dom.extent
-    if not isinstance(block.body, tirx.BufferStore) or not isinstance(extent, tirx.IntImm):
+    last = block.iter_vars[-1]
+    accesses = accesses_of(block.body)
+    if not accesses or not isinstance(last.dom.extent, tirx.IntImm):
         return 1
-    accesses = [tirx.BufferLoad(block.body.buffer, block.body.indices)]
-    structural_walk(block.body.value, (tvm.ir.TensorLoad, accesses.append))
-    dtypes = {str(access.source.dtype) for access in accesses}
-    if not dtypes <= set(_BYTES):
+    if any(str(access.source.dtype) not in _BYTES for access in accesses):
         return 1
-    lanes = min(_ACCESS_BYTES // max(_BYTES[dtype] for dtype in dtypes), _MAX_LANES)
-    while lanes > 1 and (int(extent) % lanes or not _are_contiguous(block, lanes, accesses)):
+    moving = [a for a in accesses if any(uses(index, [last.var]) for index in a.indices)]
+    widest = max((_BYTES[str(access.source.dtype)] for access in moving), default=_ACCESS_BYTES)
+    lanes = min(_ACCESS_BYTES // widest, _MAX_LANES)
+    while lanes > 1 and (
+        int(last.dom.extent) % lanes or not _are_contiguous(block, lanes, accesses)
+    ):
         lanes //= 2
     return lanes
 
 
-def _conditions(body: tirx.Stmt) -> list[tirx.Expr]:
+def accesses_of(body: tirx.Stmt) -> list[tvm.ir.TensorLoad]:
+    """What a statement without branches and loops stores, as loads, and loads; else nothing."""
+    steps = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+    accesses: list[tvm.ir.TensorLoad] = []
+    for step in steps:
+        if isinstance(step, tirx.BufferStore):
+            accesses.append(tirx.BufferLoad(step.buffer, step.indices))
+        elif not isinstance(step, tirx.Bind):
+            return []
+        structural_walk(step, (tvm.ir.TensorLoad, accesses.append))
+    return accesses
+
+
+def conditions_of(body: tirx.Stmt) -> list[tirx.Expr]:
     """The conditions under which values are computed."""
     found: list[tirx.Expr] = []
 
@@ -169,5 +210,5 @@ def _are_contiguous(block: SBlock, lanes: int, accesses: list[tvm.ir.TensorLoad]
         )
         return all(structural_equal(first, other) for other in others)
 
-    conditions = _conditions(block.body)
+    conditions = conditions_of(block.body)
     return all(map(is_contiguous, accesses)) and all(map(is_uniform, conditions))

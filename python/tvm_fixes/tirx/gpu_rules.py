@@ -24,9 +24,10 @@ from tvm.sym import Analyzer
 
 from .gpu_elementwise import Elementwise
 from .gpu_kernel import contains_threads, in_one_thread
-from .gpu_rows import WarpPerRow
+from .gpu_rows import BlockPerRow, WarpPerRow
 from .gpu_tensor_cores import TensorCores, divides_positions
 from .gpu_threads import WARP, ElementPerThread, bind, keep_in_registers, spatial_loops
+from .gpu_transpose import Transpose
 from .initial_values import set_initial_values
 from .loop_nest import offset_of, substitute
 from .util import item_bytes_of
@@ -47,8 +48,10 @@ def stock_rules() -> list[ScheduleRule]:
 def gpu_rules(target: tvm.target.Target) -> list[ScheduleRule]:
     """The rules for a GPU, in the order to try them; the last one applies to every kernel."""
     _, gemv, *reductions, _ = stock_rules()
-    rules = [Matmul(), gemv, ManyElements(), WarpPerRow(), *reductions]
-    return [Elementwise(), TensorCores(), *rules, ElementPerThread(), LaunchPerBlock(), OneThread()]
+    rows = [WarpPerRow(), BlockPerRow()]
+    rules = [Matmul(), gemv, ManyElements(), *rows, *reductions]
+    elementwise = [Transpose(), Elementwise()]
+    return [*elementwise, TensorCores(), *rules, ElementPerThread(), LaunchPerBlock(), OneThread()]
 
 
 class Matmul(gpu.Matmul):

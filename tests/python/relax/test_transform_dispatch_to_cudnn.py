@@ -131,9 +131,25 @@ class Residual(nn.Module):
         return self.head((x + self.first(x).relu()).mean((2, 3)))
 
 
-def test_a_model_of_16_bits_keeps_its_channels_last():
+class ResidualWithGroups(nn.Module):
+    """Convolutions, group norms and a residual, as in the decoder of a diffusion model."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.norms = nn.ModuleList(nn.GroupNorm(2, 8) for _ in range(2))
+        self.conv = nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x):
+        x = self.stem(x)
+        x = x + self.conv(functional.silu(self.norms[0](x)))
+        return functional.interpolate(functional.silu(self.norms[1](x)), scale_factor=2).mean(1)
+
+
+@pytest.mark.parametrize("kind", [Residual, ResidualWithGroups])
+def test_a_model_of_16_bits_keeps_its_channels_last(kind):
     torch.manual_seed(0)
-    module, x = Residual().eval().half(), torch.randn(1, 3, 16, 16).half()
+    module, x = kind().eval().half(), torch.randn(1, 3, 16, 16).half()
     program = torch.export.export(module, (x,))
     mod = from_exported_program(program, unwrap_unit_return_tuple=True)
     with TARGET:

@@ -24,7 +24,7 @@ from helpers.simt import assert_equals_reference
 from tvm_fixes.pipeline import stages
 from tvm_fixes.target.gpu import with_limits
 from tvm_fixes.tirx.gpu_kernel import why_not_runnable
-from tvm_fixes.tirx.gpu_rows import WarpPerRow
+from tvm_fixes.tirx.gpu_rows import BlockPerRow, WarpPerRow
 from tvm_fixes.tirx.transform import ApplyGpuSchedule
 from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
 
@@ -40,7 +40,7 @@ def log_softmax(_, x):
 
 
 def layer_norm(_, x):
-    ones = relax.const(np.ones(int(x.ty.shape[-1]), "float32"))
+    ones = relax.const(np.ones(int(x.ty.shape[-1]), str(x.ty.dtype)))
     return op.nn.layer_norm(x, ones, ones, axes=[-1])
 
 
@@ -67,12 +67,33 @@ def kernel_of(emit, *shape, dtype="float32") -> tirx.PrimFunc:
         (log_softmax, (2100, 197), "float32"),
         (layer_norm, (2052, 64), "float32"),
         (narrowed, (8, 300, 45), "float16"),
+        (narrowed, (2050, 256), "float16"),
     ],
 )
-def test_values(emit, shape, dtype):
+def test_values_of_short_rows(emit, shape, dtype):
+    check(WarpPerRow(), emit, shape, dtype)
+
+
+@pytest.mark.parametrize(
+    "emit, shape, dtype",
+    [
+        (softmax, (3, 4096), "float32"),
+        (softmax, (3, 5, 2048), "float16"),
+        (softmax, (1030, 768), "float16"),
+        (log_softmax, (3, 1536), "float32"),
+        (layer_norm, (9, 768), "float32"),
+        (layer_norm, (2, 3, 1024), "float16"),
+        (narrowed, (2, 3, 640), "float16"),
+    ],
+)
+def test_values_of_long_rows(emit, shape, dtype):
+    check(BlockPerRow(), emit, shape, dtype)
+
+
+def check(rule, emit, shape, dtype):
     """The interpreter also finds races, and accesses out of bounds."""
     kernel = kernel_of(emit, *shape, dtype=dtype)
-    schedule = WarpPerRow().apply(kernel, with_limits(GPU), False)
+    schedule = rule.apply(kernel, with_limits(GPU), False)
     assert schedule is not None
     assert why_not_runnable(schedule.mod["main"], with_limits(GPU)) is None
     assert_equals_reference(kernel, schedule.mod["main"], np.random.default_rng(0))
@@ -93,15 +114,30 @@ n = tirx.Var("n", "int64")
         (lambda _, x: op.nn.softmax(x, axis=0), (64, 4096)),
     ],
 )
-def test_kernels_that_other_rules_take(emit, shape):
+def test_kernels_without_many_short_rows(emit, shape):
     assert WarpPerRow().apply(kernel_of(emit, *shape), with_limits(GPU), False) is None
 
 
-def test_the_rule_is_used():
-    kernel = kernel_of(softmax, 4096, 64)
+@pytest.mark.parametrize(
+    "emit, shape",
+    [
+        (softmax, (4096, 512)),
+        (softmax, (16, 1021)),
+        (softmax, (16, 1 << 15)),
+        (softmax, (n, 1024)),
+        (lambda _, x: op.sum(x, [-1]), (64, 1024)),
+    ],
+)
+def test_kernels_without_long_rows_of_vectors(emit, shape):
+    assert BlockPerRow().apply(kernel_of(emit, *shape), with_limits(GPU), False) is None
+
+
+@pytest.mark.parametrize("shape, rule", [((4096, 64), "WarpPerRow"), ((64, 1024), "BlockPerRow")])
+def test_the_rules_are_used(shape, rule):
+    kernel = kernel_of(softmax, *shape)
     with GPU, collect_kernels() as kernels:
         ApplyGpuSchedule()(tvm.IRModule({"main": kernel}))
-    assert [(each.rule, each.failures) for each in kernels] == [("WarpPerRow", ())]
+    assert [(each.rule, each.failures) for each in kernels] == [(rule, ())]
 
 
 if __name__ == "__main__":

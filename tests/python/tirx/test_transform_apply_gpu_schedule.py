@@ -256,8 +256,9 @@ def test_no_schedule_is_an_error_that_names_the_kernel():
 
 def test_the_order_of_the_rules():
     names = [type(rule).__name__ for rule in gpu_rules(GPU)]
-    assert names[:4] == ["Elementwise", "TensorCores", "Matmul", "GEMV"]
-    assert names[4:8] == ["ManyElements", "WarpPerRow", "Reduction", "GeneralReduction"]
+    assert names[:5] == ["Transpose", "Elementwise", "TensorCores", "Matmul", "GEMV"]
+    assert names[5:8] == ["ManyElements", "WarpPerRow", "BlockPerRow"]
+    assert names[8:10] == ["Reduction", "GeneralReduction"]
     assert names[-1] == "OneThread"
 
 

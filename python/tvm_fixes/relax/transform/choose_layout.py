@@ -28,6 +28,7 @@ How to remove
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import tvm
 from tvm import relax, tirx
@@ -55,15 +56,24 @@ _CHANGED_RESULT = "should not rewrite or delete any global-scope Var"
 # In bytes. With shorter vectors, convolution kernels are as fast without blocks, or faster.
 _MIN_VECTOR = 64
 
-# The dtypes of data whose convolutions are faster with channels in blocks.
-_DTYPES = ("float32", "int16", "int8", "uint8")
 
-_CUDNN_DTYPES = ("float16", "bfloat16")
+@dataclass(frozen=True)
+class _Choice:
+    """A layout in which convolutions are faster.
 
-# A norm over several channels is slower if channels are in blocks or last.
-_NORMS = frozenset(
-    f"relax.nn.{name}" for name in ("layer_norm", "group_norm", "instance_norm", "rms_norm")
-)
+    Attributes
+    ----------
+    layout : str
+        A key of :data:`LAYOUTS`.
+    dtypes : tuple of str
+        The dtypes of the data of such convolutions.
+    slower_norms : frozenset of str
+        Norms that are slower in this layout.
+    """
+
+    layout: str
+    dtypes: tuple[str, ...]
+    slower_norms: frozenset[str]
 
 
 def _by_operator(
@@ -117,7 +127,7 @@ def ChooseLayout() -> tvm.transform.Pass:
     tvm.transform.Pass
         A module pass for a CPU target with such vectors, or a GPU target with cuDNN.  It converts
         all convolutions of a module or none.  It converts them if there are several, if their data
-        has static extents except the first, if there is no norm other than batch norm, and if the
+        has static extents except the first, if no norm becomes slower (see ``_Choice``), and if the
         module has no more permutes and layout transforms of activations than before.  The data is
         float32 or integers on a CPU, and float16 or bfloat16 on a GPU.
     """
@@ -125,39 +135,51 @@ def ChooseLayout() -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID) or not _convolutions(mod):
             return mod
-        layout, dtypes = _layout_for(tvm.target.Target.current(allow_none=True))
-        if layout is None:
+        choice = _choice_for(tvm.target.Target.current(allow_none=True))
+        if choice is None:
             decline("layout", "", "no other layout is faster on this target")
             return mod
-        converted = _obstacle(mod, dtypes) or _converted(mod, layout)
+        converted = _obstacle(mod, choice) or _converted(mod, choice.layout)
         if isinstance(converted, str):
-            decline(f"layout {layout}", "", converted)
+            decline(f"layout {choice.layout}", "", converted)
             return mod
         return converted
 
     return tvm.transform.module_pass(run, opt_level=0, name="ChooseLayout")
 
 
-def _layout_for(target: tvm.target.Target | None) -> tuple[str | None, tuple[str, ...]]:
-    """The layout in which convolutions are faster, if any, and the dtypes of their data."""
+def _choice_for(target: tvm.target.Target | None) -> _Choice | None:
+    """The layout in which convolutions are faster on a target, if any."""
     if is_cpu(target):
         size = Cpu.of(target).vector_bytes
-        return (f"NCHW{size // 4}c", _DTYPES) if size >= _MIN_VECTOR else (None, ())
-    # Tensor cores read channels-last data; otherwise cuDNN transposes it.
-    return ("NHWC", _CUDNN_DTYPES) if uses("cudnn") else (None, ())
+        return _blocks_of(size // 4) if size >= _MIN_VECTOR else None
+    return _CUDNN if uses("cudnn") else None
 
 
-def _obstacle(mod: tvm.IRModule, dtypes: tuple[str, ...]) -> str | None:
-    """Why, by its operators, another layout would not make a module faster; None if it may."""
+def _blocks_of(block: int) -> _Choice:
+    """Channels in blocks, which divide the channels of a norm."""
+    norms = ("layer_norm", "group_norm", "instance_norm", "rms_norm")
+    dtypes = ("float32", "int16", "int8", "uint8")
+    return _Choice(f"NCHW{block}c", dtypes, frozenset(f"relax.nn.{name}" for name in norms))
+
+
+# Tensor cores read channels-last data; otherwise cuDNN transposes it.  An instance norm would read
+# a channel with gaps; DecomposeGroupNorm reads the channels of a group together.
+_CUDNN = _Choice("NHWC", ("float16", "bfloat16"), frozenset(["relax.nn.instance_norm"]))
+
+
+def _obstacle(mod: tvm.IRModule, choice: _Choice) -> str | None:
+    """Why, by its operators, the layout would not make a module faster; None if it may."""
     names = {str(binding.value.op.name) for _, binding in operator_calls(mod)}
-    norms = sorted(names & _NORMS)
+    norms = sorted(names & choice.slower_norms)
     if norms:
         return f"{norms[0]} would be slower"
     convolutions = _convolutions(mod)
     if len(convolutions) < 2:
         return "there is only one convolution"
-    if not all(_has_static_data(call, dtypes) for call in convolutions):
-        return f"the data of a convolution has symbolic extents, or is not {' or '.join(dtypes)}"
+    if not all(_has_static_data(call, choice.dtypes) for call in convolutions):
+        dtypes = " or ".join(choice.dtypes)
+        return f"the data of a convolution has symbolic extents, or is not {dtypes}"
     return None
 
 

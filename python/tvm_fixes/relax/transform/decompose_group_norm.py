@@ -28,6 +28,9 @@ _GROUP_NORM = "relax.nn.group_norm"
 # With more groups, one thread block per group uses all of a large GPU.
 _MAX_GROUPS = 256
 
+# The numbers of parts into which a sum may be divided; a later step sums the parts.
+_PARTS = (512, 256, 128, 64, 32, 16, 8, 4)
+
 # The minimum number of elements that a thread block sums.
 _MIN_PART = 1024
 
@@ -166,5 +169,5 @@ def _parts(extent: tvm.ir.Expr, others: tvm.ir.Expr, least: int) -> int:
         return 1
     if isinstance(others, tirx.IntImm) and int(others) >= _MAX_GROUPS:
         return 1
-    fitting = (parts for parts in (64, 32, 16, 8, 4) if int(extent) % parts == 0)
+    fitting = (parts for parts in _PARTS if int(extent) % parts == 0)
     return next((parts for parts in fitting if int(extent) // parts >= least), 1)
