@@ -22,6 +22,7 @@ from tvm.s_tir.dlight import ScheduleRule, normalize_prim_func, try_inline_conti
 from tvm.s_tir.dlight.analysis import SBlockInfo
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from ..target.gpu import limits_of
 from .gpu_elementwise import load_at_once, store_at_once, vector_lanes
 from .gpu_threads import WARP
 
@@ -100,6 +101,40 @@ class BlockPerRow(ScheduleRule):
             return None
         division = _division_of_long_rows(schedule, blocks)
         return None if division is None else _divided(schedule, blocks, division)
+
+
+class OneResult(ScheduleRule):
+    """A thread block reduces all elements to one result, as in a mean or variance of a tensor.
+
+    TVM's rules do so in one thread if another operator is fused with the reduction.
+    """
+
+    def apply(
+        self, func: tirx.PrimFunc, target: tvm.target.Target, tunable: bool
+    ) -> Schedule | None:
+        """Schedule a kernel; None if the rule does not apply."""
+        schedule = Schedule(func)
+        blocks = normalize_prim_func(schedule)
+        blocks = try_inline_contiguous_spatial(schedule, blocks) if blocks else None
+        if not blocks or not any("R" in block.dom_kind() for block in blocks):
+            return None
+        if any(each.dom != 1 for block in blocks for each in block.iters if each.kind != "R"):
+            return None
+        *producers, result = (block.block_rv for block in blocks)
+        grid = schedule.add_unit_loop([*schedule.get_loops(result), result][0])
+        schedule.bind(grid, "blockIdx.x")
+        for producer in reversed(producers):
+            for index in range(len(schedule.get(producer).writes)):
+                schedule.set_scope(producer, index, "shared")
+            schedule.compute_at(producer, grid, preserve_unit_loops=True)
+        for block in blocks:
+            count = len([each for each in block.iters if each.kind == "R"])
+            # One thread computes a block without a reduction.
+            loops = schedule.get_loops(block.block_rv)[-count:] if count else []
+            every = schedule.fuse(*loops) if loops else schedule.add_unit_loop(block.block_rv)
+            _, thread = schedule.split(every, [None, limits_of(target).threads])
+            schedule.bind(thread, "threadIdx.x")
+        return schedule
 
 
 def _division_of_long_rows(schedule: Schedule, blocks: list[SBlockInfo]) -> _Division | None:

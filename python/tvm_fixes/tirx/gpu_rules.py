@@ -24,7 +24,7 @@ from tvm.sym import Analyzer
 
 from .gpu_elementwise import Elementwise
 from .gpu_kernel import contains_threads, in_one_thread
-from .gpu_rows import BlockPerRow, WarpPerRow
+from .gpu_rows import BlockPerRow, OneResult, WarpPerRow
 from .gpu_tensor_cores import TensorCores, divides_positions
 from .gpu_threads import WARP, ElementPerThread, bind, keep_in_registers, spatial_loops
 from .gpu_transpose import Transpose
@@ -48,7 +48,7 @@ def stock_rules() -> list[ScheduleRule]:
 def gpu_rules(target: tvm.target.Target) -> list[ScheduleRule]:
     """The rules for a GPU, in the order to try them; the last one applies to every kernel."""
     _, gemv, *reductions, _ = stock_rules()
-    rows = [WarpPerRow(), BlockPerRow()]
+    rows = [WarpPerRow(), BlockPerRow(), OneResult()]
     rules = [Matmul(), gemv, ManyElements(), *rows, *reductions]
     elementwise = [Transpose(), Elementwise()]
     return [*elementwise, TensorCores(), *rules, ElementPerThread(), LaunchPerBlock(), OneThread()]

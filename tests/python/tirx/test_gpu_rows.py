@@ -24,7 +24,7 @@ from helpers.simt import assert_equals_reference
 from tvm_fixes.pipeline import stages
 from tvm_fixes.target.gpu import with_limits
 from tvm_fixes.tirx.gpu_kernel import why_not_runnable
-from tvm_fixes.tirx.gpu_rows import BlockPerRow, WarpPerRow
+from tvm_fixes.tirx.gpu_rows import BlockPerRow, OneResult, WarpPerRow
 from tvm_fixes.tirx.transform import ApplyGpuSchedule
 from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
 
@@ -88,6 +88,24 @@ def test_values_of_short_rows(emit, shape, dtype):
 )
 def test_values_of_long_rows(emit, shape, dtype):
     check(BlockPerRow(), emit, shape, dtype)
+
+
+@pytest.mark.parametrize("shape", [(5, 7, 300), (3,)])
+@pytest.mark.parametrize(
+    "reduce, dtype",
+    [
+        (op.sum, "float32"),
+        (op.sum, "int32"),
+        (op.prod, "float32"),
+        (op.mean, "float32"),
+        (op.variance, "float32"),
+        (lambda x: op.nn.relu(op.std(x)), "float32"),
+        (lambda x: op.sum(op.abs(x), keepdims=True), "float32"),
+        (lambda x: op.max(x), "int32"),
+    ],
+)
+def test_values_of_one_result(reduce, dtype, shape):
+    check(OneResult(), lambda _, x: reduce(x), shape, dtype)
 
 
 def check(rule, emit, shape, dtype):
