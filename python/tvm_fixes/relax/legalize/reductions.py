@@ -32,6 +32,7 @@ How to remove
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 
 from tvm import relax, te, tirx
@@ -42,6 +43,7 @@ from tvm.tirx import any as any_of
 from ...fixes.elements import REDUCTION_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import is_zero
+from .long_reductions import parts_of, positions_like, reduce_parts, rows_of
 from .override import Legalize, override
 
 _INDEXED = ("relax.argmax", "relax.argmin")
@@ -121,18 +123,23 @@ def extremum_reducer(operator: str) -> Callable[..., tirx.Expr]:
     """
     is_max = operator.endswith("max")
 
-    def identity(dtype: str) -> tirx.Expr:
-        if "float" in str(dtype):
-            return tirx.const(float("-inf" if is_max else "inf"), dtype)
-        return tirx.const(0 if is_max else 1, dtype)
-
     def combine(kept: tirx.Expr, other: tirx.Expr) -> tirx.Expr:
         # A NaN is kept: both comparisons with it are false.
         beyond = other > kept if is_max else other < kept
         return tirx.Select(any_of(beyond, _is_nan(other)), other, kept)
 
-    reducer: Callable[..., tirx.Expr] = te.comm_reducer(combine, identity, name="extremum")
+    reducer: Callable[..., tirx.Expr] = te.comm_reducer(
+        combine, lambda dtype: identity(operator, dtype), name="extremum"
+    )
     return reducer
+
+
+def identity(operator: str, dtype: str) -> tirx.Expr:
+    """The maximum or minimum of no elements, for the dtypes that :func:`comparable` returns."""
+    is_max = operator.endswith("max")
+    if "float" in str(dtype):
+        return tirx.const(float("-inf" if is_max else "inf"), dtype)
+    return tirx.const(0 if is_max else 1, dtype)
 
 
 def extremum(data: te.Tensor, operator: str, axes: Sequence[int], keepdims: bool) -> te.Tensor:
@@ -186,6 +193,28 @@ def comparable(data: te.Tensor) -> te.Tensor:
     return te.compute(data.shape, lambda *at: data(*at).astype(wide), name="widened")
 
 
+def arg_extremum_reducer(operator: str) -> Callable[..., tuple[tirx.Expr, tirx.Expr]]:
+    """A reducer of pairs of an index and a value to the first of the largest or smallest values.
+
+    A pair with a negative index never wins.
+    """
+
+    def combine(
+        lhs: tuple[tirx.Expr, tirx.Expr], rhs: tuple[tirx.Expr, tirx.Expr]
+    ) -> tuple[tirx.Expr, tirx.Expr]:
+        is_first = all_of(_is_tie(lhs[1], rhs[1]), lhs[0] < rhs[0])
+        wins = any_of(_is_beyond(operator, lhs[1], rhs[1]), is_first)
+        keeps = any_of(rhs[0] < 0, all_of(lhs[0] >= 0, wins))
+        return tirx.Select(keeps, lhs[0], rhs[0]), tirx.Select(keeps, lhs[1], rhs[1])
+
+    reducer: Callable[..., tuple[tirx.Expr, tirx.Expr]] = te.comm_reducer(
+        combine,
+        lambda index, value: (tirx.const(-1, index), tirx.const(0, value)),
+        name="arg_extremum",
+    )
+    return reducer
+
+
 def arg_extremum(
     data: te.Tensor, operator: str, axes: Sequence[int], keepdims: bool, dtype: str
 ) -> te.Tensor:
@@ -203,20 +232,7 @@ def arg_extremum(
     te.Tensor
         Indices in the row-major order of `axes`; that of the first NaN if there is one.
     """
-
-    def combine(
-        lhs: tuple[tirx.Expr, tirx.Expr], rhs: tuple[tirx.Expr, tirx.Expr]
-    ) -> tuple[tirx.Expr, tirx.Expr]:
-        is_first = all_of(_is_tie(lhs[1], rhs[1]), lhs[0] < rhs[0])
-        wins = any_of(_is_beyond(operator, lhs[1], rhs[1]), is_first)
-        keeps = any_of(rhs[0] < 0, all_of(lhs[0] >= 0, wins))
-        return tirx.Select(keeps, lhs[0], rhs[0]), tirx.Select(keeps, lhs[1], rhs[1])
-
-    reducer = te.comm_reducer(
-        combine,
-        lambda index, value: (tirx.const(-1, index), tirx.const(0, value)),
-        name="arg_extremum",
-    )
+    reducer = arg_extremum_reducer(operator)
     over = _Reduction(comparable(data), axes, keepdims)
     along = over.along
     indices, _ = te.compute(
@@ -225,6 +241,34 @@ def arg_extremum(
         name="arg_extremum",
     )
     return indices
+
+
+def _in_steps(
+    bb: relax.BlockBuilder, call: relax.Call, data: relax.Expr, parts: Sequence[int]
+) -> relax.Expr:
+    """The result of a max, min, argmax or argmin by partial results; see ``parts_of``."""
+    operator, axes = str(call.op.name), _axes(call)
+    name = operator.rpartition(".")[2]
+    is_indexed = operator in _INDEXED
+    reducer = (arg_extremum_reducer if is_indexed else extremum_reducer)(operator)
+    count = math.prod(int(data.ty.shape.values[axis]) for axis in axes)
+
+    def first(data: te.Tensor) -> list[te.Tensor]:
+        wide = comparable(data)
+        padding = tirx.const(0, wide.dtype) if is_indexed else identity(operator, wide.dtype)
+        rows = rows_of(wide, axes, parts[0], padding)
+        positions = [positions_like(rows, count, str(call.ty.dtype))] if is_indexed else []
+        return reduce_parts([*positions, rows], reducer, parts[0])
+
+    def emit(compute: Callable[..., list[te.Tensor]], *operands: relax.Expr) -> list[relax.Expr]:
+        found = bb.emit_te(compute, *operands, primfunc_name_hint=f"{name}_of_parts")
+        return [bb.emit(relax.TupleGetItem(found, i)) for i in range(2)] if is_indexed else [found]
+
+    found = emit(first, data)
+    for number in (*parts[1:], 1):
+        found = emit(lambda *operands, n=number: reduce_parts(operands, reducer, n), *found)
+    y = bb.emit(relax.op.reshape(found[0], call.ty.shape))
+    return y if y.ty.dtype == call.ty.dtype else relax.op.astype(y, call.ty.dtype)
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
@@ -236,6 +280,10 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     name = operator.rpartition(".")[2]
     if operator in _INDEXED:
         data = _check_has_elements(bb, data, axes)
+    parts = [] if operator in _SUMS else parts_of(call, axes)
+    if parts:
+        return _in_steps(bb, call, data, parts)
+    if operator in _INDEXED:
         return bb.call_te(
             arg_extremum, data, operator, axes, keepdims, call.ty.dtype, primfunc_name_hint=name
         )
