@@ -29,7 +29,7 @@ from tvm.script import relax as R
 from helpers.cuda_libraries import TARGET, stand_ins
 from helpers.relax_modules import build, count, integers, run, tensor
 from tvm_fixes.frontend.torch import from_exported_program
-from tvm_fixes.relax.analysis import activation_transforms
+from tvm_fixes.relax.analysis import activation_transforms, operator_calls
 from tvm_fixes.relax.transform import ChooseLayout, DispatchToCudnn
 from tvm_fixes.relax.transform.choose_layout import convert_layout
 
@@ -168,6 +168,33 @@ def test_a_model_of_16_bits_keeps_its_channels_last(kind):
 def conv(**options):
     types = {"x": tensor(1, 4, 8, 8), "w": tensor(6, 4, 3, 3)}
     return build(types, lambda bb, x, w: relax.op.nn.conv2d(x, w, **options))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_depthwise_convolutions_stay(layout):
+    """With channels last, threads that compute neighboring channels read neighboring weights."""
+    last = layout == "NHWC"
+    types = {
+        "x": tensor(*((1, 8, 9, 4) if last else (1, 4, 8, 9)), dtype="float16"),
+        "w": tensor(4, 1, 3, 3, dtype="float16"),
+    }
+
+    def emit(_, x, w):
+        return relax.op.nn.conv2d(x, w, padding=1, groups=4, data_layout=layout)
+
+    after = dispatched(build(types, emit))
+    [call] = [
+        binding.value
+        for _, binding in operator_calls(after)
+        if str(binding.value.op.name) == "relax.nn.conv2d"
+    ]
+    assert str(call.attrs.kernel_layout) == ("HWIO" if last else "OIHW")
+    x, w = (integers(*(int(n) for n in ty.shape)).astype("float16") for ty in types.values())
+    data = x.transpose(0, 3, 1, 2) if last else x
+    expected = functional.conv2d(*map(torch.from_numpy, (data, w)), padding=1, groups=4).numpy()
+    got = run(after, x, w)
+    got = got.transpose(0, 3, 1, 2) if last else got
+    np.testing.assert_allclose(got, expected, rtol=0.01, atol=0.01)
 
 
 @pytest.mark.parametrize("options", [{"padding": [0, 1, 1, 1]}, {"out_layout": "NCHW2c"}])

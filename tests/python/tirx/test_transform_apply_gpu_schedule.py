@@ -258,7 +258,7 @@ def test_the_order_of_the_rules():
     names = [type(rule).__name__ for rule in gpu_rules(GPU)]
     assert names[:5] == ["Transpose", "Elementwise", "TensorCores", "Matmul", "GEMV"]
     assert names[5:8] == ["ManyElements", "WarpPerRow", "BlockPerRow"]
-    assert names[8:10] == ["Reduction", "GeneralReduction"]
+    assert names[8:11] == ["OneResult", "Reduction", "GeneralReduction"]
     assert names[-1] == "OneThread"
 
 

@@ -15,11 +15,12 @@
 from collections import defaultdict
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...tirx.util import is_one
 from ..analysis import bindings, operator_calls, results
-from ..ir import operator_name, variables
+from ..ir import nn_call, operator_name, variables
 from ..layouts import SPATIAL_AXES
 from ..libraries import call_library, computes, uses
 from ..rewrite import rewrite_functions
@@ -50,6 +51,9 @@ def DispatchToCudnn() -> tvm.transform.Pass:
     paddings of an axis differ, whose channels are in blocks, or whose dtype is not float32, float16
     or bfloat16. A weight is permuted to cuDNN's layout, and if only one of data and result has its
     channels last, the other is permuted.
+
+    A depthwise convolution stays, because TVM's kernel is faster; its weight gets the channels last
+    if its data has them last.
 
     Returns
     -------
@@ -106,6 +110,8 @@ class _Dispatching(PyExprMutator):
         is_plain = {given, out_layout} <= {f"NC{axes}", f"N{axes}C"}
         if not is_plain or padding[:rank] != padding[rank:]:
             return None
+        if given == out_layout and not is_transposed and _is_depthwise(call):
+            return self._with_last_channels(call) if given[-1] == "C" else None
         has_channels_last = "C" in (given[-1], out_layout[-1])
         layout = f"N{axes}C" if has_channels_last else f"NC{axes}"
         first, second = "IO" if is_transposed else "OI"
@@ -122,6 +128,13 @@ class _Dispatching(PyExprMutator):
         if call.ty.dtype == dtype:
             return out
         return relax.op.astype(self.builder_.emit(out), call.ty.dtype)
+
+    def _with_last_channels(self, call: relax.Call) -> relax.Call:
+        """A depthwise convolution whose weight has its channels last, like the data."""
+        axes = str(call.attrs.data_layout)[1:-1]
+        data, weight = map(self.visit_expr, call.args)
+        weight = self._in_layout(weight, str(call.attrs.kernel_layout), f"{axes}IO")
+        return nn_call(call, data, self.builder_.emit(weight), kernel_layout=f"{axes}IO")
 
     def _is_rounded(self, var: relax.Var, dtype: str) -> bool:
         """Whether all readers round a value to `dtype`, with or without the addition of a bias.
@@ -141,3 +154,15 @@ class _Dispatching(PyExprMutator):
             return tensor
         order = [given.index(axis) for axis in wanted]
         return relax.op.permute_dims(self.builder_.emit(tensor), order)
+
+
+def _is_depthwise(call: relax.Call) -> bool:
+    """Whether each channel of a convolution reads only its own channel."""
+    weight = dict(zip(str(call.attrs.kernel_layout), call.args[1].ty.shape, strict=True))
+    groups = int(call.attrs.groups)
+    return (
+        groups > 1
+        and isinstance(weight["O"], tirx.IntImm)
+        and is_one(weight["I"])
+        and int(weight["O"]) == groups
+    )
