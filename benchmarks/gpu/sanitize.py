@@ -58,7 +58,7 @@ def _sanitize(libraries: list[_Library], folder: Path, tool: str) -> list[dict[s
 
 
 def _failure(libraries: list[_Library], folder: Path, tool: str) -> str | None:
-    """What the tool says about a run of libraries; None if it finds no error."""
+    """The message of the tool about a run of libraries; None if it finds no error."""
     paths = [(case, str(folder / GPU_CASES[case].library(variant))) for case, variant in libraries]
     worker = [sys.executable, "-m", __name__, json.dumps(paths)]
     try:

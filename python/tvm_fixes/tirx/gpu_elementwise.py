@@ -93,7 +93,7 @@ def load_at_once(schedule: Schedule, block: SBlockRV, outer: LoopRV, lanes: int)
     Returns
     -------
     Schedule
-        A new schedule. Reads of one element stay as they are.
+        A new schedule. Reads of one element are unchanged.
     """
     # A load under a condition stays there, because it may be out of bounds elsewhere.
     if conditions_of(schedule.get(block).body):
@@ -153,7 +153,7 @@ def vector_lanes(block: SBlock) -> int:
 
 
 def accesses_of(body: tirx.Stmt) -> list[tvm.ir.TensorLoad]:
-    """What a statement without branches and loops stores, as loads, and loads; else nothing."""
+    """The elements that a statement stores and loads; none if it has branches or loops."""
     steps = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
     accesses: list[tvm.ir.TensorLoad] = []
     for step in steps:

@@ -45,7 +45,7 @@ _WORD_BYTES, _LINE_BYTES = 4, 128
 
 @dataclass(frozen=True)
 class _Tile:
-    """What a thread block computes.
+    """The part of the result that a thread block computes.
 
     Attributes
     ----------

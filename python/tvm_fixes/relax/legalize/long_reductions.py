@@ -30,7 +30,7 @@ _MIN_PARTS = 32
 # How many elements a thread reduces: at least in the first step, and at most in the last one.
 _MIN_LENGTH, _MAX_LENGTH = 8, 64
 
-# With so many results, a step uses all of a large GPU.
+# The number of results from which a step uses all of a large GPU.
 _MANY_RESULTS = 1 << 14
 
 Reducer = Callable[..., te.Tensor]
@@ -49,7 +49,7 @@ def parts_of(call: relax.Call, axes: Sequence[int]) -> list[int]:
     Returns
     -------
     list of int
-        Decreasing powers of two; none if one step is enough, or the target is no GPU.
+        Decreasing powers of two; none if one step is enough, or the target is not a GPU.
     """
     shape = list(call.args[0].ty.shape.values)
     reduced = [shape[axis] for axis in axes]
