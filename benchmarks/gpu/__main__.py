@@ -89,7 +89,8 @@ def _run(arguments: argparse.Namespace, cases: list[GpuCase], console: Console) 
 
     if arguments.sanitizer:
         names = [case.name for case in present]
-        keep(sanitize.sanitize(names, out, arguments.sanitizer, arguments.workers))
+        for found in sanitize.sanitize(names, out, arguments.sanitizer, arguments.workers):
+            keep(found)
         return report.show(rows, console)
     if not arguments.no_check:
         keep(run.check([case.name for case in present], out, arguments.workers))

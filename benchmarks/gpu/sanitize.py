@@ -16,7 +16,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,22 +28,30 @@ from .cases import GPU_CASES, VARIANTS
 from .run import load_cuda_runtime
 
 _COMMAND = ("compute-sanitizer", "--print-limit", "3", "--tool")
+_BATCH = 8
 _Library = tuple[str, str]  # a case and one of VARIANTS
 _SUMMARY = re.compile(r"SUMMARY: (\d+) (?:error|hazard)")
 
 
-def sanitize(cases: Sequence[str], folder: Path, tool: str, workers: int) -> list[dict[str, Any]]:
-    """Run each library of each case with a tool of :data:`~.cases.SANITIZERS`; print its errors."""
+def sanitize(
+    cases: Sequence[str], folder: Path, tool: str, workers: int
+) -> Iterator[list[dict[str, Any]]]:
+    """Run each library of each case with a tool of :data:`~.cases.SANITIZERS`.
+
+    Yields
+    ------
+    list of dict
+        The rows of a few libraries, with the tool's message if it found an error.
+    """
     libraries = [
         (case, variant)
         for case in cases
         for variant in VARIANTS
         if (folder / GPU_CASES[case].library(variant)).exists()
     ]
-    parts = [part for i in range(workers) if (part := libraries[i::workers])]
+    parts = [libraries[first : first + _BATCH] for first in range(0, len(libraries), _BATCH)]
     with ThreadPoolExecutor(workers) as pool:
-        found = pool.map(lambda part: _sanitize(part, folder, tool), parts)
-        return [row for rows in found for row in rows]
+        yield from pool.map(lambda part: _sanitize(part, folder, tool), parts)
 
 
 def _sanitize(libraries: list[_Library], folder: Path, tool: str) -> list[dict[str, Any]]:

@@ -141,7 +141,7 @@ def test_the_sanitizer(tmp_path, monkeypatch, output, status, failure):
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     (tmp_path / GPU_CASES[PRODUCT].library("ours")).touch()
-    [row] = sanitize.sanitize([PRODUCT], tmp_path, "memcheck", 1)
+    [[row]] = sanitize.sanitize([PRODUCT], tmp_path, "memcheck", 1)
     assert (row["case"], row["variant"]) == (PRODUCT, "ours")
     assert failure in row["failure"] if failure else "failure" not in row
     status, text = shown([*ROWS, row])
@@ -161,7 +161,7 @@ def test_the_sanitizer_finds_the_library_at_fault(tmp_path, monkeypatch):
     )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    rows = sanitize.sanitize(products, tmp_path, "memcheck", 1)
+    [rows] = sanitize.sanitize(products, tmp_path, "memcheck", 1)
     assert [row["case"] for row in rows] == products
     assert [row["case"] for row in rows if "failure" in row] == [products[4]]
     assert len((tmp_path / "runs").read_text().splitlines()) == 7
@@ -171,7 +171,7 @@ def test_without_the_sanitizer(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / GPU_CASES[PRODUCT].library("ours")).touch()
     with pytest.raises(SystemExit, match="compute-sanitizer"):
-        sanitize.sanitize([PRODUCT], tmp_path, "memcheck", 1)
+        list(sanitize.sanitize([PRODUCT], tmp_path, "memcheck", 1))
 
 
 def test_a_fault_of_tvm_alone_does_not_fail():
