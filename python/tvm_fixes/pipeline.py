@@ -177,8 +177,9 @@ class Stages:
     lower : Pass
         ``Lower`` lowers memory, shapes and calls to the virtual machine.
     guards : tuple of Pass
-        ``GuardFloatArithmetic``, ``GuardIntegerDivision``, ``GuardLongLoops``,
-        ``GuardSplitIndices``, ``HoistSelectLoads``, ``KeepTilesOnStack`` and ``CheckLowered``.
+        ``GuardFloatArithmetic``, ``GuardIntegerDivision``, ``GuardIntegerOverflow``,
+        ``GuardLongLoops``, ``GuardSplitIndices``, ``HoistSelectLoads``, ``KeepTilesOnStack`` and
+        ``CheckLowered``.
     """
 
     operators: tuple[tvm.transform.Pass, ...]

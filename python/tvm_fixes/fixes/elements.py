@@ -174,6 +174,19 @@ FLOAT_ARITHMETIC = declare(
     },
 )
 
+INTEGER_OVERFLOW = declare(
+    "integer-overflow",
+    family="elements",
+    kind=Kind.PASS,
+    summary="lets integers overflow in fused operators: x + 1 > x is false for the largest x",
+    symptoms={
+        Symptom.WRONG: (
+            "fused operators compute as if integers did not overflow: for int32, x + 1 > x is "
+            "always true, and x * 2 // 2 is always x"
+        ),
+    },
+)
+
 SPLIT_INDICES = declare(
     "split-indices",
     family="elements",

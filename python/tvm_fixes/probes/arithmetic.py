@@ -27,6 +27,7 @@ from ..fixes.elements import (
     ARITHMETIC_LEGALIZE,
     FLOAT_ARITHMETIC,
     INTEGER_DIVISION,
+    INTEGER_OVERFLOW,
     SORT_BY_KEYS,
     SPLIT_INDICES,
 )
@@ -41,6 +42,17 @@ class _Divide:
     def main(x: R.Tensor((4,), "int32"), y: R.Tensor((4,), "int32")) -> R.Tensor((4,), "int32"):
         with R.dataflow():
             out = R.divide(x, y)
+            R.output(out)
+        return out
+
+
+@I.ir_module
+class _Increase:
+    @R.function
+    def main(x: R.Tensor((2,), "int32")) -> R.Tensor((2,), "bool"):
+        with R.dataflow():
+            one = R.add(x, R.const(1, "int32"))
+            out = R.greater(one, x)
             R.output(out)
         return out
 
@@ -147,6 +159,19 @@ def _subtract(relax_pipeline: str | tvm.transform.Pass) -> None:
     np.testing.assert_array_equal(got, np.array([0, np.nan], "float32"))
 
 
+def _increase(relax_pipeline: str | tvm.transform.Pass) -> None:
+    x = np.array([1, 2**31 - 1], "int32")
+    np.testing.assert_array_equal(run(_Increase, x, relax_pipeline=relax_pipeline), [True, False])
+
+
+def _increase_stock() -> None:
+    _increase("default")
+
+
+def _increase_guarded() -> None:
+    _increase(pipeline())
+
+
 def _split_stock() -> None:
     _split("default")
 
@@ -183,6 +208,15 @@ register(
     Probe(
         stock=_subtract_stock,
         fixed=_subtract_guarded,
+        symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
+    ),
+)
+
+register(
+    INTEGER_OVERFLOW,
+    Probe(
+        stock=_increase_stock,
+        fixed=_increase_guarded,
         symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
     ),
 )

@@ -18,6 +18,7 @@ from .transform import (
     DecomposeReduction,
     GuardFloatArithmetic,
     GuardIntegerDivision,
+    GuardIntegerOverflow,
     GuardLongLoops,
     GuardSplitIndices,
     HoistSelectLoads,
@@ -36,6 +37,7 @@ def after_lowering() -> tuple[tvm.transform.Pass, ...]:
     return (
         GuardFloatArithmetic(),
         GuardIntegerDivision(),
+        GuardIntegerOverflow(),
         GuardLongLoops(),
         GuardSplitIndices(),
         HoistSelectLoads(),

@@ -16,6 +16,7 @@ from .apply_gpu_schedule import ApplyGpuSchedule
 from .decompose_reduction import DecomposeReduction
 from .guard_float_arithmetic import GuardFloatArithmetic
 from .guard_integer_division import GuardIntegerDivision
+from .guard_integer_overflow import GuardIntegerOverflow
 from .guard_long_loops import GuardLongLoops
 from .guard_split_indices import GuardSplitIndices
 from .hoist_select_loads import HoistSelectLoads
@@ -30,6 +31,7 @@ __all__ = [
     "DecomposeReduction",
     "GuardFloatArithmetic",
     "GuardIntegerDivision",
+    "GuardIntegerOverflow",
     "GuardLongLoops",
     "GuardSplitIndices",
     "HoistSelectLoads",

@@ -1,0 +1,215 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""GuardIntegerOverflow: integers that overflow wrap around, also in comparisons.
+
+Upstream
+    None known.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A sum, difference, product or narrowing cast of integers that overflows, fused into a
+    comparison, a minimum or maximum, or a division.
+Symptom
+    Silently wrong results: ``x + 1 > x`` is true for the largest int32, ``x * 2 // 2`` is ``x`` for
+    every int32, and ``x.astype(uint8) <= 127`` is true for -1 of int8.
+Mechanism
+    TVM's simplifier takes integers as unbounded, and its code generator for LLVM marks sums of 32
+    and 64 bits as not overflowing, also unsigned ones.
+How to remove
+    When TVM passes the tests of this file, delete it, its tests, its line in
+    :mod:`tvm_fixes.tirx.semantics` and the fix id ``integer-overflow``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import tirx
+from tvm_ffi import structural_map
+
+from ...fixes.elements import INTEGER_OVERFLOW as FIX_ID
+from ...target.cpu import is_cpu
+from ..loop_nest import uses
+from ..loop_partition import branches_of, with_branches
+from ..util import prim_func_pass
+
+# LLVM may assume that arithmetic of so many bits or more does not overflow.
+_MARKED_BITS = 32
+
+_SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
+_COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
+_DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
+_READERS = (
+    *(*_COMPARISONS, *_DIVISIONS, tirx.Min, tirx.Max, tirx.Cast),
+    *(tirx.Select, tvm.ir.Call, tirx.Bind, tirx.Let),
+)
+
+
+def GuardIntegerOverflow() -> tvm.transform.Pass:
+    """Let integer arithmetic on data overflow where its result is compared or divided.
+
+    Before::
+
+        y[i] = x[i] + 1 > x[i]
+
+    and after::
+
+        sum = T.Cast("int32", T.Cast("int64", x[i]) + T.int64(1))
+        y[i] = T.reinterpret("int32", T.reinterpret("uint32", sum)) > x[i]
+
+    LLVM computes that in 32 bits.  Integers of 64 bits are computed by halves for a CPU.
+    Arithmetic on loop variables, and inside the indices of loads, is unchanged.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        A module pass over the PrimFuncs.  Run it after all schedules.
+    """
+    return prim_func_pass("GuardIntegerOverflow", FIX_ID, _guard, any_target=True)
+
+
+def _guard(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    loads = _Loads(target)
+    # Variables stand for loads, so that their indices are not visited.
+    hidden = structural_map(function, (tvm.ir.TensorLoad, loads.hide))
+    if not loads.values:
+        return function
+    guarded = structural_map(hidden, (_READERS, loads.guard))
+    return function if guarded.same_as(hidden) else loads.restore(guarded)
+
+
+class _Loads:
+    """The loads of integers in a function, by the variables that stand for them."""
+
+    def __init__(self, target: tvm.target.Target) -> None:
+        self.target = target
+        self.values: dict[tirx.Var, tirx.Expr] = {}
+
+    def hide(self, load: tvm.ir.TensorLoad) -> tirx.Expr:
+        if not _is_integer(load.ty):
+            return load
+        var = tirx.Var("load", load.ty)
+        self.values[var] = load
+        return var
+
+    def restore(self, node: tvm.Object) -> tvm.Object:
+        return structural_map(node, (tirx.Var, self._load_of))
+
+    def _load_of(self, var: tirx.Var) -> tirx.Expr:
+        load = self.values.get(var)
+        return var if load is None else structural_map(load, (tirx.Var, self._load_of))
+
+    def guard(self, reader: tvm.Object) -> tvm.Object:
+        """Hide the arithmetic among the operands of a node."""
+        if isinstance(reader, tirx.Bind):
+            return self._with(reader, tirx.Bind, reader.var, reader.value)
+        if isinstance(reader, tirx.Let):
+            return self._with(reader, tirx.Let, reader.var, reader.value, reader.body)
+        if isinstance(reader, tirx.Cast):
+            return self._with(reader, tirx.Cast, reader.ty, reader.value)
+        parts = branches_of(reader)
+        if parts is not None:
+            branches = [self._hidden(part) for part in parts[1:]]
+            is_same = all(a.same_as(b) for a, b in zip(branches, parts[1:], strict=True))
+            return reader if is_same else with_branches(reader, [parts[0], *branches])
+        if isinstance(reader, tvm.ir.Call):
+            return reader
+        return self._with(reader, type(reader), reader.a, reader.b)
+
+    def _with(self, reader: tvm.Object, make: Callable[..., tvm.Object], *parts: Any) -> tvm.Object:
+        new = [self._hidden(part) for part in parts]
+        is_same = all(a is b for a, b in zip(new, parts, strict=True))
+        return reader if is_same else make(*new)
+
+    def _hidden(self, value: Any) -> Any:
+        """Integer arithmetic on data, in a form that may overflow; other values unchanged."""
+        if not _may_overflow(value) or not uses(value, self.values):
+            return value
+        dtype, wrapped = str(value.ty), _wrapped(value, self.target)
+        other = dtype.removeprefix("u") if dtype.startswith("u") else f"u{dtype}"
+        # TVM derives no bounds from a reinterpretation.
+        return tirx.reinterpret(dtype, tirx.reinterpret(other, wrapped))
+
+
+def _may_overflow(value: Any) -> bool:
+    """Whether a value is a sum, difference, product or narrowing cast of integers."""
+    if isinstance(value, tirx.Cast):
+        return _is_integer(value.ty) and _is_integer(value.value.ty) and _is_narrowing(value)
+    return isinstance(value, _SUMS) and _is_integer(value.ty)
+
+
+def _is_narrowing(cast: tirx.Cast) -> bool:
+    """Whether the new dtype lacks some values of the old one."""
+    (least, most), (old_least, old_most) = map(_range, (cast.ty, cast.value.ty))
+    return old_least < least or most < old_most
+
+
+def _range(ty: tvm.ir.Type) -> tuple[int, int]:
+    dtype = tvm.DataType(str(ty)).with_lanes(1)
+    limits = np.iinfo(str(dtype))
+    return int(limits.min), int(limits.max)
+
+
+def _is_integer(ty: tvm.ir.Type) -> bool:
+    return str(ty).startswith(("int", "uint"))
+
+
+def _wrapped(value: tirx.Expr, target: tvm.target.Target) -> tirx.Expr:
+    """Integer arithmetic in types in which it does not overflow, or in which it may."""
+    if not isinstance(value, _SUMS):
+        return value
+    operator, dtype = type(value), str(value.ty)
+    a, b = (_wrapped(operand, target) for operand in (value.a, value.b))
+    bits = tvm.DataType(dtype).bits
+    if bits < _MARKED_BITS:
+        return operator(a, b)
+    if bits < 64:
+        # LLVM computes this in the narrow type.
+        is_large = dtype.startswith("u") and operator is tirx.Mul
+        wide = dtype.removeprefix("u").replace(str(bits), "64", 1)
+        wide = f"u{wide}" if is_large else wide
+        return tirx.Cast(dtype, operator(a.astype(wide), b.astype(wide)))
+    unsigned = f"u{dtype.removeprefix('u')}"
+    a, b = (_unsigned(operand, unsigned) for operand in (a, b))
+    result = _in_halves(operator, a, b) if is_cpu(target) else operator(a, b)
+    return tirx.reinterpret(dtype, result)
+
+
+def _unsigned(value: tirx.Expr, dtype: str) -> tirx.Expr:
+    """The bits of an integer as an unsigned one; TVM takes a reinterpreted 0 for a null pointer."""
+    if isinstance(value, tirx.Broadcast):
+        return tirx.Broadcast(_unsigned(value.value, dtype.partition("x")[0]), value.lanes)
+    if isinstance(value, tirx.IntImm):
+        return tirx.const(int(value) % (1 << 64), dtype)
+    return tirx.reinterpret(dtype, value)
+
+
+def _in_halves(operator: type, a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
+    """A sum, difference or product of 64 bits modulo 2^64 by halves of 32 bits."""
+    dtype = a.ty
+    mask, half, one = (tirx.const(n, str(dtype)) for n in (0xFFFFFFFF, 32, 1))
+    x, y = tirx.Var("x", dtype), tirx.Var("y", dtype)
+    low = tirx.Var("low", dtype)
+    x0, y0, low0 = (tirx.bitwise_and(n, mask) for n in (x, y, low))
+    x1, y1, carry = (tirx.shift_right(n, half) for n in (x, y, low))
+    if operator is tirx.Mul:
+        lowest = x0 * y0
+        high = carry + tirx.bitwise_and(x0 * y1, mask) + tirx.bitwise_and(x1 * y0, mask)
+    else:
+        lowest, high = x0 + y0, x1 + y1 + carry
+        if operator is tirx.Sub:
+            # -y is ~y + 1.
+            b, lowest = tirx.bitwise_not(b), lowest + one
+    result = tirx.bitwise_or(tirx.shift_left(high, half), low0)
+    return tirx.Let(x, a, tirx.Let(y, b, tirx.Let(low, lowest, result)))

@@ -1,0 +1,180 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Integers that overflow wrap around, also where fused operators compare or divide them."""
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import tirx as T
+
+from helpers.relax_modules import build, run, tensor
+from tvm_fixes.pipeline import pipeline
+from tvm_fixes.target import resolve
+from tvm_fixes.tirx.transform import GuardIntegerOverflow
+from tvm_fixes.tirx.transform.guard_integer_overflow import FIX_ID
+
+op = relax.op
+
+DTYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+
+
+class _Numpy:
+    """The operators of the forms, for arrays."""
+
+    def __getattr__(self, name):
+        return {"divide": np.floor_divide, "floor_divide": np.floor_divide}.get(
+            name, getattr(np, name, None)
+        )
+
+    @staticmethod
+    def floor_mod(a, b):
+        return np.mod(a, b)
+
+
+# Of two tensors, a constant maker c and the operators o.
+FORMS = {
+    "x + a >= a": lambda x, a, c, o: o.greater_equal(o.add(x, a), a),
+    "x - a < 0": lambda x, a, c, o: o.less(o.subtract(x, a), c(0)),
+    "x - a > x": lambda x, a, c, o: o.greater(o.subtract(x, a), x),
+    "x + 1 > x": lambda x, a, c, o: o.greater(o.add(x, c(1)), x),
+    "x + 5 > 3": lambda x, a, c, o: o.greater(o.add(x, c(5)), c(3)),
+    "x * 2 > 4": lambda x, a, c, o: o.greater(o.multiply(x, c(2)), c(4)),
+    "x * 3 > x": lambda x, a, c, o: o.greater(o.multiply(x, c(3)), x),
+    "x * a == 0": lambda x, a, c, o: o.equal(o.multiply(x, a), c(0)),
+    "x * x * x * x > 5": lambda x, a, c, o: o.greater(
+        o.multiply(o.multiply(x, x), o.multiply(x, x)), c(5)
+    ),
+    "max(x + a, a)": lambda x, a, c, o: o.maximum(o.add(x, a), a),
+    "min(x + 1, x)": lambda x, a, c, o: o.minimum(o.add(x, c(1)), x),
+    "x * 2 // 2": lambda x, a, c, o: o.floor_divide(o.multiply(x, c(2)), c(2)),
+    "(x * 4 + a) % 4": lambda x, a, c, o: o.floor_mod(o.add(o.multiply(x, c(4)), a), c(4)),
+    "x - a == 0": lambda x, a, c, o: o.equal(o.subtract(x, a), c(0)),
+    "where(x + a > a, x - a, a)": lambda x, a, c, o: o.where(
+        o.greater(o.add(x, a), a), o.subtract(x, a), a
+    ),
+    "x + a - x * a": lambda x, a, c, o: o.subtract(o.add(x, a), o.multiply(x, a)),
+    "|x| >= 0": lambda x, a, c, o: o.greater_equal(o.abs(x), c(0)),
+    "-x < 0": lambda x, a, c, o: o.less(o.negative(x), c(0)),
+}
+
+
+def extremes(dtype):
+    """All pairs of numbers at the ends and in the middle of the range."""
+    info = np.iinfo(dtype)
+    middle = [0, 1, 2, 5] if info.min == 0 else [-7, -1, 0, 1, 2, 5]
+    numbers = [info.min, info.min + 1, *middle, info.max // 2 + 1, info.max - 1, info.max]
+    return [np.array(grid.ravel()) for grid in np.meshgrid(*[np.array(numbers, dtype)] * 2)]
+
+
+@pytest.mark.parametrize("target", ["llvm", "native"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_overflow_wraps_around(dtype, target):
+    x, a = extremes(dtype)
+    forms = {name: form for name, form in FORMS.items() if dtype[0] == "i" or name[0] not in "-|"}
+
+    def emit(builder, x, a):
+        return relax.Tuple(
+            [
+                builder.emit(form(x, a, lambda n: relax.const(n, dtype), op))
+                for form in forms.values()
+            ]
+        )
+
+    types = {name: tensor(*x.shape, dtype=dtype) for name in "xa"}
+    got = run(build(types, emit), x, a, target=resolve(target), pipeline=pipeline())
+    with np.errstate(over="ignore"):
+        for (name, form), values in zip(forms.items(), got, strict=True):
+            expected = form(x, a, np.dtype(dtype).type, _Numpy())
+            np.testing.assert_array_equal(values, expected, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "given, wanted, limit",
+    [("int8", "uint8", 127), ("int32", "int8", 0), ("int64", "int32", 5), ("uint8", "int8", 0)],
+)
+def test_narrowing_casts_wrap_around(given, wanted, limit):
+    x = extremes(given)[0]
+
+    def emit(builder, x):
+        wider = builder.emit(op.maximum(x, relax.const(0, given)))
+        narrow = builder.emit(op.astype(wider, wanted))
+        return op.less_equal(narrow, relax.const(limit, wanted))
+
+    got = run(build({"x": tensor(*x.shape, dtype=given)}, emit), x, pipeline=pipeline())
+    np.testing.assert_array_equal(got, np.maximum(x, 0).astype(wanted) <= limit)
+
+
+@I.ir_module
+class Before:
+    @T.prim_func(private=True, s_tir=True)
+    def compare(
+        x: T.Buffer((8,), "int32"), y: T.Buffer((8,), "bool"), z: T.Buffer((8,), "int32")
+    ) -> None:
+        for i in range(8):
+            with T.sblock("compare"):
+                v = T.axis.spatial(8, i)
+                y[v] = x[v] < x[(v + 5) % 8] + 1
+                z[v] = x[v] * 3 + v
+
+
+@I.ir_module
+class Expected:
+    @T.prim_func(private=True, s_tir=True)
+    def compare(
+        x: T.Buffer((8,), "int32"), y: T.Buffer((8,), "bool"), z: T.Buffer((8,), "int32")
+    ) -> None:
+        for i in range(8):
+            with T.sblock("compare"):
+                v = T.axis.spatial(8, i)
+                y[v] = x[v] < T.reinterpret(
+                    "int32",
+                    T.reinterpret(
+                        "uint32", T.Cast("int32", T.Cast("int64", x[(v + 5) % 8]) + T.int64(1))
+                    ),
+                )
+                z[v] = x[v] * 3 + v
+
+
+def guarded(mod, target="llvm"):
+    with tvm.target.Target(target):
+        return GuardIntegerOverflow()(mod)
+
+
+def test_only_compared_sums_of_data_change(monkeypatch):
+    tvm.ir.assert_structural_equal(guarded(Before), Expected)
+    monkeypatch.setenv("TVM_FIXES_DISABLE", FIX_ID)
+    assert guarded(Before).same_as(Before)
+
+
+def test_cuda_adds_64_bits_without_sign():
+    """C++ defines unsigned overflow."""
+
+    @I.ir_module
+    class Module:
+        @T.prim_func(private=True, s_tir=True)
+        def compare(x: T.Buffer((8,), "int64"), y: T.Buffer((8,), "bool")) -> None:
+            for i in range(8):
+                with T.sblock("compare"):
+                    v = T.axis.spatial(8, i)
+                    y[v] = x[v] < x[v] + T.int64(1)
+
+    text = guarded(Module, {"kind": "cuda", "arch": "sm_90"}).script()
+    assert 'T.reinterpret("uint64", x[v]) + T.uint64(1)' in text
+    assert "shift_right" not in text and "T.uint64(4294967295)" not in text
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
