@@ -187,3 +187,15 @@ def to_layout(
 def _padding(extent: tirx.Expr, block: int) -> int:
     """The padding that makes an extent a multiple of `block`; 0 for a symbolic extent."""
     return -int(extent) % block if isinstance(extent, tirx.IntImm) else 0
+
+
+def is_depthwise(call: relax.Call) -> bool:
+    """Whether a call is a convolution, and each of its sums is over a single channel."""
+    if "conv" not in str(call.op.name) or int(call.attrs.groups) == 1:
+        return False
+    layout = Layout(str(call.attrs.kernel_layout))
+    extents = layout.extents(list(call.args[1].ty.shape.values))
+    if layout.blocks or not isinstance(extents["I"], tirx.IntImm):
+        return False
+    is_transposed = str(call.op.name).endswith("_transpose")
+    return int(extents["I"]) // (int(call.attrs.groups) if is_transposed else 1) == 1

@@ -99,19 +99,6 @@ def depth_of(call: relax.Call) -> int:
     return int(np.prod([n for letter, n in zip(letters, shape, strict=True) if letter != "O"]))
 
 
-def is_depthwise(call: relax.Call) -> bool:
-    """Whether each sum is over a single channel."""
-    if str(call.op.name) == "relax.matmul" or int(call.attrs.groups) == 1:
-        return False
-    layout = Layout(str(call.attrs.kernel_layout))
-    if layout.blocks or not is_static(call.args[1]):
-        return False
-    extents = layout.extents(list(call.args[1].ty.shape.values))
-    is_transposed = str(call.op.name).endswith("_transpose")
-    of_group = int(extents["I"]) // (int(call.attrs.groups) if is_transposed else 1)
-    return of_group == 1
-
-
 def with_operands(call: relax.Call, data: relax.Expr, weight: relax.Expr) -> relax.Call:
     """The same product of other operands, in int32."""
     if str(call.op.name) == "relax.matmul":

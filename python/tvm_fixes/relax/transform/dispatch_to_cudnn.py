@@ -15,13 +15,12 @@
 from collections import defaultdict
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ...tirx.util import is_one
 from ..analysis import bindings, operator_calls, results
 from ..ir import nn_call, operator_name, variables
-from ..layouts import SPATIAL_AXES
+from ..layouts import SPATIAL_AXES, is_depthwise
 from ..libraries import call_library, computes, uses
 from ..rewrite import rewrite_functions
 
@@ -110,7 +109,7 @@ class _Dispatching(PyExprMutator):
         is_plain = {given, out_layout} <= {f"NC{axes}", f"N{axes}C"}
         if not is_plain or padding[:rank] != padding[rank:]:
             return None
-        if given == out_layout and not is_transposed and _is_depthwise(call):
+        if given == out_layout and not is_transposed and is_depthwise(call):
             return self._with_last_channels(call) if given[-1] == "C" else None
         has_channels_last = "C" in (given[-1], out_layout[-1])
         layout = f"N{axes}C" if has_channels_last else f"NC{axes}"
@@ -154,15 +153,3 @@ class _Dispatching(PyExprMutator):
             return tensor
         order = [given.index(axis) for axis in wanted]
         return relax.op.permute_dims(self.builder_.emit(tensor), order)
-
-
-def _is_depthwise(call: relax.Call) -> bool:
-    """Whether each channel of a convolution reads only its own channel."""
-    weight = dict(zip(str(call.attrs.kernel_layout), call.args[1].ty.shape, strict=True))
-    groups = int(call.attrs.groups)
-    return (
-        groups > 1
-        and isinstance(weight["O"], tirx.IntImm)
-        and is_one(weight["I"])
-        and int(weight["O"]) == groups
-    )

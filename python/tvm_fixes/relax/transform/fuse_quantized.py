@@ -43,7 +43,7 @@ from ...support import switches
 from ...support.collector import Collector
 from ...support.declined import decline
 from ..ir import permuted_axes
-from ..layouts import SPATIAL_AXES
+from ..layouts import SPATIAL_AXES, is_depthwise
 from ..quantized import (
     NARROW_DTYPES,
     Integers,
@@ -66,7 +66,6 @@ from ..quantized_bytes import product_of_bytes
 from ..quantized_products import (
     channel_axis,
     depth_of,
-    is_depthwise,
     keeps_weight,
     obstacle_to,
     with_operands,
