@@ -15,6 +15,7 @@
 import tvm
 from tvm import relax
 
+from ..kept_symbols import keep_symbols
 from ..source_nodes import join_fused, spread
 
 
@@ -24,7 +25,8 @@ def FuseOps() -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass.  See :mod:`tvm_fixes.relax.source_nodes`.
+        A module pass.  See :mod:`tvm_fixes.relax.source_nodes` and
+        :mod:`tvm_fixes.relax.kept_symbols`.
     """
     stock = relax.transform.FuseOps()
 
@@ -32,6 +34,6 @@ def FuseOps() -> tvm.transform.Pass:
         spread(mod)
         fused = stock(mod)
         join_fused(mod, fused)
-        return fused
+        return keep_symbols(fused)
 
     return tvm.transform.module_pass(fuse, opt_level=0, name="FuseOps")
