@@ -12,6 +12,8 @@
 # and limitations under the License.
 """Architectures of transformers that read text."""
 
+from dataclasses import replace
+
 from .entry import TOKENS, TRANSLATION
 from .small_configs import of_transformers
 
@@ -70,8 +72,12 @@ DECODERS = {
     "jamba": of_transformers("Jamba", "ForCausalLM", attn_layer_period=2, attn_layer_offset=1),
     "lfm2": of_transformers("Lfm2", "ForCausalLM", layer_types=["conv", "full_attention"]),
     "mamba": of_transformers("Mamba", "ForCausalLM", onnx=True),
-    "mamba2": of_transformers(
-        "Mamba2", "ForCausalLM", num_heads=4, state_size=8, n_groups=1, chunk_size=4
+    # The exported program is for lengths that need no padding, as that of the example.
+    "mamba2": replace(
+        of_transformers(
+            "Mamba2", "ForCausalLM", num_heads=4, state_size=8, n_groups=1, chunk_size=4
+        ),
+        sizes=((2, 12), (3, 8)),
     ),
     "rwkv": of_transformers("Rwkv", "ForCausalLM", inputs=TOKENS, attention_hidden_size=32),
     "recurrent_gemma": of_transformers(
