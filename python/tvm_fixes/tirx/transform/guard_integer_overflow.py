@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""GuardIntegerOverflow: integers that overflow wrap around, also in comparisons.
+"""GuardIntegerOverflow: integers that overflow wrap around, even in comparisons.
 
 Upstream
     None known.
@@ -44,7 +44,7 @@ from ..loop_nest import uses
 from ..loop_partition import branches_of, with_branches
 from ..util import prim_func_pass
 
-# LLVM may assume that arithmetic of so many bits or more does not overflow.
+# The number of bits from which LLVM may assume that arithmetic does not overflow.
 _MARKED_BITS = 32
 
 _SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
