@@ -40,7 +40,8 @@ def _is_unspecified(
     if not operands:
         return False
     if operands[0].dtype.name not in FLOATS:
-        return False
+        # An integer mean of no elements divides by zero.
+        return node.op_type == "ReduceMean" and operands[0].size == 0
     data = operands[0].astype("float64")
     if node.op_type in _ORDERS:
         return bool(np.isnan(data).any())

@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Integers that overflow wrap around, also where fused operators compare or divide them."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tvm
@@ -115,6 +116,25 @@ def test_narrowing_casts_wrap_around(given, wanted, limit):
 
     got = run(build({"x": tensor(*x.shape, dtype=given)}, emit), x, pipeline=pipeline())
     np.testing.assert_array_equal(got, np.maximum(x, 0).astype(wanted) <= limit)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("target", ["llvm", "native"])
+def test_a_condition_of_bfloat16(dtype, target):
+    def emit(builder, x, n):
+        more = builder.emit(op.add(op.multiply(n, n), relax.const(1, dtype)))
+        shifted = builder.emit(op.astype(op.subtract(more, n), "bfloat16"))
+        kept = builder.emit(op.where(op.greater(more, n), x, shifted))
+        return op.astype(op.multiply(kept, kept), "float32")
+
+    x = np.array([1, 2, 3, 4], "float32").astype(ml_dtypes.bfloat16)
+    n = np.array([-3, 0, 5, np.iinfo(dtype).max], dtype)
+    types = {"x": tensor(4, dtype="bfloat16"), "n": tensor(4, dtype=dtype)}
+    got = run(build(types, emit), x, n, target=resolve(target), pipeline=pipeline())
+    with np.errstate(over="ignore"):
+        more = n * n + 1
+        kept = np.where(more > n, x.astype("float32"), (more - n).astype(ml_dtypes.bfloat16))
+    np.testing.assert_allclose(got, kept * kept, rtol=0.01)
 
 
 @I.ir_module

@@ -40,6 +40,7 @@ from tvm_ffi import structural_map
 
 from ...fixes.elements import INTEGER_OVERFLOW as FIX_ID
 from ...target.cpu import is_cpu
+from ..elementary.expressions import let
 from ..loop_nest import uses
 from ..loop_partition import branches_of, with_branches
 from ..util import prim_func_pass
@@ -83,22 +84,18 @@ def _guard(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
     loads = _Loads(target)
     # Variables stand for loads, so that their indices are not visited.
     hidden = structural_map(function, (tvm.ir.TensorLoad, loads.hide))
-    if not loads.values:
-        return function
     guarded = structural_map(hidden, (_READERS, loads.guard))
     return function if guarded.same_as(hidden) else loads.restore(guarded)
 
 
 class _Loads:
-    """The loads of integers in a function, by the variables that stand for them."""
+    """The loads in a function, by the variables that stand for them."""
 
     def __init__(self, target: tvm.target.Target) -> None:
         self.target = target
         self.values: dict[tirx.Var, tirx.Expr] = {}
 
     def hide(self, load: tvm.ir.TensorLoad) -> tirx.Expr:
-        if not _is_integer(load.ty):
-            return load
         var = tirx.Var("load", load.ty)
         self.values[var] = load
         return var
@@ -197,19 +194,28 @@ def _unsigned(value: tirx.Expr, dtype: str) -> tirx.Expr:
 
 def _in_halves(operator: type, a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
     """A sum, difference or product of 64 bits modulo 2^64 by halves of 32 bits."""
-    dtype = a.ty
-    mask, half, one = (tirx.const(n, str(dtype)) for n in (0xFFFFFFFF, 32, 1))
-    x, y = tirx.Var("x", dtype), tirx.Var("y", dtype)
-    low = tirx.Var("low", dtype)
-    x0, y0, low0 = (tirx.bitwise_and(n, mask) for n in (x, y, low))
-    x1, y1, carry = (tirx.shift_right(n, half) for n in (x, y, low))
-    if operator is tirx.Mul:
-        lowest = x0 * y0
-        high = carry + tirx.bitwise_and(x0 * y1, mask) + tirx.bitwise_and(x1 * y0, mask)
-    else:
-        lowest, high = x0 + y0, x1 + y1 + carry
-        if operator is tirx.Sub:
-            # -y is ~y + 1.
-            b, lowest = tirx.bitwise_not(b), lowest + one
-    result = tirx.bitwise_or(tirx.shift_left(high, half), low0)
-    return tirx.Let(x, a, tirx.Let(y, b, tirx.Let(low, lowest, result)))
+    mask, half, one = (tirx.const(n, str(a.ty)) for n in (0xFFFFFFFF, 32, 1))
+
+    def low(value: tirx.Expr) -> tirx.Expr:
+        return tirx.bitwise_and(value, mask)
+
+    def high(value: tirx.Expr) -> tirx.Expr:
+        return tirx.shift_right(value, half)
+
+    def result(lowest: tirx.Expr, highest: tirx.Expr) -> tirx.Expr:
+        """The number whose lower half may carry into the upper one."""
+        return let(
+            lowest,
+            lambda v: tirx.bitwise_or(tirx.shift_left(high(v) + highest, half), low(v)),
+        )
+
+    def combined(x: tirx.Var, y: tirx.Var) -> tirx.Expr:
+        if operator is tirx.Mul:
+            cross = low(low(x) * high(y)) + low(high(x) * low(y))
+            return result(low(x) * low(y), cross)
+        # -y is ~y + 1.
+        lowest = low(x) + low(y)
+        return result(lowest + one if operator is tirx.Sub else lowest, high(x) + high(y))
+
+    b = tirx.bitwise_not(b) if operator is tirx.Sub else b
+    return let(a, lambda x: let(b, lambda y: combined(x, y)))
