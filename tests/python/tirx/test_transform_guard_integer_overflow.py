@@ -68,6 +68,8 @@ FORMS = {
     ),
     "x + a - x * a": lambda x, a, c, o: o.subtract(o.add(x, a), o.multiply(x, a)),
     "|x| >= 0": lambda x, a, c, o: o.greater_equal(o.abs(x), c(0)),
+    "x * 0 + 1 > a": lambda x, a, c, o: o.greater(o.add(o.multiply(x, c(0)), c(1)), a),
+    "max(x - x, a)": lambda x, a, c, o: o.maximum(o.subtract(x, x), a),
     "-x < 0": lambda x, a, c, o: o.less(o.negative(x), c(0)),
 }
 
@@ -159,11 +161,8 @@ class Expected:
         for i in range(8):
             with T.sblock("compare"):
                 v = T.axis.spatial(8, i)
-                y[v] = x[v] < T.reinterpret(
-                    "int32",
-                    T.reinterpret(
-                        "uint32", T.Cast("int32", T.Cast("int64", x[(v + 5) % 8]) + T.int64(1))
-                    ),
+                y[v] = x[v] < T.bitwise_or(
+                    T.Cast("int32", T.Cast("int64", x[(v + 5) % 8]) + T.int64(1)), 0
                 )
                 z[v] = x[v] * 3 + v
 
@@ -192,7 +191,7 @@ def test_cuda_adds_64_bits_without_sign():
                     y[v] = x[v] < x[v] + T.int64(1)
 
     text = guarded(Module, {"kind": "cuda", "arch": "sm_90"}).script()
-    assert 'T.reinterpret("uint64", x[v]) + T.uint64(1)' in text
+    assert 'T.Cast("uint64", x[v]) + T.uint64(1)' in text
     assert "shift_right" not in text and "T.uint64(4294967295)" not in text
 
 

@@ -44,19 +44,14 @@ ROUNDER = 1.5 * 2**MANTISSA_BITS
 WIDE_ROUNDER = 1.5 * 2**52
 
 
-def let(value: tirx.Expr, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
+def let(value: tirx.Expr, body: Callable[[tirx.Var], tirx.Expr]) -> tirx.Expr:
     """Apply `body` to `value`, bound to a variable so that it is computed once.
 
     The value is hidden from TVM's analyzer, which fails if it finds other bounds for the variable
     after it has simplified the value.
     """
-    if isinstance(value, tirx.IntImm):
-        return body(value)
     dtype = str(value.ty)
-    if "float" in dtype:
-        bits = dtype.replace("float", "int")
-    else:
-        bits = dtype.removeprefix("u") if dtype.startswith("u") else dtype.replace("int", "float")
+    bits = dtype.replace("float", "int") if "float" in dtype else dtype.replace("int", "float")
     var = tirx.Var("x", value.ty)
     return tirx.Let(var, tirx.reinterpret(dtype, tirx.reinterpret(bits, value)), body(var))
 

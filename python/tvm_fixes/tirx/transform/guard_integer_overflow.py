@@ -40,13 +40,14 @@ from tvm_ffi import structural_map
 
 from ...fixes.elements import INTEGER_OVERFLOW as FIX_ID
 from ...target.cpu import is_cpu
-from ..elementary.expressions import let
 from ..loop_nest import uses
 from ..loop_partition import branches_of, with_branches
 from ..util import prim_func_pass
 
 # The number of bits from which LLVM may assume that arithmetic does not overflow.
 _MARKED_BITS = 32
+
+_FLIPS = 0x5555555555555555
 
 _SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
@@ -67,7 +68,7 @@ def GuardIntegerOverflow() -> tvm.transform.Pass:
     and after::
 
         sum = T.Cast("int32", T.Cast("int64", x[i]) + T.int64(1))
-        y[i] = T.reinterpret("int32", T.reinterpret("uint32", sum)) > x[i]
+        y[i] = T.bitwise_or(sum, 0) > x[i]
 
     LLVM computes that in 32 bits.  Integers of 64 bits are computed by halves for a CPU.
     Arithmetic on loop variables, and inside the indices of loads, is unchanged.
@@ -133,10 +134,12 @@ class _Loads:
         """Integer arithmetic on data, in a form that may overflow; other values unchanged."""
         if not _may_overflow(value) or not uses(value, self.values):
             return value
-        dtype, wrapped = str(value.ty), _wrapped(value, self.target)
-        other = dtype.removeprefix("u") if dtype.startswith("u") else f"u{dtype}"
-        # TVM derives no bounds from a reinterpretation.
-        return tirx.reinterpret(dtype, tirx.reinterpret(other, wrapped))
+        return _opaque(_wrapped(value, self.target))
+
+
+def _opaque(value: tirx.Expr) -> tirx.Expr:
+    """The same value, from which TVM derives no bounds."""
+    return tirx.bitwise_or(value, tirx.const(0, str(value.ty)))
 
 
 def _may_overflow(value: Any) -> bool:
@@ -178,18 +181,29 @@ def _wrapped(value: tirx.Expr, target: tvm.target.Target) -> tirx.Expr:
         wide = f"u{wide}" if is_large else wide
         return tirx.Cast(dtype, operator(a.astype(wide), b.astype(wide)))
     unsigned = f"u{dtype.removeprefix('u')}"
-    a, b = (_unsigned(operand, unsigned) for operand in (a, b))
-    result = _in_halves(operator, a, b) if is_cpu(target) else operator(a, b)
-    return tirx.reinterpret(dtype, result)
+    a, b = (_in_dtype(operand, unsigned) for operand in (a, b))
+    return (_in_halves(operator, a, b) if is_cpu(target) else operator(a, b)).astype(dtype)
 
 
-def _unsigned(value: tirx.Expr, dtype: str) -> tirx.Expr:
-    """The bits of an integer as an unsigned one; TVM takes a reinterpreted 0 for a null pointer."""
-    if isinstance(value, tirx.Broadcast):
-        return tirx.Broadcast(_unsigned(value.value, dtype.partition("x")[0]), value.lanes)
-    if isinstance(value, tirx.IntImm):
-        return tirx.const(int(value) % (1 << 64), dtype)
-    return tirx.reinterpret(dtype, value)
+def _in_dtype(value: tirx.Expr, dtype: str) -> tirx.Expr:
+    """A value in the unsigned dtype of 64 bits."""
+    return (
+        tirx.const(int(value) % (1 << 64), dtype)
+        if isinstance(value, tirx.IntImm)
+        else value.astype(dtype)
+    )
+
+
+def _let(value: tirx.Expr, body: Callable[[tirx.Var], tirx.Expr]) -> tirx.Expr:
+    """Apply `body` to a variable of uint64.
+
+    TVM requires that the value stays the same when it is simplified, so its bits are reinterpreted;
+    it takes a reinterpreted 0 for a null pointer, so some bits are flipped before and after.
+    """
+    var, flips = tirx.Var("bits", value.ty), tirx.const(_FLIPS, "uint64")
+    flipped = tirx.reinterpret("int64", tirx.bitwise_xor(value, flips))
+    same = tirx.bitwise_xor(tirx.reinterpret("uint64", flipped), flips)
+    return tirx.Let(var, same, body(var))
 
 
 def _in_halves(operator: type, a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
@@ -204,7 +218,7 @@ def _in_halves(operator: type, a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
 
     def result(lowest: tirx.Expr, highest: tirx.Expr) -> tirx.Expr:
         """The number whose lower half may carry into the upper one."""
-        return let(
+        return _let(
             lowest,
             lambda v: tirx.bitwise_or(tirx.shift_left(high(v) + highest, half), low(v)),
         )
@@ -218,4 +232,4 @@ def _in_halves(operator: type, a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
         return result(lowest + one if operator is tirx.Sub else lowest, high(x) + high(y))
 
     b = tirx.bitwise_not(b) if operator is tirx.Sub else b
-    return let(a, lambda x: let(b, lambda y: combined(x, y)))
+    return _let(a, lambda x: _let(b, lambda y: combined(x, y)))
