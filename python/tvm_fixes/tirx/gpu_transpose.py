@@ -125,19 +125,20 @@ def _tile_of(block: SBlock) -> _Tile | None:
     buffers = [block.body.buffer, *(block.reads[read].source for read in reads)]
     widths = {item_bytes_of(buffer) for buffer in buffers}
     rows = {axes[-2:][::-1] for axes in reads.values()}
-    if len(rows) > 1 or len(widths) > 1:
+    # TVM's vectors of bool have two bytes per element.
+    if len(rows) > 1 or len(widths) > 1 or "bool" in {str(buffer.dtype) for buffer in buffers}:
         return None
     (row, *before), (width,) = rows.pop(), widths
     shape = list(map(int, extents))
     # Short rows that follow one another in memory are one row of the tile.
     joined = before[0] if before == [row - 1] else None
-    for longest in _SIDES:
-        sides = _sides(shape, row, joined, longest)
-        if sides is None:
-            return None
-        elements = math.prod(sides)
-        if math.prod(shape) >= elements * _MANY_BLOCKS:
-            break
+    longest, shorter = (_sides(shape, row, joined, side) for side in _SIDES)
+    sides = longest
+    if longest is None or math.prod(shape) < math.prod(longest) * _MANY_BLOCKS:
+        sides = shorter
+    if sides is None:
+        return None
+    elements = math.prod(sides)
     if math.prod(shape) < elements * _MIN_BLOCKS or elements * width > _MAX_TILE_BYTES:
         return None
     lanes = max(1, _WORD_BYTES // width)
@@ -166,9 +167,10 @@ def _transposed_reads(block: SBlock) -> dict[int, tuple[int, ...]]:
             for axes, access in zip(loaded, accesses[1:], strict=True)
             if access.source.same_as(region.source)
         }
-        first = axes.pop() if len(axes) == 1 else ()
-        if first and None not in first and last in first[:-1]:
-            found[read] = first
+        first = [axis for axis in axes.pop() if axis is not None] if len(axes) == 1 else []
+        is_permuted = len(first) == len(region.region) == len(set(first))
+        if is_permuted and last in first[:-1]:
+            found[read] = tuple(first)
     return found
 
 
@@ -179,11 +181,11 @@ def _axis(index: tirx.Expr, variables: Sequence[tirx.Var]) -> int | None:
 
 def _sides(shape: list[int], row: int, joined: int | None, longest: int) -> list[int] | None:
     """The sides of a tile of rows and columns; None if an axis has no suitable part."""
-    lengths = [_side(shape[axis], longest) for axis in (row, len(shape) - 1)]
-    if None in lengths:
+    of_row, of_column = (_side(shape[axis], longest) for axis in (row, len(shape) - 1))
+    if of_row is None or of_column is None:
         return None
     sides = [1] * len(shape)
-    sides[row], sides[-1] = lengths
+    sides[row], sides[-1] = of_row, of_column
     if joined is not None and sides[row] == shape[row]:
         fitting = (n for n in range(longest // sides[row], 0, -1) if shape[joined] % n == 0)
         sides[joined] = next(fitting, 1)

@@ -17,6 +17,7 @@ import pytest
 import tvm
 import tvm.testing
 from tvm import relax, tirx
+from tvm.script import tirx as T
 
 from helpers.gpu_kernels import GPU, functions
 from helpers.lowering import lowered_before
@@ -100,6 +101,19 @@ n = tirx.Var("n", "int64")
 )
 def test_kernels_that_other_rules_take(emit, shape):
     assert scheduled(kernel_of(emit, shape)) is None
+
+
+def test_booleans_and_diagonals_are_left_to_other_rules():
+    assert scheduled(kernel_of(permuted(1, 0), (512, 256), dtype="bool")) is None
+
+    @T.prim_func(private=True, s_tir=True)
+    def diagonal(x: T.Buffer((512, 512), "float32"), y: T.Buffer((512, 512), "float32")) -> None:
+        for i, j in T.grid(512, 512):
+            with T.sblock("diagonal"):
+                a, b = T.axis.remap("SS", [i, j])
+                y[a, b] = x[b, b]
+
+    assert scheduled(diagonal) is None
 
 
 def test_the_rule_is_used():
