@@ -70,6 +70,7 @@ def test_stages_have_names():
             "Lower",
             "GuardFloatArithmetic",
             "GuardIntegerDivision",
+            "GuardIntegerOverflow",
             "GuardLongLoops",
             "GuardSplitIndices",
             "HoistSelectLoads",
