@@ -24,7 +24,7 @@ Symptom
     every int32, and ``x.astype(uint8) <= 127`` is true for -1 of int8.
 Mechanism
     TVM's simplifier takes integers as unbounded, and its code generator for LLVM marks sums of 32
-    and 64 bits as not overflowing, also unsigned ones.
+    and 64 bits as not overflowing, even unsigned ones.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
     :mod:`tvm_fixes.tirx.semantics` and the fix id ``integer-overflow``.
@@ -33,7 +33,6 @@ How to remove
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import tirx
 from tvm_ffi import structural_map
@@ -47,6 +46,7 @@ from ..util import prim_func_pass
 # The number of bits from which LLVM may assume that arithmetic does not overflow.
 _MARKED_BITS = 32
 
+# Arbitrary bits.
 _FLIPS = 0x5555555555555555
 
 _SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
@@ -156,9 +156,9 @@ def _is_narrowing(cast: tirx.Cast) -> bool:
 
 
 def _range(ty: tvm.ir.Type) -> tuple[int, int]:
-    dtype = tvm.DataType(str(ty)).with_lanes(1)
-    limits = np.iinfo(str(dtype))
-    return int(limits.min), int(limits.max)
+    """The least and largest number of an integer dtype of any width."""
+    count = 1 << tvm.DataType(str(ty)).bits
+    return (0, count - 1) if str(ty).startswith("u") else (-count // 2, count // 2 - 1)
 
 
 def _is_integer(ty: tvm.ir.Type) -> bool:
