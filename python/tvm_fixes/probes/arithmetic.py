@@ -48,11 +48,19 @@ class _Divide:
 
 @I.ir_module
 class _Increase:
+    @T.prim_func(private=True, s_tir=True)
+    def increases(x: T.Buffer((2,), "int32"), y: T.Buffer((2,), "bool")) -> None:
+        T.func_attr({"tirx.noalias": True})
+        for i in range(2):
+            with T.sblock("increases"):
+                v = T.axis.spatial(2, i)
+                y[v] = x[v] < x[v] + 1
+
     @R.function
     def main(x: R.Tensor((2,), "int32")) -> R.Tensor((2,), "bool"):
+        cls = _Increase
         with R.dataflow():
-            one = R.add(x, R.const(1, "int32"))
-            out = R.greater(one, x)
+            out = R.call_tir(cls.increases, (x,), out_ty=R.Tensor((2,), dtype="bool"))
             R.output(out)
         return out
 
