@@ -46,8 +46,9 @@ from ..util import prim_func_pass
 # The number of bits from which LLVM may assume that arithmetic does not overflow.
 _MARKED_BITS = 32
 
-# Arbitrary bits.
-_FLIPS = 0x5555555555555555
+# Halves of 64 bits read each operand about four times, so the code of deeper arithmetic would be
+# large; LLVM may assume that it does not overflow.
+_MAX_DEPTH = 3
 
 _SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
@@ -182,7 +183,8 @@ def _wrapped(value: tirx.Expr, target: tvm.target.Target) -> tirx.Expr:
         return tirx.Cast(dtype, operator(a.astype(wide), b.astype(wide)))
     unsigned = f"u{dtype.removeprefix('u')}"
     a, b = (_in_dtype(operand, unsigned) for operand in (a, b))
-    return (_in_halves(operator, a, b) if is_cpu(target) else operator(a, b)).astype(dtype)
+    by_halves = is_cpu(target) and _depth(value) <= _MAX_DEPTH
+    return (_in_halves(operator, a, b) if by_halves else operator(a, b)).astype(dtype)
 
 
 def _in_dtype(value: tirx.Expr, dtype: str) -> tirx.Expr:
@@ -194,16 +196,9 @@ def _in_dtype(value: tirx.Expr, dtype: str) -> tirx.Expr:
     )
 
 
-def _let(value: tirx.Expr, body: Callable[[tirx.Var], tirx.Expr]) -> tirx.Expr:
-    """Apply `body` to a variable of uint64.
-
-    TVM requires that the value stays the same when it is simplified, so its bits are reinterpreted;
-    it takes a reinterpreted 0 for a null pointer, so some bits are flipped before and after.
-    """
-    var, flips = tirx.Var("bits", value.ty), tirx.const(_FLIPS, "uint64")
-    flipped = tirx.reinterpret("int64", tirx.bitwise_xor(value, flips))
-    same = tirx.bitwise_xor(tirx.reinterpret("uint64", flipped), flips)
-    return tirx.Let(var, same, body(var))
+def _depth(value: tirx.Expr) -> int:
+    """The number of sums, differences and products in one another."""
+    return 1 + max(map(_depth, (value.a, value.b))) if isinstance(value, _SUMS) else 0
 
 
 def _in_halves(operator: type, a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
@@ -218,18 +213,12 @@ def _in_halves(operator: type, a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
 
     def result(lowest: tirx.Expr, highest: tirx.Expr) -> tirx.Expr:
         """The number whose lower half may carry into the upper one."""
-        return _let(
-            lowest,
-            lambda v: tirx.bitwise_or(tirx.shift_left(high(v) + highest, half), low(v)),
-        )
+        return tirx.bitwise_or(tirx.shift_left(high(lowest) + highest, half), low(lowest))
 
-    def combined(x: tirx.Var, y: tirx.Var) -> tirx.Expr:
-        if operator is tirx.Mul:
-            cross = low(low(x) * high(y)) + low(high(x) * low(y))
-            return result(low(x) * low(y), cross)
-        # -y is ~y + 1.
-        lowest = low(x) + low(y)
-        return result(lowest + one if operator is tirx.Sub else lowest, high(x) + high(y))
-
-    b = tirx.bitwise_not(b) if operator is tirx.Sub else b
-    return _let(a, lambda x: _let(b, lambda y: combined(x, y)))
+    if operator is tirx.Mul:
+        return result(low(a) * low(b), low(low(a) * high(b)) + low(high(a) * low(b)))
+    if operator is tirx.Sub:
+        # -b is ~b + 1.
+        b = tirx.bitwise_not(b)
+        return result(low(a) + low(b) + one, high(a) + high(b))
+    return result(low(a) + low(b), high(a) + high(b))
