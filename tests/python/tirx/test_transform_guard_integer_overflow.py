@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 import tvm
 import tvm.testing
-from tvm import relax
+from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import tirx as T
+from tvm_ffi import structural_walk
 
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.pipeline import pipeline
@@ -176,6 +177,24 @@ def test_only_compared_sums_of_data_change(monkeypatch):
     tvm.ir.assert_structural_equal(guarded(Before), Expected)
     monkeypatch.setenv("TVM_FIXES_DISABLE", FIX_ID)
     assert guarded(Before).same_as(Before)
+
+
+def test_nested_arithmetic_does_not_grow_exponentially():
+    """Halves of 64 bits read their operands several times."""
+
+    def size_of(steps):
+        x = tirx.BufferLoad(tirx.decl_buffer((8,), "int64"), [0])
+        value = x
+        for _ in range(steps):
+            value = tirx.max(value + tirx.const(1, "int64"), tirx.const(0, "int64"))
+        function = tirx.PrimFunc([], tirx.BufferStore(x.source, value, [1]))
+        after = guarded(tvm.IRModule({"kernel": function}))["kernel"]
+        found: list[tirx.Add] = []
+        structural_walk(after, (tirx.Add, found.append))
+        return len(found)
+
+    sizes = [size_of(steps) for steps in (4, 8, 16)]
+    assert sizes[2] < 8 * sizes[0], sizes
 
 
 def test_cuda_adds_64_bits_without_sign():

@@ -35,7 +35,7 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm_ffi import structural_map
+from tvm_ffi import structural_map, structural_walk
 
 from ...fixes.elements import INTEGER_OVERFLOW as FIX_ID
 from ...target.cpu import is_cpu
@@ -46,9 +46,9 @@ from ..util import prim_func_pass
 # The number of bits from which LLVM may assume that arithmetic does not overflow.
 _MARKED_BITS = 32
 
-# Halves of 64 bits read each operand about four times, so the code of deeper arithmetic would be
-# large; LLVM may assume that it does not overflow.
-_MAX_DEPTH = 3
+# Halves of 64 bits read each operand about four times, so that nested ones grow exponentially. LLVM
+# may assume that arithmetic whose operands read more does not overflow.
+_MAX_READS = 64
 
 _SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
@@ -183,7 +183,7 @@ def _wrapped(value: tirx.Expr, target: tvm.target.Target) -> tirx.Expr:
         return tirx.Cast(dtype, operator(a.astype(wide), b.astype(wide)))
     unsigned = f"u{dtype.removeprefix('u')}"
     a, b = (_in_dtype(operand, unsigned) for operand in (a, b))
-    by_halves = is_cpu(target) and _depth(value) <= _MAX_DEPTH
+    by_halves = is_cpu(target) and _reads(a) + _reads(b) <= _MAX_READS
     return (_in_halves(operator, a, b) if by_halves else operator(a, b)).astype(dtype)
 
 
@@ -196,9 +196,11 @@ def _in_dtype(value: tirx.Expr, dtype: str) -> tirx.Expr:
     )
 
 
-def _depth(value: tirx.Expr) -> int:
-    """The number of sums, differences and products in one another."""
-    return 1 + max(map(_depth, (value.a, value.b))) if isinstance(value, _SUMS) else 0
+def _reads(value: tirx.Expr) -> int:
+    """How often a value reads variables."""
+    found: list[tirx.Var] = []
+    structural_walk(value, (tirx.Var, found.append))
+    return len(found)
 
 
 def _in_halves(operator: type, a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
