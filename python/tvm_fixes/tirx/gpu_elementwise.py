@@ -49,25 +49,37 @@ class Elementwise(ScheduleRule):
     ) -> Schedule | None:
         """Schedule a kernel; None if the rule does not apply."""
         schedule = Schedule(func)
-        blocks = normalize_prim_func(schedule)
-        blocks = try_inline(schedule, blocks) if blocks else blocks
-        if not blocks or len(blocks) > 1 or set(blocks[0].dom_kind()) != {"S"}:
-            return None
-        (block,) = blocks
-        loops = schedule.get_loops(block.block_rv)
-        lanes = _lanes(schedule.get(block.block_rv)) if len(loops) == len(block.iters) else 1
+        block = only_block(schedule)
+        lanes = 1 if block is None else _lanes(schedule.get(block))
         if lanes == 1:
             return None
-        *outer, last = loops
+        *outer, last = schedule.get_loops(block)
         last, vector = schedule.split(last, [None, lanes])
         grid, threads = schedule.split(schedule.fuse(*outer, last), [None, _THREADS])
         schedule.bind(grid, "blockIdx.x")
         schedule.bind(threads, "threadIdx.x")
         # TVM vectorizes only some functions, so only the copies to and from registers are vectors.
         schedule.unroll(vector)
-        schedule = load_at_once(schedule, block.block_rv, threads, lanes)
-        store_at_once(schedule, block.block_rv, threads)
+        schedule = load_at_once(schedule, block, threads, lanes)
+        store_at_once(schedule, block, threads)
         return schedule
+
+
+def only_block(schedule: Schedule) -> SBlockRV | None:
+    """Inline the steps of a kernel into one block with a loop per axis.
+
+    Returns
+    -------
+    SBlockRV or None
+        The block; None if the kernel has a reduction, or several blocks are left.
+    """
+    blocks = normalize_prim_func(schedule)
+    blocks = try_inline(schedule, blocks) if blocks else blocks
+    if not blocks or len(blocks) > 1 or set(blocks[0].dom_kind()) != {"S"}:
+        return None
+    (block,) = blocks
+    has_loops = len(schedule.get_loops(block.block_rv)) == len(block.iters)
+    return block.block_rv if has_loops else None
 
 
 def store_at_once(schedule: Schedule, block: SBlockRV, outer: LoopRV) -> None:

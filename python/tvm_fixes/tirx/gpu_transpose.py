@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import tvm
 from tvm import tirx
 from tvm.s_tir import SBlock, Schedule
-from tvm.s_tir.dlight import ScheduleRule, normalize_prim_func, try_inline
+from tvm.s_tir.dlight import ScheduleRule
 from tvm.s_tir.schedule import SBlockRV
 
-from .gpu_elementwise import accesses_of, conditions_of, load_at_once, store_at_once
+from .gpu_elementwise import accesses_of, conditions_of, load_at_once, only_block, store_at_once
 from .util import item_bytes_of
 
 _MAX_THREADS = 256
@@ -77,15 +77,11 @@ class Transpose(ScheduleRule):
     ) -> Schedule | None:
         """Schedule a kernel; None if the rule does not apply."""
         schedule = Schedule(func)
-        blocks = normalize_prim_func(schedule)
-        blocks = try_inline(schedule, blocks) if blocks else blocks
-        if not blocks or len(blocks) > 1 or set(blocks[0].dom_kind()) != {"S"}:
-            return None
-        block = blocks[0].block_rv
-        loops = schedule.get_loops(block)
-        tile = _tile_of(schedule.get(block)) if len(loops) == len(blocks[0].iters) else None
+        block = only_block(schedule)
+        tile = None if block is None else _tile_of(schedule.get(block))
         if tile is None:
             return None
+        loops = schedule.get_loops(block)
         pairs = [schedule.split(loop, [None, n]) for loop, n in zip(loops, tile.sides, strict=True)]
         outer, inner = ([pair[i] for pair in pairs] for i in range(2))
         schedule.reorder(*outer, *inner)

@@ -99,9 +99,9 @@ def convert_slice(node: Node, convert: Converter) -> relax.Expr:
     bounds = [*starts, *ends, *(extents[axis] for axis in axes)]
     # TVM's converter takes no scalars, which an unrolled loop may compute.
     is_of_vectors = all(len(value.shape) == 1 for value in values[1:] if value is not None)
-    if is_of_vectors and is_static(*bounds):
-        if min([*steps, *(count for _, count in ranges)], default=1) > 0:
-            return convert(node)
+    counts = [count for _, count in ranges]
+    if is_of_vectors and is_static(*bounds) and min([*steps, *counts], default=1) > 0:
+        return convert(node)
     switches.note(SLICE)
     return take_ranges(node, data, axes, ranges, steps)
 

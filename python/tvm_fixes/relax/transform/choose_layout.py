@@ -127,7 +127,7 @@ def ChooseLayout() -> tvm.transform.Pass:
     tvm.transform.Pass
         A module pass for a CPU target with such vectors, or a GPU target with cuDNN.  It converts
         all convolutions of a module or none.  It converts them if there are several, if their data
-        has static extents except the first, if no norm becomes slower (see ``_Choice``), and if the
+        has static extents except the first, if no norm becomes slower, and if the
         module has no more permutes and layout transforms of activations than before.  The data is
         float32 or integers on a CPU, and float16 or bfloat16 on a GPU.
     """
