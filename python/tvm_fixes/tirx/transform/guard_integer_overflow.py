@@ -197,7 +197,7 @@ def _in_dtype(value: tirx.Expr, dtype: str) -> tirx.Expr:
 
 
 def _reads(value: tirx.Expr) -> int:
-    """How often a value reads variables."""
+    """The number of reads of variables in a value."""
     found: list[tirx.Var] = []
     structural_walk(value, (tirx.Var, found.append))
     return len(found)
