@@ -33,7 +33,7 @@ TARGETS = {
 DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float64": np.float64}
 
 
-def tied(batch, weight, dtype="float32", out_dtype=None):
+def tied(batch, weight, dtype="float32", out_dtype=None, depth=None):
     """``x @ weight.T``, and a row of the weight, so that it is also read untransposed."""
     matrix = relax.const(weight.astype(DTYPES.get(dtype, dtype)), dtype)
 
@@ -42,7 +42,7 @@ def tied(batch, weight, dtype="float32", out_dtype=None):
         transposed = b.emit(op.permute_dims(matrix))
         return relax.Tuple([row, b.emit(op.matmul(x, transposed, out_dtype))])
 
-    x = tensor(*batch, weight.shape[1], dtype=dtype)
+    x = tensor(*batch, weight.shape[1] if depth is None else depth, dtype=dtype)
     return build({"x": x, "at": tensor(1, dtype="int64")}, emit)
 
 
@@ -68,6 +68,12 @@ def test_extents_that_tiles_do_not_divide(target):
         row, product = call(vm, str(index), x, np.array([0]))
         np.testing.assert_array_equal(product, x @ weight.T)
         np.testing.assert_array_equal(row, weight[:1])
+
+
+def test_depth_is_unknown():
+    weight, x = integers(10, 19), integers(4, 19, seed=1)
+    vm = built({"main": tied((4,), weight, depth=tvm.tirx.Var("m", "int64"))}, TARGETS["any"])
+    np.testing.assert_array_equal(call(vm, "main", x, np.array([0]))[1], x @ weight.T)
 
 
 def test_rows_are_unknown():

@@ -252,6 +252,14 @@ def test_others_stay_as_they_are(make: Emit, options: dict):
     assert fused(mod, **options).same_as(mod)
 
 
+def test_symbolic_depth_stays_as_it_is():
+    make = weight(96, 64)
+    mod = product((2, tirx.Var("m", "int64")), make)
+    assert fused(mod).same_as(mod)
+    x = uniform(2, 96, seed=9)
+    assert_products(run(mod, x, pipeline=pipeline()), x, array_of(make))
+
+
 def test_other_dtypes_and_targets_stay_as_they_are():
     def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         matrix = bb.emit(relax.op.astype(weight(96, 64)(bb), "float16"))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm.testing
-from tvm import relax
+from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import tirx as T
 
@@ -120,6 +120,23 @@ def test_extents_that_a_schedule_cannot_bound():
         ),
     )
     assert run(mod, np.ones((1, 3, 5, 5), "float32"), pipeline=pipeline()).shape == (1, 3, 5, 3)
+
+
+def test_extents_of_rounded_floats():
+    """As those of a Resize by a scale that is not an integer."""
+    k, n = var("k"), var("n")
+    columns = (n.astype("float32") * tirx.const(0.3, "float32")).astype("int64")
+    x = np.random.default_rng(1).random((2, 2, 20), "float32")
+
+    def emit(bb, data):
+        total = bb.emit(relax.op.sum(data, 2, keepdims=True))
+        ones = bb.emit(relax.op.ones((k, k, columns), "float32"))
+        return relax.op.nn.softmax(bb.emit(relax.op.multiply(ones, total)), 1)
+
+    got = run(build({"x": tensor(k, k, n)}, emit), x, pipeline=pipeline())
+    exponential = np.exp(x.sum(2, keepdims=True))
+    expected = exponential / exponential.sum(1, keepdims=True)
+    np.testing.assert_allclose(got, np.broadcast_to(expected, (2, 2, 6)), rtol=1e-5)
 
 
 def test_softmax_of_no_columns():

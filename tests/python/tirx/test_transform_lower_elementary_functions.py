@@ -174,6 +174,15 @@ def test_remainders_follow_the_sign_of_the_divisor():
     np.testing.assert_array_equal(got, np.remainder(data, np.float32(1.5)))
 
 
+@pytest.mark.parametrize("divisor", [0.0, -0.0, np.inf, np.nan])
+def test_remainders_by_special_constants(divisor):
+    constant = relax.const(np.float32(divisor))
+    mod = build({"x": tensor(len(SPECIAL))}, lambda _, x: relax.op.mod(x, constant))
+    got = run(mod, SPECIAL, pipeline=pipeline(), target="llvm")
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(got, np.fmod(SPECIAL, np.float32(divisor)))
+
+
 def test_small_powers_are_products():
     @I.ir_module
     class Before:

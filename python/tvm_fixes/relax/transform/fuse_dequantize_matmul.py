@@ -191,7 +191,10 @@ def _products(mod: tvm.IRModule, plan: FoldPlan) -> dict[_Weight, list[relax.Var
 
 
 def _is_product(binding: relax.Binding) -> bool:
-    """Whether a binding is a product of floats and a static matrix, for a CPU."""
+    """Whether a binding is a product of floats and a static matrix, for a CPU.
+
+    The number of columns of the floats is known, too: they are padded to whole blocks.
+    """
     call = binding.value
     return (
         is_matmul(binding)
@@ -199,6 +202,7 @@ def _is_product(binding: relax.Binding) -> bool:
         and call.args[1].ty.ndim == 2
         and is_static(call.args[1])
         and schedules_for_cpu(call)
+        and isinstance(call.args[0].ty.shape.values[-1], tvm.tirx.IntImm)
     )
 
 

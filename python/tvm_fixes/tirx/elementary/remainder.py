@@ -26,8 +26,10 @@ _MAX_QUOTIENT = 2.0**28
 
 def has_large_quotient(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
     """Whether :func:`fmod` is inaccurate: for a large quotient, or an infinite divisor."""
-    quotient = tirx.abs(x).astype("float64") / tirx.abs(y).astype("float64")
-    return tirx.Or(quotient >= float64(_MAX_QUOTIENT), tirx.abs(y) == float32(math.inf))
+    # A product, not a quotient: TVM folds no division by a constant 0.
+    dividend, divisor = (tirx.abs(value).astype("float64") for value in (x, y))
+    is_large = dividend >= divisor * float64(_MAX_QUOTIENT)
+    return tirx.Or(is_large, tirx.abs(y) == float32(math.inf))
 
 
 def fmod(x: tirx.Var, y: tirx.Var) -> tirx.Expr:

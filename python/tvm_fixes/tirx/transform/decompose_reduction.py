@@ -32,11 +32,12 @@ import tvm
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm_ffi import structural_walk
+from tvm_ffi import structural_equal, structural_map, structural_walk
 
 from ...fixes.elements import DECOMPOSE_REDUCTION as FIX_ID
 from ...support import switches
 from ...target.gpu import is_gpu
+from ..loop_nest import substitute, uses
 from ..util import is_positive
 
 
@@ -91,11 +92,44 @@ def may_be_empty(function: tirx.PrimFunc) -> bool:
 
 def decompose(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Decompose the reductions of a PrimFunc that may have no elements."""
+    function, hidden = _hide_rounded(function)
     schedule = Schedule(function)
     # Collect all blocks first: decomposing one replaces the blocks around it.
     for block, outermost in _possibly_empty(schedule):
         schedule.decompose_reduction(block, outermost)
-    return schedule.mod["main"]
+    return substitute(schedule.mod["main"], hidden)
+
+
+def _hide_rounded(function: tirx.PrimFunc) -> tuple[tirx.PrimFunc, dict[tirx.Var, tirx.Expr]]:
+    """Replace the rounded floats in the extents of loops, such as ``int64(float32(m) * 0.3)``.
+
+    TVM finds no bounds of an index that is computed from one.
+
+    Returns
+    -------
+    function : tirx.PrimFunc
+    hidden : dict of tirx.Var to tirx.Expr
+        The values of the new variables.
+    """
+    rounded: list[tirx.Cast] = []
+    defined: list[tirx.Var] = []
+
+    def look(loop: tirx.For) -> None:
+        defined.append(loop.loop_var)
+        structural_walk(loop.extent, (tirx.Cast, rounded.append))
+
+    iterators = (SBlock, lambda block: defined.extend(each.var for each in block.iter_vars))
+    structural_walk(function.body, [(tirx.For, look), iterators])
+    hidden = {
+        tirx.Var(f"rounded_{i}", value.ty): value
+        for i, value in enumerate(rounded)
+        if "float" in str(value.value.ty) and not uses(value, defined)
+    }
+
+    def replace(value: tirx.Cast) -> tirx.Expr:
+        return next((var for var, one in hidden.items() if structural_equal(one, value)), value)
+
+    return structural_map(function, (tirx.Cast, replace)) if hidden else function, hidden
 
 
 def _possibly_empty(schedule: Schedule) -> list[tuple[SBlockRV, LoopRV]]:

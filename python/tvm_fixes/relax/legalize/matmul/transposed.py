@@ -61,8 +61,9 @@ def multiply_transposed(
     cpu, multiply_accumulate = cpu_of(call), multiply_accumulate_of(call)
     dtype = multiply_accumulate.accumulator
     matrix = relax.Var("lhs", relax.TensorType([count_of(batch), depth], lhs.ty.dtype))
-    if cpu is not None and "float" in dtype and int(depth) > 0:
-        lanes = min(cpu.vector_bytes // (tvm.DataType(dtype).bits // 8), int(depth))
+    is_known = isinstance(depth, tirx.IntImm) and depth.value > 0
+    if cpu is not None and "float" in dtype and is_known:
+        lanes = min(cpu.vector_bytes // (tvm.DataType(dtype).bits // 8), depth.value)
         tile = choose_tile(cpu, matrix.ty.shape.values[0], int(rows.ty.shape.values[0]))
         compute = partial(
             _multiply_in_tiles,
