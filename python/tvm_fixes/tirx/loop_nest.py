@@ -37,6 +37,9 @@ _VECTOR_CALLS = frozenset(
     )
 )
 
+# So many that starting an inner loop costs little.
+_MANY_VECTORS = 8
+
 
 @dataclass(frozen=True)
 class Nest:
@@ -194,6 +197,21 @@ class Run:
 
     def at(self, node: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
         return substitute(node, unfused(self.loops, position))
+
+    def in_whole_vectors(self, lanes: int) -> "Run":
+        """The shortest part that many whole vectors fill, or all of the run.
+
+        TVM simplifies each index before it adds them up to a position in memory.  For vectors, the
+        quotients of three or more loops then differ in form, and the position keeps divisions.
+        """
+        extent = 1
+        for count, loop in enumerate(reversed(self.loops), 1):
+            if not isinstance(loop.extent, tirx.IntImm):
+                break
+            extent *= loop.extent.value
+            if extent % lanes == 0 and extent >= _MANY_VECTORS * lanes:
+                return Run(self.loops[len(self.loops) - count :], tirx.const(extent, "int64"))
+        return self
 
 
 def run_of(

@@ -296,6 +296,7 @@ def vectorize_elementwise(
     lanes = lanes_of([run.extent], size, [str(store.value.ty)])
     if lanes is None:
         return None
+    run = run.in_whole_vectors(lanes)
     is_in_place = store.buffer in sources(store.value)
     # A hoisted value must not be overwritten in between.
     value, constants = (store.value, []) if is_in_place else _hoist_calls(store.value, variables)

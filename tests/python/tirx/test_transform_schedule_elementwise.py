@@ -324,6 +324,31 @@ def test_the_last_vector_does_not_read_what_is_done(extent):
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
+def test_positions_have_no_divisions():
+    """A loop of a second stage, whose rows are no whole vectors, but whose channels are."""
+
+    def emit(builder, x):
+        largest = builder.emit(relax.op.nn.max_pool2d(x, (3, 3), padding=(1, 1)))
+        return relax.op.multiply(relax.op.astype(largest, "int32"), relax.const(3, "int32"))
+
+    lowered = []
+
+    @tvm.instrument.pass_instrument
+    class Keep:
+        def run_after_pass(self, mod, info):
+            if info.name == "tirx.VectorizeLoop":
+                lowered.append(mod)
+
+    with tvm.transform.PassContext(instruments=[Keep()]):
+        mod = build({"x": tensor(1, 24, 10, 10, dtype="uint8")}, emit)
+        relax.build(mod, tvm.target.Target("llvm"), relax_pipeline=pipeline())
+    functions = [function for mod in lowered for _, function in mod.functions_items()]
+    divided = (tirx.FloorDiv, tirx.FloorMod)
+    for function in functions:
+        assert not contains(function.body, divided, lambda node: str(node.ty) != "int32")
+    assert any(contains(function.body, tirx.Ramp) for function in functions)
+
+
 def test_of_unknown_extents_few_elements_are_not_shared_by_threads():
     n = tirx.Var("n", "int64")
     mod = build({"x": tensor(n, 3)}, lambda _, x: relax.op.nn.relu(x))

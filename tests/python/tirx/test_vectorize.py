@@ -98,6 +98,43 @@ def test_sum_of_elements_that_are_apart():
     assert_becomes(before, expected)
 
 
+def test_loops_outside_of_whole_vectors_stay():
+    """A position in memory of three fused loops, 6 * 6 elements each time, keeps divisions."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def before(
+        x: T.Buffer((T.int64(3), T.int64(6), T.int64(6)), "float32"),
+        out: T.Buffer((T.int64(3), T.int64(6), T.int64(6)), "float32"),
+    ):
+        for i, j, k in T.grid(T.int64(3), T.int64(6), T.int64(6)):
+            with T.sblock("twice"):
+                v_i, v_j, v_k = T.axis.remap("SSS", [i, j, k])
+                out[v_i, v_j, v_k] = x[v_i, v_j, v_k] * T.float32(2)
+
+    @T.prim_func(private=True, s_tir=True)
+    def expected(
+        x: T.Buffer((T.int64(3), T.int64(6), T.int64(6)), "float32"),
+        out: T.Buffer((T.int64(3), T.int64(6), T.int64(6)), "float32"),
+    ):
+        for i in range(T.int64(3)):
+            with T.sblock("twice"):
+                T.reads(x[i, T.int64(0) : T.int64(6), T.int64(0) : T.int64(6)])
+                T.writes(out[i, T.int64(0) : T.int64(6), T.int64(0) : T.int64(6)])
+                for vector in range(T.int64(9)):
+                    for lane in T.vectorized(T.int64(4)):
+                        out[
+                            i,
+                            (vector * T.int64(4) + lane) // T.int64(6),
+                            (vector * T.int64(4) + lane) % T.int64(6),
+                        ] = x[
+                            i,
+                            (vector * T.int64(4) + lane) // T.int64(6),
+                            (vector * T.int64(4) + lane) % T.int64(6),
+                        ] * T.float32(2)
+
+    assert_becomes(before, expected)
+
+
 def test_calls_of_one_row_are_made_once():
     """The overlap of the last vector with the previous one is not recomputed."""
 
