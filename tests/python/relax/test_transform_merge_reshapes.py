@@ -60,6 +60,42 @@ def test_a_chain_becomes_one_reshape(monkeypatch):
     assert MergeReshapes()(Before).same_as(Before)
 
 
+def test_data_of_another_block_become_its_result():
+    """Two blocks are one unless other bindings are between them."""
+
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((2, "n"), "float32")) -> R.Tensor((3, 4), "float32"):
+            with R.dataflow():
+                negative = R.negative(x)
+                wide = R.expand_dims(negative, axis=[1])
+                R.output(wide)
+            known = R.match_cast(wide, R.Tensor((2, 1, 6), "float32"))
+            with R.dataflow():
+                rows = R.reshape(wide, R.shape([3, 4]))
+                R.output(rows)
+            return rows
+
+    @I.ir_module
+    class Expected:
+        @R.function
+        def main(x: R.Tensor((2, "n"), "float32")) -> R.Tensor((3, 4), "float32"):
+            with R.dataflow():
+                negative = R.negative(x)
+                wide = R.expand_dims(negative, axis=[1])
+                R.output(negative, wide)
+            known = R.match_cast(wide, R.Tensor((2, 1, 6), "float32"))
+            with R.dataflow():
+                rows = R.reshape(negative, R.shape([3, 4]))
+                R.output(rows)
+            return rows
+
+    tvm.ir.assert_structural_equal(MergeReshapes()(Before), Expected)
+    x = integers(2, 6)
+    np.testing.assert_array_equal(run(Before, x, pipeline=pipeline()), -x.reshape(3, 4))
+
+
 def names(mod):
     return [call.op.name.removeprefix("relax.") for call in calls(MergeReshapes()(mod))]
 

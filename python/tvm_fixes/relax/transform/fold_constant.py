@@ -36,6 +36,7 @@ from contextlib import AbstractContextManager
 
 import tvm
 from tvm import relax
+from tvm_ffi import structural_map, structural_walk
 
 from ... import _ffi
 from ...errors import UsageError
@@ -229,17 +230,43 @@ def rebind(
     """Replace the values of variables, given by function, and remove the resulting dead code.
 
     If a new value is a SeqExpr, its bindings are inserted before the variable.  Parameters that get
-    a value are removed from their function.
+    a value are removed from their function.  A variable of a dataflow block that a new value reads
+    in another block becomes a result of its block.
     """
     rebind_function = _ffi.get("tvm_fixes.relax.Rebind")
-    changed = {
-        global_var: rebind_function(mod[global_var], new, mod)
-        for global_var, new in values.items()
-        if new
-    }
-    for global_var, function in changed.items():
-        inherit(mod[global_var], function, values[global_var])
+    changed: dict[tvm.ir.GlobalVar, relax.Function] = {}
+    for global_var, own in values.items():
+        if own:
+            function, new = _with_shared(mod[global_var], own)
+            changed[global_var] = rebind_function(function, new, mod)
+            inherit(function, changed[global_var], new)
     return with_functions(mod, changed)
+
+
+def _with_shared(
+    function: relax.Function, values: dict[relax.Var, relax.Expr]
+) -> tuple[relax.Function, dict[relax.Var, relax.Expr]]:
+    """Make the dataflow variables plain that `values` read in a block other than their own."""
+    blocks: list[relax.DataflowBlock] = []
+    structural_walk(function, (relax.DataflowBlock, blocks.append))
+    if len(blocks) < 2:
+        return function, values
+    home = {binding.var: at for at, block in enumerate(blocks) for binding in block.bindings}
+    plain: dict[relax.Var, relax.Var] = {}
+    for target, value in values.items():
+
+        def look(var: relax.DataflowVar, target: relax.Var = target) -> None:
+            if var in home and home[var] != home.get(target):
+                plain[var] = relax.Var(var.name, var.ty, var.span)
+
+        structural_walk(value, (relax.DataflowVar, look))
+    if not plain:
+        return function, values
+
+    def renamed(node: tvm.Object) -> tvm.Object:
+        return structural_map(node, (relax.DataflowVar, lambda var: plain.get(var, var)))
+
+    return renamed(function), {renamed(var): renamed(value) for var, value in values.items()}
 
 
 def rebind_variables(mod: tvm.IRModule, values: dict[relax.Var, relax.Expr]) -> tvm.IRModule:
