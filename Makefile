@@ -62,7 +62,7 @@ test: native  ## Run the tests with fixed seeds and samples of the large grids.
 .PHONY: check-full
 check-full: native $(LIBRARIES)/.installed  ## Run all cases of all grids, and write docs/tables.
 	@TVM_FIXES_LIBRARIES=$(abspath $(LIBRARIES)) \
-	  $(RUN) -m pytest --tier full --tables docs/tables $(ARGS)
+	  $(RUN) -m pytest --tier full -o faulthandler_timeout=0 --tables docs/tables $(ARGS)
 
 .PHONY: fuzz
 fuzz: native  ## Fuzz with random models, programs and files, e.g. ARGS="--minutes 60".

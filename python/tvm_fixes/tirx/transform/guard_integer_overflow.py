@@ -35,20 +35,15 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_map
 
 from ...fixes.elements import INTEGER_OVERFLOW as FIX_ID
-from ...target.cpu import is_cpu
 from ..loop_nest import uses
 from ..loop_partition import branches_of, with_branches
 from ..util import prim_func_pass
 
 # The number of bits from which LLVM may assume that arithmetic does not overflow.
 _MARKED_BITS = 32
-
-# Halves of 64 bits read each operand about four times, so that nested ones grow exponentially. LLVM
-# may assume that arithmetic whose operands read more does not overflow.
-_MAX_READS = 64
 
 _SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
@@ -71,8 +66,9 @@ def GuardIntegerOverflow() -> tvm.transform.Pass:
         sum = T.Cast("int32", T.Cast("int64", x[i]) + T.int64(1))
         y[i] = T.bitwise_or(sum, 0) > x[i]
 
-    LLVM computes that in 32 bits.  Integers of 64 bits are computed by halves for a CPU.
-    Arithmetic on loop variables, and inside the indices of loads, is unchanged.
+    LLVM computes that in 32 bits.  Integers of 64 bits become those of 128 bits for LLVM, and
+    unsigned ones for other code generators, which let them wrap around.  Arithmetic on loop
+    variables, and inside the indices of loads, is unchanged.
 
     Returns
     -------
@@ -175,16 +171,14 @@ def _wrapped(value: tirx.Expr, target: tvm.target.Target) -> tirx.Expr:
     bits = tvm.DataType(dtype).bits
     if bits < _MARKED_BITS:
         return operator(a, b)
-    if bits < 64:
-        # LLVM computes this in the narrow type.
-        is_large = dtype.startswith("u") and operator is tirx.Mul
-        wide = dtype.removeprefix("u").replace(str(bits), "64", 1)
-        wide = f"u{wide}" if is_large else wide
-        return tirx.Cast(dtype, operator(a.astype(wide), b.astype(wide)))
-    unsigned = f"u{dtype.removeprefix('u')}"
-    a, b = (_in_dtype(operand, unsigned) for operand in (a, b))
-    by_halves = is_cpu(target) and _reads(a) + _reads(b) <= _MAX_READS
-    return (_in_halves(operator, a, b) if by_halves else operator(a, b)).astype(dtype)
+    if bits == 64 and target.kind.name != "llvm":
+        unsigned = f"u{dtype.removeprefix('u')}"
+        return operator(*(_in_dtype(operand, unsigned) for operand in (a, b))).astype(dtype)
+    # LLVM computes this in the narrow type.
+    is_large = dtype.startswith("u") and operator is tirx.Mul
+    wide = dtype.removeprefix("u").replace(str(bits), "64" if bits < 64 else "128", 1)
+    wide = f"u{wide}" if is_large else wide
+    return tirx.Cast(dtype, operator(a.astype(wide), b.astype(wide)))
 
 
 def _in_dtype(value: tirx.Expr, dtype: str) -> tirx.Expr:
@@ -194,33 +188,3 @@ def _in_dtype(value: tirx.Expr, dtype: str) -> tirx.Expr:
         if isinstance(value, tirx.IntImm)
         else value.astype(dtype)
     )
-
-
-def _reads(value: tirx.Expr) -> int:
-    """The number of reads of variables in a value."""
-    found: list[tirx.Var] = []
-    structural_walk(value, (tirx.Var, found.append))
-    return len(found)
-
-
-def _in_halves(operator: type, a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
-    """A sum, difference or product of 64 bits modulo 2^64 by halves of 32 bits."""
-    mask, half, one = (tirx.const(n, str(a.ty)) for n in (0xFFFFFFFF, 32, 1))
-
-    def low(value: tirx.Expr) -> tirx.Expr:
-        return tirx.bitwise_and(value, mask)
-
-    def high(value: tirx.Expr) -> tirx.Expr:
-        return tirx.shift_right(value, half)
-
-    def result(lowest: tirx.Expr, highest: tirx.Expr) -> tirx.Expr:
-        """The number whose lower half may carry into the upper one."""
-        return tirx.bitwise_or(tirx.shift_left(high(lowest) + highest, half), low(lowest))
-
-    if operator is tirx.Mul:
-        return result(low(a) * low(b), low(low(a) * high(b)) + low(high(a) * low(b)))
-    if operator is tirx.Sub:
-        # -b is ~b + 1.
-        b = tirx.bitwise_not(b)
-        return result(low(a) + low(b) + one, high(a) + high(b))
-    return result(low(a) + low(b), high(a) + high(b))
