@@ -74,6 +74,7 @@ def test_reading_by_several_indices():
             "none": (lambda x: x[:, INDEX[:0], :, J[:, :0]], x),
             "inputs": (lambda x, i, j: x[:, i, :, j], x, INDEX, J.long()),
             "take": (lambda x: torch.take(x, torch.tensor([[-1, 0], [179, -180]])), x),
+            "take_scalar": (torch.take, x, torch.tensor(-2)),
             "gather": (lambda x: torch.gather(x, 1, torch.zeros(2, 7, 1, 3).long()), x),
             "index_select": (lambda x: x.index_select(2, K), x),
             "embedding": (
@@ -202,6 +203,24 @@ def test_scatters():
             "number": (lambda x: x.scatter_add(0, torch.tensor(0), x * 2), torch.tensor(3.0)),
         }
     )
+
+
+def test_scatters_of_booleans():
+    x, source = torch.tensor([[True, False, True]]), torch.tensor([[False, True, False, True]])
+    index = torch.tensor([[0, 0, 1, 2]])
+    functions = {
+        f"{kind}_{include_self}": (
+            lambda x, i, s, kind=kind, include_self=include_self: x.scatter_reduce(
+                1, i, s, kind, include_self=include_self
+            ),
+            *(x, index, source),
+        )
+        for kind in ("sum", "prod", "amin", "amax")
+        for include_self in (True, False)
+    }
+    functions["rows"] = (lambda x, i, s: x.index_add(1, i[0], s), x, index, source)
+    functions["put"] = (lambda x, i, s: x.put(i, s, accumulate=True), x, index, source)
+    check(functions)
 
 
 def test_extrema_of_scatters_keep_nan():

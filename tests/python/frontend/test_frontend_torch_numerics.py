@@ -107,7 +107,8 @@ def test_bits_and_integers() -> None:
         return (
             *(torch.signbit(x), torch.copysign(x, y), torch.copysign(i, -0.0)),
             *(torch.nextafter(x, y), *torch.frexp(x), x.view(torch.int32)),
-            *(torch.gcd(i, j), i**j, 2**i, small**small, i << j, i >> j, small << 2, small >> 9),
+            *(torch.gcd(i, j), torch.lcm(i, j), torch.sign(i > 1), i**j, 2**i, small**small),
+            *(i << j, i >> j, small << 2, small >> 9),
         )
 
     check_function(function, x, y, i, j, small)
@@ -125,6 +126,7 @@ def test_orders_and_searches() -> None:
                 *torch.cummin(x, 0),
                 *torch.cummax(i, -1),
                 *torch.cummin(i > 1, 1),
+                *torch.cummax(x.bfloat16(), 1),
             ),
             *(torch.logcumsumexp(x, 1), torch.logcumsumexp(rows, 0)),
             *(torch.searchsorted(rows, x), torch.searchsorted(rows, x, right=True, out_int32=True)),

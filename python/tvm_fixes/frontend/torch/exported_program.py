@@ -299,8 +299,9 @@ def _decompose(program: ExportedProgram, known: Container[str]) -> ExportedProgr
         PRELU: [torch.ops.aten.prelu.default],
         ACTIVATIONS: [torch.ops.aten.celu.default, torch.ops.aten.selu.default],
         INSTANCE_NORM: [torch.ops.aten.instance_norm.default],
-        # PyTorch rejects its own decomposition for 16-bit floats, which writes to a tensor.
-        DECOMPOSITIONS: [torch.ops.aten.renorm.default],
+        # PyTorch rejects its own decompositions: one writes to a tensor of 16-bit floats, the other
+        # reads the number of an index of rank 0.
+        DECOMPOSITIONS: [torch.ops.aten.renorm.default, torch.ops.aten.take.default],
         INTERPOLATE: [getattr(torch.ops.aten, name).vec for name in chain(_NEAREST, _WEIGHTED)],
     }
     for fix_id, overloads in kept.items():

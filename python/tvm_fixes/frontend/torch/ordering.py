@@ -125,7 +125,8 @@ class Ordering(Corrections):
 
 
 def _is_nan(value: Any, dtype: str) -> Any:
-    return tirx.isnan(value) if "float" in dtype else tirx.const(False, "bool")
+    wide = cast(value, "float32") if dtype == "bfloat16" else value
+    return tirx.isnan(wide) if "float" in dtype else tirx.const(False, "bool")
 
 
 def _run_extrema(source: Any, best: Any, places: Any, axis: int, largest: bool) -> None:

@@ -115,9 +115,11 @@ class Scattering(Corrections):
 
 
 def _identity(reduction: str, dtype: str) -> float:
-    """Return the identity element of a reduction."""
+    """Return the identity element of a reduction; booleans are added by or."""
     if reduction in ("add", "mul"):
         return int(reduction == "mul")
+    if dtype == "bool":
+        return int(reduction == "min")
     if "float" in dtype:
         return float("-inf" if reduction == "max" else "inf")
     limit = tirx.min_value if reduction == "max" else tirx.max_value

@@ -21,8 +21,8 @@ Trigger
     ``floor_divide`` and ``floor_mod`` of floating-point numbers; ``power``, ``mod`` and
     ``log_add_exp`` of bfloat16; ``nn.gelu``, ``nn.gelu_tanh`` and ``nn.silu`` of 16-bit floats;
     ``multiply``, ``divide`` and ``nn.leakyrelu`` with a scalar 0; ``sign`` and ``negative``
-    of unsigned integers; ``add``, ``subtract`` and ``multiply`` of uint32 and uint64; casts to
-    bfloat16.
+    of unsigned integers, and ``sign`` of booleans; ``add``, ``subtract`` and ``multiply`` of uint32
+    and uint64; casts to bfloat16.
 Symptom
     Silently wrong results: selu(-1e-9) and softplus(-20) are 0, log_add_exp(0, 100) is infinite,
     gelu(-3) of float16 is 8% off, -1 // inf is 0 and 1e30 mod 0.1 is not between 0 and 0.1.
@@ -34,9 +34,9 @@ Mechanism
     The formulas add 1 to a much smaller exponential, or subtract 1 from an exponential near 1;
     exponentials overflow; each step of a gelu is rounded to 16 bits; quotients are rounded before
     the floor.  Scalar constants in a kernel are folded, so 0 times an element is 0.  bfloat16 is
-    computed in float32, and casts between the two are dropped.  The sign of unsigned integers uses
-    a -1 of their dtype, and TVM marks unsigned 32-bit and 64-bit arithmetic as never wrapping
-    around in LLVM (``nuw``).
+    computed in float32, and casts between the two are dropped.  The sign of booleans and unsigned
+    integers uses a -1 of their dtype, and TVM marks unsigned 32-bit and 64-bit arithmetic as never
+    wrapping around in LLVM (``nuw``).
 How to remove
     When TVM passes the tests of this file, delete it, its test and the fix id
     ``arithmetic-legalize``.
@@ -160,6 +160,8 @@ def _floor_divide(a: te.Tensor, b: te.Tensor) -> te.Tensor:
 
 
 def _sign(x: te.Tensor) -> te.Tensor:
+    if x.dtype == "bool":
+        return topi.identity(x)
     zero = tirx.const(0, x.dtype)
     return te.compute(x.shape, lambda *at: (x(*at) > zero).astype(x.dtype), name="sign")
 
@@ -238,7 +240,7 @@ _OPERATORS: dict[str, tuple[_Compute, tuple[str, ...]]] = {
     "relax.log_add_exp": (_log_add_exp, _FLOATS),
     "relax.floor_divide": (_floor_divide, _FLOATS),
     "relax.floor_mod": (_floor_mod, _FLOATS),
-    "relax.sign": (_sign, _UNSIGNED),
+    "relax.sign": (_sign, (*_UNSIGNED, "bool")),
     "relax.negative": (wrapping.negative, _UNSIGNED),
     "relax.add": (wrapping.add, _WRAPPING),
     "relax.subtract": (wrapping.subtract, _WRAPPING),

@@ -59,6 +59,8 @@ _COMBINE: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
 }
 """For each reduction, the new value of an element."""
 
+_COMBINE_BOOLEANS = {"add": tirx.Or, "max": tirx.Or, "mul": tirx.And, "min": tirx.And}
+
 _COPIES_FIRST = "copies_first_operand"
 _ATTRIBUTES = {_COPIES_FIRST: 1}
 """The attribute of kernels made by :func:`_updated_copy`."""
@@ -127,7 +129,9 @@ def _store(
     target: tirx.Buffer, places: Position, value: tirx.Expr, reduction: str
 ) -> tirx.BufferStore:
     old = tirx.BufferLoad(target, places)
-    return tirx.BufferStore(target, _COMBINE[reduction](old, value), places)
+    of_booleans = _COMBINE_BOOLEANS if str(target.dtype) == "bool" else {}
+    combine = of_booleans.get(reduction, _COMBINE[reduction])
+    return tirx.BufferStore(target, combine(old, value), places)
 
 
 def _guarded(places: Sequence[tuple[tirx.Expr, tirx.Expr]], body: tirx.Stmt) -> tirx.Stmt:

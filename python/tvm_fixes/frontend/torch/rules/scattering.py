@@ -112,6 +112,10 @@ def _index_reduce(
     return x.scatter_reduce(dim, index, source, reduce, include_self=include_self)
 
 
+def _take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    return x.reshape(-1)[index.reshape(-1)].reshape(index.shape)
+
+
 RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten._embedding_bag.default: _embedding_bag,
     aten._embedding_bag_forward_only.default: _embedding_bag,
@@ -119,4 +123,5 @@ RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten.index_reduce.default: _index_reduce,
     aten.masked_scatter.default: _masked_scatter,
     aten.put.default: _put,
+    aten.take.default: _take,
 }
