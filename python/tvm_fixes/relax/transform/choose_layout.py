@@ -40,7 +40,7 @@ from ...support import logs, switches
 from ...support.declined import collect_declined, decline
 from ...target.cpu import Cpu, is_cpu
 from ..analysis import activation_transforms, operator_calls
-from ..layouts import SPATIAL_AXES
+from ..layouts import SPATIAL_AXES, Layout
 from ..legalize.conv.compute import kernel_layout
 from ..libraries import uses
 from ..source_nodes import names_of
@@ -126,10 +126,10 @@ def ChooseLayout() -> tvm.transform.Pass:
     -------
     tvm.transform.Pass
         A module pass for a CPU target with such vectors, or a GPU target with cuDNN.  It converts
-        all convolutions of a module or none.  It converts them if there are several, if their data
-        has static extents except the first, if no norm becomes slower, and if the
-        module has no more permutes and layout transforms of activations than before.  The data is
-        float32 or integers on a CPU, and float16 or bfloat16 on a GPU.
+        all convolutions of a module or none.  It converts them if there are several, if the number
+        of channels of their data is known, if no norm becomes slower, and if the module has no more
+        permutes and layout transforms of activations than before.  The data is float32 or integers
+        on a CPU, and float16 or bfloat16 on a GPU.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -177,9 +177,9 @@ def _obstacle(mod: tvm.IRModule, choice: _Choice) -> str | None:
     convolutions = _convolutions(mod)
     if len(convolutions) < 2:
         return "there is only one convolution"
-    if not all(_has_static_data(call, choice.dtypes) for call in convolutions):
+    if not all(_has_known_channels(call, choice.dtypes) for call in convolutions):
         dtypes = " or ".join(choice.dtypes)
-        return f"the data of a convolution has symbolic extents, or is not {dtypes}"
+        return f"the data of a convolution has a symbolic number of channels, or is not {dtypes}"
     return None
 
 
@@ -225,13 +225,13 @@ def _convolutions(mod: tvm.IRModule) -> list[relax.Call]:
     return [call for call in calls if str(call.op.name) in LAYOUTS["NCHW"]]
 
 
-def _has_static_data(call: relax.Call, dtypes: tuple[str, ...]) -> bool:
-    """Whether the data of a convolution has such a dtype and static extents, except the first."""
-    data = call.args[0].ty
+def _has_known_channels(call: relax.Call, dtypes: tuple[str, ...]) -> bool:
+    """Whether the data of a convolution has such a dtype and a static number of channels."""
+    data, channels = call.args[0].ty, Layout(str(call.attrs.data_layout)).letters.index("C")
     return (
         isinstance(data.shape, relax.ShapeExpr)
         and str(data.dtype) in dtypes
-        and all(isinstance(extent, tirx.IntImm) for extent in list(data.shape.values)[1:])
+        and isinstance(data.shape.values[channels], tirx.IntImm)
     )
 
 
