@@ -37,7 +37,7 @@ _VECTOR_CALLS = frozenset(
     )
 )
 
-# So many that starting an inner loop costs little.
+# The number of vectors from which starting another loop costs little.
 _MANY_VECTORS = 8
 
 
