@@ -155,6 +155,18 @@ def test_of_integers(dtype: str) -> None:
     assert_as_onnx_runtime(from_onnx, {name: reduction(name, x) for name in operators})
 
 
+def test_sums_of_16_bits_are_not_rounded() -> None:
+    """The sum of squares is beyond float16, and the other one rounds to 1."""
+    large, near_one = np.full((1, 4), 300, "float16"), np.array([[1, 2**-12]], "float16")
+    models = {
+        "norm": (reduction("ReduceL2", large), 600),
+        "log": (reduction("ReduceLogSum", near_one), np.log1p(2.0**-12)),
+    }
+    for (model, inputs), expected in models.values():
+        [got] = imported_and_run(from_onnx, model, *inputs.values())
+        np.testing.assert_allclose(got.ravel(), np.float16(expected), rtol=1e-3)
+
+
 @pytest.mark.parametrize("operator", ["ArgMax", "ArgMin"])
 def test_arg_reduction_of_a_scalar_and_of_nothing(operator: str) -> None:
     scalar = np.array(3, "float32")

@@ -139,6 +139,20 @@ def test_extents_of_rounded_floats():
     np.testing.assert_allclose(got, np.broadcast_to(expected, (2, 2, 6)), rtol=1e-5)
 
 
+def test_intermediate_extents_of_rounded_floats():
+    n = var("n")
+    count = (n.astype("float32") * tirx.const(0.3, "float32")).astype("int64")
+
+    def emit(bb, data):
+        twos = bb.emit(relax.op.full((count,), relax.const(2.0), "float32"))
+        return relax.op.sum(bb.emit(relax.op.multiply(twos, bb.emit(relax.op.sum(data)))))
+
+    mod = build({"x": tensor(n)}, emit)
+    for extent in (0, 3, 10):
+        got = run(mod, np.ones(extent, "float32"), pipeline=pipeline())
+        assert got == 2 * extent * (extent * 3 // 10)
+
+
 def test_softmax_of_no_columns():
     n = var("n")
     mod = reduced(lambda x: relax.op.nn.softmax(x, 1), (2, n))

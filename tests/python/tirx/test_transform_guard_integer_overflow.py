@@ -12,6 +12,8 @@
 # and limitations under the License.
 """Integers that overflow wrap around, also where fused operators compare or divide them."""
 
+import time
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -74,7 +76,20 @@ FORMS = {
     "|x // a * a|": lambda x, a, c, o: o.abs(
         o.multiply(o.floor_divide(x, o.where(o.equal(a, c(0)), c(1), a)), a)
     ),
+    "(x * 2) >> 1": lambda x, a, c, o: o.right_shift(o.multiply(x, c(2)), c(1)),
+    "(x + a) & a": lambda x, a, c, o: o.bitwise_and(o.add(x, a), a),
     "-x < 0": lambda x, a, c, o: o.less(o.negative(x), c(0)),
+}
+
+
+# Of a tensor, the least and the largest number and the operators o.
+CONSTANT_FORMS = {
+    "x * most * most": lambda x, least, most, o: o.multiply(o.multiply(x, most), most),
+    "(x + most) * most": lambda x, least, most, o: o.multiply(o.add(x, most), most),
+    "x + most + most": lambda x, least, most, o: o.add(o.add(x, most), most),
+    "x // most // most": lambda x, least, most, o: o.floor_divide(o.floor_divide(x, most), most),
+    "x + least": lambda x, least, most, o: o.add(x, least),
+    "x - least": lambda x, least, most, o: o.subtract(x, least),
 }
 
 
@@ -106,6 +121,26 @@ def test_overflow_wraps_around(dtype, target):
         for (name, form), values in zip(forms.items(), got, strict=True):
             expected = form(x, a, np.dtype(dtype).type, _Numpy())
             np.testing.assert_array_equal(values, expected, err_msg=name)
+
+
+@pytest.mark.parametrize("target", ["llvm", "native"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_constants_at_the_ends_of_the_range(dtype, target):
+    """TVM combines constants, and fails if the result is outside of the range."""
+    x, info = extremes(dtype)[0], np.iinfo(dtype)
+    limits = np.array(info.min, dtype), np.array(info.max, dtype)
+
+    def emit(builder, x):
+        least, most = (relax.const(limit, dtype) for limit in limits)
+        return relax.Tuple(
+            [builder.emit(form(x, least, most, op)) for form in CONSTANT_FORMS.values()]
+        )
+
+    module = build({"x": tensor(*x.shape, dtype=dtype)}, emit)
+    got = run(module, x, target=resolve(target), pipeline=pipeline())
+    with np.errstate(over="ignore"):
+        for (name, form), values in zip(CONSTANT_FORMS.items(), got, strict=True):
+            np.testing.assert_array_equal(values, form(x, *limits, _Numpy()), err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +201,7 @@ class Expected:
             with T.sblock("compare"):
                 v = T.axis.spatial(8, i)
                 y[v] = x[v] < T.bitwise_or(
-                    T.Cast("int32", T.Cast("int64", x[(v + 5) % 8]) + T.int64(1)), 0
+                    T.Cast("int32", T.Cast("int128", x[(v + 5) % 8]) + T.IntImm("int128", 1)), 0
                 )
                 z[v] = x[v] * 3 + v
 
@@ -197,6 +232,25 @@ def test_nested_arithmetic_does_not_grow_exponentially():
 
     sizes = [size_of(steps) for steps in (4, 8, 16)]
     assert sizes[2] < 8 * sizes[0], sizes
+
+
+def test_the_simplifier_takes_no_exponential_time():
+    """TVM's simplifier pushes casts to the dtypes of indices into their operands."""
+
+    def seconds(steps):
+        def emit(builder, x, y):
+            for _ in range(steps):
+                product = builder.emit(op.multiply(builder.emit(op.add(x, y)), x))
+                x = builder.emit(op.maximum(product, y))
+            return x
+
+        mod = build({name: tensor(2, dtype="int32") for name in "xy"}, emit)
+        start = time.process_time()
+        relax.build(mod, tvm.target.Target("llvm"), relax_pipeline=pipeline())
+        return time.process_time() - start
+
+    seconds(1)
+    assert seconds(5) < 0.2 + 4 * seconds(3)
 
 
 def test_cuda_adds_64_bits_without_sign():

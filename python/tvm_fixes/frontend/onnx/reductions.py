@@ -18,12 +18,14 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ReduceLogSumExp of infinities; ReduceL1, L2, SumSquare and LogSum with noop_with_empty_axes and
-    no axes; ReduceL2, ReduceLogSum and ReduceLogSumExp of integers; axes that are computed, or out
-    of range; an ArgMax or ArgMin of a scalar, or over an axis without elements.
+    no axes; ReduceL2, ReduceLogSum and ReduceLogSumExp of integers and 16-bit floats; axes that are
+    computed, or out of range; an ArgMax or ArgMin of a scalar, or over an axis without elements.
 Symptom
-    NaN, or the unchanged data, silently; a rejected node; an AssertionError without a node name.
+    NaN, or the unchanged data, silently; a rejected node; an AssertionError without a node name;
+    ReduceL2 of large 16-bit floats is infinite.
 Mechanism
-    The converter subtracts the maximum even if it is infinite, and asserts that axes are constants.
+    The converter subtracts the maximum even if it is infinite, rounds the sum to 16 bits, and
+    asserts that axes are constants.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-reductions``.
@@ -75,10 +77,10 @@ def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
             return _reduce_computed_axes(node, convert)
         axes = [] if constant is None else constant.ravel().tolist()
     extents, dtype = extents_of(data), dtype_of(data)
-    if node.operator in _COMPUTED_IN_FLOATS and "int" in dtype:
-        # The result is truncated, as in ONNX Runtime.
+    if node.operator in _COMPUTED_IN_FLOATS and dtype not in ("float32", "float64"):
+        # Results of integers are truncated, as in ONNX Runtime; those of 16-bit floats round once.
         switches.note(REDUCTIONS)
-        wide = node.emit(relax.op.astype(data, "float64"))
+        wide = node.emit(relax.op.astype(data, "float64" if "int" in dtype else "float32"))
         result = convert_reduction(node.with_operands(wide, *node.operands[1:]), convert)
         return relax.op.astype(node.emit(result), dtype)
     if not axes and node.attributes.get("noop_with_empty_axes", 0):

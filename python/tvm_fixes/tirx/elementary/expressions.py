@@ -51,9 +51,12 @@ def let(value: tirx.Expr, body: Callable[[tirx.Var], tirx.Expr]) -> tirx.Expr:
     after it has simplified the value.
     """
     dtype = str(value.ty)
-    bits = dtype.replace("float", "int") if "float" in dtype else dtype.replace("int", "float")
+    if "float" in dtype:
+        hidden = tirx.reinterpret(dtype, tirx.reinterpret(dtype.replace("float", "int"), value))
+    else:
+        hidden = tirx.bitwise_or(value, tirx.const(0, dtype))
     var = tirx.Var("x", value.ty)
-    return tirx.Let(var, tirx.reinterpret(dtype, tirx.reinterpret(bits, value)), body(var))
+    return tirx.Let(var, hidden, body(var))
 
 
 def polynomial(x: tirx.Expr, coefficients: Sequence[float]) -> tirx.Expr:

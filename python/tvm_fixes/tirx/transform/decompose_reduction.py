@@ -92,24 +92,20 @@ def may_be_empty(function: tirx.PrimFunc) -> bool:
 
 def decompose(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Decompose the reductions of a PrimFunc that may have no elements."""
-    function, hidden = _hide_rounded(function)
-    schedule = Schedule(function)
+    hidden = _rounded(function)
+    opened = _with_parameters(function, hidden)
+    schedule = Schedule(opened)
     # Collect all blocks first: decomposing one replaces the blocks around it.
     for block, outermost in _possibly_empty(schedule):
         schedule.decompose_reduction(block, outermost)
-    return substitute(schedule.mod["main"], hidden)
+    result = schedule.mod["main"]
+    return _without_parameters(result, hidden) if hidden else result
 
 
-def _hide_rounded(function: tirx.PrimFunc) -> tuple[tirx.PrimFunc, dict[tirx.Var, tirx.Expr]]:
-    """Replace the rounded floats in the extents of loops, such as ``int64(float32(m) * 0.3)``.
+def _rounded(function: tirx.PrimFunc) -> dict[tirx.Var, tirx.Expr]:
+    """The rounded floats in the extents of loops, such as ``int64(float32(m) * 0.3)``, by name.
 
     TVM finds no bounds of an index that is computed from one.
-
-    Returns
-    -------
-    function : tirx.PrimFunc
-    hidden : dict of tirx.Var to tirx.Expr
-        The values of the new variables.
     """
     rounded: list[tirx.Cast] = []
     defined: list[tirx.Var] = []
@@ -120,16 +116,36 @@ def _hide_rounded(function: tirx.PrimFunc) -> tuple[tirx.PrimFunc, dict[tirx.Var
 
     iterators = (SBlock, lambda block: defined.extend(each.var for each in block.iter_vars))
     structural_walk(function.body, [(tirx.For, look), iterators])
-    hidden = {
-        tirx.Var(f"rounded_{i}", value.ty): value
-        for i, value in enumerate(rounded)
-        if "float" in str(value.value.ty) and not uses(value, defined)
-    }
+    found: dict[tirx.Var, tirx.Expr] = {}
+    for value in rounded:
+        is_new = not any(structural_equal(value, other) for other in found.values())
+        if is_new and "float" in str(value.value.ty) and not uses(value, defined):
+            found[tirx.Var("rounded", value.ty)] = value
+    return found
+
+
+def _with_parameters(function: tirx.PrimFunc, values: dict[tirx.Var, tirx.Expr]) -> tirx.PrimFunc:
+    """A PrimFunc whose further parameters are `values`."""
+    if not values:
+        return function
 
     def replace(value: tirx.Cast) -> tirx.Expr:
-        return next((var for var, one in hidden.items() if structural_equal(one, value)), value)
+        return next((var for var, one in values.items() if structural_equal(one, value)), value)
 
-    return structural_map(function, (tirx.Cast, replace)) if hidden else function, hidden
+    function = structural_map(function, (tirx.Cast, replace))
+    return _with_params(function, [*function.params, *values])
+
+
+def _without_parameters(
+    function: tirx.PrimFunc, values: dict[tirx.Var, tirx.Expr]
+) -> tirx.PrimFunc:
+    """The reverse of :func:`_with_parameters`."""
+    function = _with_params(function, list(function.params)[: -len(values)])
+    return substitute(function, values)
+
+
+def _with_params(function: tirx.PrimFunc, params: Sequence[tirx.Var]) -> tirx.PrimFunc:
+    return tirx.PrimFunc(params, function.body, function.ret_type, function.attrs, function.span)
 
 
 def _possibly_empty(schedule: Schedule) -> list[tuple[SBlockRV, LoopRV]]:

@@ -31,7 +31,7 @@ How to remove
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tvm
 from tvm import tirx
@@ -39,6 +39,7 @@ from tvm.sym import Analyzer
 from tvm_ffi import WalkResult, structural_equal, structural_map, structural_walk
 
 from ...fixes.elements import INTEGER_DIVISION as FIX_ID
+from ..elementary.expressions import let
 from ..util import contains, prim_func_pass, scalarized
 
 _MESSAGE = "integer division by zero"
@@ -94,7 +95,10 @@ def _guard_store(store: tirx.BufferStore, bound: set[tirx.Var]) -> tirx.Stmt:
     divisors += _divisors_of_value(store.value)
     if not divisors:
         return store
-    checks = [check for e in expressions for check in _checks(e, divisors)]
+    checks: list[tirx.Expr] = []
+    for check in (check for e in expressions for check in _checks(e, divisors)):
+        if not _is_one_of(check, checks):
+            checks.append(check)
     value, *indices = [
         structural_map(e, (_DIVISIONS, lambda node: _guarded(node, divisors))) for e in expressions
     ]
@@ -203,15 +207,27 @@ def _let(let: tirx.Let, check: tirx.Expr) -> tirx.Expr:
 
 def _guarded(division: tirx.Expr, divisors: Sequence[tirx.Expr]) -> tirx.Expr:
     """Replace a divisor of 0 or -1 by 1, and select the quotient by -1 separately."""
-    divisor, dtype = division.b, str(division.ty)
-    if not (_may_trap(division) and _is_one_of(divisor, divisors)):
+    if not (_may_trap(division) and _is_one_of(division.b, divisors)):
         return division
+    return _named(division.b, lambda divisor: _safe(division, divisor))
+
+
+def _safe(division: tirx.Expr, divisor: tirx.Expr) -> tirx.Expr:
+    make, dtype = type(division), str(division.ty)
     zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
     if dtype.startswith("uint"):
-        return type(division)(division.a, tirx.Select(divisor == zero, one, divisor))
+        return make(division.a, tirx.Select(divisor == zero, one, divisor))
     minus_one = tirx.const(-1, dtype)
-    traps = tirx.any(divisor == zero, divisor == minus_one)
-    safe = type(division)(division.a, tirx.Select(traps, one, divisor))
+    safe = tirx.Select(tirx.any(divisor == zero, divisor == minus_one), one, divisor)
     if not isinstance(division, _QUOTIENTS):
-        return safe
-    return tirx.Select(divisor == minus_one, operator.sub(zero, division.a), safe)
+        return make(division.a, safe)
+    return _named(
+        division.a,
+        lambda a: tirx.Select(divisor == minus_one, operator.sub(zero, a), make(a, safe)),
+    )
+
+
+def _named(value: tirx.Expr, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
+    """An expression of a value that is computed once."""
+    is_simple = isinstance(value, tvm.ir.TensorLoad | tirx.Var | tirx.IntImm)
+    return body(value) if is_simple else let(value, body)

@@ -30,12 +30,14 @@ How to remove
     :mod:`tvm_fixes.tirx.semantics` and the fix id ``integer-overflow``.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm_ffi import structural_map
+from tvm_ffi import structural_map, structural_walk
 
 from ...fixes.elements import INTEGER_OVERFLOW as FIX_ID
 from ..loop_nest import uses
@@ -48,8 +50,9 @@ _MARKED_BITS = 32
 _SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 _DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
+_BITS = (tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor, tirx.LShift, tirx.RShift)
 _READERS = (
-    *(*_COMPARISONS, *_DIVISIONS, tirx.Min, tirx.Max, tirx.Cast),
+    *(*_COMPARISONS, *_DIVISIONS, *_SUMS, *_BITS, tirx.Min, tirx.Max, tirx.Cast),
     *(tirx.Select, tvm.ir.Call, tirx.Bind, tirx.Let),
 )
 
@@ -63,12 +66,12 @@ def GuardIntegerOverflow() -> tvm.transform.Pass:
 
     and after::
 
-        sum = T.Cast("int32", T.Cast("int64", x[i]) + T.int64(1))
+        sum = T.Cast("int32", T.Cast("int128", x[i]) + T.int128(1))
         y[i] = T.bitwise_or(sum, 0) > x[i]
 
-    LLVM computes that in 32 bits.  Integers of 64 bits become those of 128 bits for LLVM, and
-    unsigned ones for other code generators, which let them wrap around.  Arithmetic on loop
-    variables, and inside the indices of loads, is unchanged.
+    LLVM computes that in 32 bits.  Other code generators compute 32 bits in 64, and 64 bits without
+    sign, so that they wrap around.  Arithmetic on loop variables, and inside the indices of loads,
+    is unchanged.
 
     Returns
     -------
@@ -82,21 +85,36 @@ def _guard(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
     loads = _Loads(target)
     # Variables stand for loads, so that their indices are not visited.
     hidden = structural_map(function, (tvm.ir.TensorLoad, loads.hide))
+    structural_walk(hidden, ((tirx.Let, tirx.Bind), loads.follow))
     guarded = structural_map(hidden, (_READERS, loads.guard))
     return function if guarded.same_as(hidden) else loads.restore(guarded)
 
 
 class _Loads:
-    """The loads in a function, by the variables that stand for them."""
+    """The loads in a function, by the variables that stand for them.
+
+    Attributes
+    ----------
+    values : dict of tirx.Var to tirx.Expr
+    data : set of tirx.Var
+        These variables, and those of Lets and Binds whose values use them.
+    """
 
     def __init__(self, target: tvm.target.Target) -> None:
         self.target = target
         self.values: dict[tirx.Var, tirx.Expr] = {}
+        self.data: set[tirx.Var] = set()
 
     def hide(self, load: tvm.ir.TensorLoad) -> tirx.Expr:
         var = tirx.Var("load", load.ty)
         self.values[var] = load
+        self.data.add(var)
         return var
+
+    def follow(self, definition: tirx.Let | tirx.Bind) -> None:
+        """Add the variable of a definition to the data if its value uses data."""
+        if uses(definition.value, self.data):
+            self.data.add(definition.var)
 
     def restore(self, node: tvm.Object) -> tvm.Object:
         return structural_map(node, (tirx.Var, self._load_of))
@@ -119,6 +137,28 @@ class _Loads:
             is_same = all(a.same_as(b) for a, b in zip(branches, parts[1:], strict=True))
             return reader if is_same else with_branches(reader, [parts[0], *branches])
         if isinstance(reader, tvm.ir.Call):
+            return self._with(reader, partial(_call_like, reader), *reader.args)
+        if isinstance(reader, _SUMS):
+            return self._sum(reader)
+        if isinstance(reader, _DIVISIONS) and _divides_beyond(reader):
+            return type(reader)(_opaque(reader.a), reader.b)
+        return self._with(reader, type(reader), reader.a, reader.b)
+
+    def _sum(self, reader: tirx.Add | tirx.Sub | tirx.Mul) -> tirx.Expr:
+        """Hide the operands of a sum or product whose constants TVM would combine beyond its dtype.
+
+        Adding the least number, or subtracting it, changes only the sign.
+        """
+        if not _is_integer(reader.ty) or not uses(reader, self.data):
+            return reader
+        least, most = _range(reader.ty)
+        if isinstance(reader, tirx.Add | tirx.Sub) and least < 0:
+            sign = tirx.const(least, str(reader.ty))
+            for one, other in ((reader.a, reader.b), (reader.b, reader.a)):
+                is_moved = other is reader.b or isinstance(reader, tirx.Add)
+                if is_moved and isinstance(other, tirx.IntImm) and other.value == least:
+                    return tirx.bitwise_xor(one, sign)
+        if math.prod(max(abs(constant), 1) for constant in _constants(reader)) <= most:
             return reader
         return self._with(reader, type(reader), reader.a, reader.b)
 
@@ -129,9 +169,33 @@ class _Loads:
 
     def _hidden(self, value: Any) -> Any:
         """Integer arithmetic on data, in a form that may overflow; other values unchanged."""
-        if not _may_overflow(value) or not uses(value, self.values):
+        if not _may_overflow(value) or not uses(value, self.data):
             return value
         return _opaque(_wrapped(value, self.target))
+
+
+def _call_like(call: tvm.ir.Call, *args: tirx.Expr) -> tvm.ir.Call:
+    return tvm.ir.Call(call.op, args, call.attrs, span=call.span, ret_ty=call.ty)
+
+
+def _constants(value: tirx.Expr) -> Iterator[int]:
+    """The constants among the operands of nested sums and products."""
+    if isinstance(value, tirx.IntImm):
+        yield value.value
+    elif isinstance(value, _SUMS):
+        yield from _constants(value.a)
+        yield from _constants(value.b)
+
+
+def _divides_beyond(division: tirx.Expr) -> bool:
+    """Whether TVM would multiply the constant divisors of two divisions beyond their dtype."""
+    inner = division.a
+    return (
+        isinstance(inner, _DIVISIONS)
+        and isinstance(inner.b, tirx.IntImm)
+        and isinstance(division.b, tirx.IntImm)
+        and abs(inner.b.value * division.b.value) > _range(division.ty)[1]
+    )
 
 
 def _opaque(value: tirx.Expr) -> tirx.Expr:
@@ -174,10 +238,11 @@ def _wrapped(value: tirx.Expr, target: tvm.target.Target) -> tirx.Expr:
     if bits == 64 and target.kind.name != "llvm":
         unsigned = f"u{dtype.removeprefix('u')}"
         return operator(*(_in_dtype(operand, unsigned) for operand in (a, b))).astype(dtype)
-    # LLVM computes this in the narrow type.
+    # LLVM computes this in the narrow type. TVM takes casts to int64 for indices, which it
+    # simplifies in a time that grows exponentially with their depth.
     is_large = dtype.startswith("u") and operator is tirx.Mul
-    wide = dtype.removeprefix("u").replace(str(bits), "64" if bits < 64 else "128", 1)
-    wide = f"u{wide}" if is_large else wide
+    width = "128" if target.kind.name == "llvm" else "64"
+    wide = ("u" if is_large else "") + dtype.removeprefix("u").replace(str(bits), width, 1)
     return tirx.Cast(dtype, operator(a.astype(wide), b.astype(wide)))
 
 
