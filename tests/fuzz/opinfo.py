@@ -12,8 +12,9 @@
 # and limitations under the License.
 """PyTorch's operators on the sample inputs of PyTorch's own tests (OpInfo).
 
-A case is an operator, a dtype and a sample input.  It is exported, imported, built for ``llvm`` and
-run; values, dtypes and shapes must match PyTorch.
+A case is an operator, a dtype and a sample input.  It is exported, with static extents or with
+symbolic ones where PyTorch allows it, imported, built for ``llvm`` and run; values, dtypes and
+shapes must match PyTorch.
 """
 
 import functools
@@ -24,7 +25,7 @@ import types
 import unittest
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 from unittest import mock
@@ -125,11 +126,12 @@ class _Operator(nn.Module):
 
 @dataclass
 class Case:
-    """An operator on inputs."""
+    """An operator on inputs, exported with symbolic extents if it `is_dynamic`."""
 
     name: str
     module: _Operator
     inputs: tuple[torch.Tensor, ...]
+    is_dynamic: bool = False
 
     @staticmethod
     def of(name: str, dtype: torch.dtype, index: int, special: int | None = None) -> "Case | None":
@@ -182,10 +184,15 @@ class Case:
         except Exception:
             return None
 
+    def exported(self) -> torch.export.ExportedProgram:
+        inputs, automatic = tuple(x.clone() for x in self.inputs), torch.export.Dim.AUTO
+        dims = tuple(dict.fromkeys(range(x.ndim), automatic) for x in inputs)
+        shapes = (dims,) if self.is_dynamic else None
+        return torch.export.export(self.module, inputs, dynamic_shapes=shapes)
+
     def got(self) -> list[torch.Tensor]:
         """The results of the imported and compiled module."""
-        program = torch.export.export(self.module, tuple(x.clone() for x in self.inputs))
-        mod = from_exported_program(program)
+        mod = from_exported_program(self.exported())
         executable = relax.build(mod, "llvm", relax_pipeline="tvm_fixes")
         vm = relax.VirtualMachine(executable, tvm.cpu())
         result = vm["main"](*map(_to_tvm, self.inputs))
@@ -293,7 +300,7 @@ def judge(case: Case) -> tuple[Verdict, str]:
     """
     try:
         expected = case.expected()
-        torch.export.export(case.module, tuple(x.clone() for x in case.inputs))
+        case.exported()
     except Exception as error:
         return Verdict.NOT_EXPORTED, _first_line(error)
     if not expected:
@@ -341,4 +348,6 @@ def run_case(seed: int) -> str | None:
         special = int(rng.integers(1 << 30)) if rng.random() < 0.3 else None
         case = Case.of(name, dtype, int(rng.integers(SAMPLES)), special)
         if case is not None:
-            return check(case)
+            is_dynamic = rng.random() < 0.3
+            extents = ", symbolic" if is_dynamic else ""
+            return check(replace(case, name=case.name + extents, is_dynamic=is_dynamic))

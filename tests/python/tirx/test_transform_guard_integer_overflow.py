@@ -82,7 +82,7 @@ FORMS = {
 }
 
 
-# Of a tensor, the least and the largest number and the operators o.
+# Of a tensor, the smallest and the largest number and the operators o.
 CONSTANT_FORMS = {
     "x * most * most": lambda x, least, most, o: o.multiply(o.multiply(x, most), most),
     "(x + most) * most": lambda x, least, most, o: o.multiply(o.add(x, most), most),

@@ -37,7 +37,7 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_equal, structural_map, structural_walk
 
 from ...fixes.elements import INTEGER_OVERFLOW as FIX_ID
 from ..loop_nest import uses
@@ -147,17 +147,17 @@ class _Loads:
     def _sum(self, reader: tirx.Add | tirx.Sub | tirx.Mul) -> tirx.Expr:
         """Hide the operands of a sum or product whose constants TVM would combine beyond its dtype.
 
-        Adding the least number, or subtracting it, changes only the sign.
+        Adding the smallest number, or subtracting it, changes only the sign.
         """
         if not _is_integer(reader.ty) or not uses(reader, self.data):
             return reader
         least, most = _range(reader.ty)
         if isinstance(reader, tirx.Add | tirx.Sub) and least < 0:
             sign = tirx.const(least, str(reader.ty))
-            for one, other in ((reader.a, reader.b), (reader.b, reader.a)):
-                is_moved = other is reader.b or isinstance(reader, tirx.Add)
-                if is_moved and isinstance(other, tirx.IntImm) and other.value == least:
-                    return tirx.bitwise_xor(one, sign)
+            if structural_equal(reader.b, sign):
+                return tirx.bitwise_xor(reader.a, sign)
+            if isinstance(reader, tirx.Add) and structural_equal(reader.a, sign):
+                return tirx.bitwise_xor(reader.b, sign)
         if math.prod(max(abs(constant), 1) for constant in _constants(reader)) <= most:
             return reader
         return self._with(reader, type(reader), reader.a, reader.b)
