@@ -218,7 +218,6 @@ def test_only_compared_sums_of_data_change(monkeypatch):
 
 
 def test_nested_arithmetic_does_not_grow_exponentially():
-
     def size_of(steps):
         x = tirx.BufferLoad(tirx.decl_buffer((8,), "int64"), [0])
         value = x

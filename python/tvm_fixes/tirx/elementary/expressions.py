@@ -31,6 +31,7 @@ __all__ = [
     "int32",
     "let",
     "magnitude_with_sign",
+    "opaque",
     "polynomial",
     "power_of_two",
 ]
@@ -50,13 +51,16 @@ def let(value: tirx.Expr, body: Callable[[tirx.Var], tirx.Expr]) -> tirx.Expr:
     The value is hidden from TVM's analyzer, which fails if it finds other bounds for the variable
     after it has simplified the value.
     """
+    var = tirx.Var("x", value.ty)
+    return tirx.Let(var, opaque(value), body(var))
+
+
+def opaque(value: tirx.Expr) -> tirx.Expr:
+    """The same number, from which TVM derives no bounds."""
     dtype = str(value.ty)
     if "float" in dtype:
-        hidden = tirx.reinterpret(dtype, tirx.reinterpret(dtype.replace("float", "int"), value))
-    else:
-        hidden = tirx.bitwise_or(value, tirx.const(0, dtype))
-    var = tirx.Var("x", value.ty)
-    return tirx.Let(var, hidden, body(var))
+        return tirx.reinterpret(dtype, tirx.reinterpret(dtype.replace("float", "int"), value))
+    return tirx.bitwise_or(value, tirx.const(0, dtype))
 
 
 def polynomial(x: tirx.Expr, coefficients: Sequence[float]) -> tirx.Expr:

@@ -93,13 +93,13 @@ def may_be_empty(function: tirx.PrimFunc) -> bool:
 def decompose(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Decompose the reductions of a PrimFunc that may have no elements."""
     hidden = _rounded(function)
-    opened = _with_parameters(function, hidden)
-    schedule = Schedule(opened)
+    schedule = Schedule(_with_parameters(function, hidden))
     # Collect all blocks first: decomposing one replaces the blocks around it.
     for block, outermost in _possibly_empty(schedule):
         schedule.decompose_reduction(block, outermost)
     result = schedule.mod["main"]
-    return _without_parameters(result, hidden) if hidden else result
+    params = list(result.params)[: len(function.params)]
+    return substitute(_with_params(result, params), hidden)
 
 
 def _rounded(function: tirx.PrimFunc) -> dict[tirx.Var, tirx.Expr]:
@@ -126,22 +126,12 @@ def _rounded(function: tirx.PrimFunc) -> dict[tirx.Var, tirx.Expr]:
 
 def _with_parameters(function: tirx.PrimFunc, values: dict[tirx.Var, tirx.Expr]) -> tirx.PrimFunc:
     """A PrimFunc whose further parameters are `values`."""
-    if not values:
-        return function
 
     def replace(value: tirx.Cast) -> tirx.Expr:
         return next((var for var, one in values.items() if structural_equal(one, value)), value)
 
     function = structural_map(function, (tirx.Cast, replace))
     return _with_params(function, [*function.params, *values])
-
-
-def _without_parameters(
-    function: tirx.PrimFunc, values: dict[tirx.Var, tirx.Expr]
-) -> tirx.PrimFunc:
-    """The reverse of :func:`_with_parameters`."""
-    function = _with_params(function, list(function.params)[: -len(values)])
-    return substitute(function, values)
 
 
 def _with_params(function: tirx.PrimFunc, params: Sequence[tirx.Var]) -> tirx.PrimFunc:

@@ -40,6 +40,7 @@ from tvm import tirx
 from tvm_ffi import structural_equal, structural_map, structural_walk
 
 from ...fixes.elements import INTEGER_OVERFLOW as FIX_ID
+from ..elementary.expressions import opaque
 from ..loop_nest import uses
 from ..loop_partition import branches_of, with_branches
 from ..util import prim_func_pass
@@ -133,15 +134,13 @@ class _Loads:
             return self._with(reader, tirx.Cast, reader.ty, reader.value)
         parts = branches_of(reader)
         if parts is not None:
-            branches = [self._hidden(part) for part in parts[1:]]
-            is_same = all(a.same_as(b) for a, b in zip(branches, parts[1:], strict=True))
-            return reader if is_same else with_branches(reader, [parts[0], *branches])
+            return self._with(reader, lambda *new: with_branches(reader, new), *parts)
         if isinstance(reader, tvm.ir.Call):
             return self._with(reader, partial(_call_like, reader), *reader.args)
         if isinstance(reader, _SUMS):
             return self._sum(reader)
         if isinstance(reader, _DIVISIONS) and _divides_beyond(reader):
-            return type(reader)(_opaque(reader.a), reader.b)
+            return type(reader)(opaque(reader.a), reader.b)
         return self._with(reader, type(reader), reader.a, reader.b)
 
     def _sum(self, reader: tirx.Add | tirx.Sub | tirx.Mul) -> tirx.Expr:
@@ -171,7 +170,7 @@ class _Loads:
         """Integer arithmetic on data, in a form that may overflow; other values unchanged."""
         if not _may_overflow(value) or not uses(value, self.data):
             return value
-        return _opaque(_wrapped(value, self.target))
+        return opaque(_wrapped(value, self.target))
 
 
 def _call_like(call: tvm.ir.Call, *args: tirx.Expr) -> tvm.ir.Call:
@@ -196,11 +195,6 @@ def _divides_beyond(division: tirx.Expr) -> bool:
         and isinstance(division.b, tirx.IntImm)
         and abs(inner.b.value * division.b.value) > _range(division.ty)[1]
     )
-
-
-def _opaque(value: tirx.Expr) -> tirx.Expr:
-    """The same value, from which TVM derives no bounds."""
-    return tirx.bitwise_or(value, tirx.const(0, str(value.ty)))
 
 
 def _may_overflow(value: Any) -> bool:
