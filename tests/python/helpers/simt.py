@@ -31,6 +31,7 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_walk
 
+from tvm_fixes.tirx import semantics
 from tvm_fixes.tirx.library_functions import with_library_functions
 from tvm_fixes.tirx.loop_nest import substitute
 from tvm_fixes.tirx.transform import GuardIntegerDivision
@@ -66,9 +67,11 @@ class _BeforeSplit:
 
 
 def lowered(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel after all passes of TVM that concern its threads."""
+    """A scheduled kernel after the guards, and all passes of TVM that concern its threads."""
     found = _BeforeSplit()
     mod = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    with GPU:
+        mod = tvm.transform.Sequential(semantics.after_lowering())(mod)
     with tvm.transform.PassContext(instruments=[found]):
         tirx.get_default_tir_pipeline(GPU)[0](tirx.transform.BindTarget(GPU)(mod))
     assert found.function is not None
@@ -405,7 +408,11 @@ class _Machine:
         with np.errstate(all="ignore"):
             if binary is not None:
                 a, b = _aligned(self.value(expr.a), self.value(expr.b))
-                return np.asarray(binary(a, b)).astype(_dtype(str(expr.ty)))
+                dtype = _dtype(str(expr.ty))
+                if dtype.kind in "iu" and dtype.itemsize < 4:
+                    # As in C, where the result has 32 bits until it is stored or cast.
+                    return np.asarray(binary(a.astype("int32"), b.astype("int32")))
+                return np.asarray(binary(a, b)).astype(dtype)
             compute = _EXPRESSIONS.get(type(expr))
             if compute is None:
                 raise Unsupported(type(expr).__name__)

@@ -18,6 +18,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
+from helpers.gpu_modules import run_on_gpu
 from helpers.relax_modules import build, call, cpu, merge, tensor
 from tvm_fixes.relax.legalize.indices import FIX_ID
 from tvm_fixes.support import switches
@@ -202,39 +203,62 @@ def test_scatters_of_scalars_between_reshapes():
         assert call(vm, name, x, np.zeros(1, "int64"), u).tolist() == [[3]]
 
 
-def test_kernels_for_a_gpu_get_indices_that_are_bounded():
-    matrix, ints = tensor(n, m), tensor(k, 2, dtype="int64")
-    mods = {
-        "scatter_elements": build(
-            {"x": tensor(n, 2), "i": ints, "u": tensor(k, 2)},
-            lambda _, x, i, u: op.scatter_elements(x, i, u),
-        ),
-        "scatter_nd": build(
-            {"x": matrix, "i": ints, "u": tensor(k)}, lambda _, *a: op.scatter_nd(*a)
-        ),
-        "index_put": build(
-            {"x": tensor(n), "i": tensor(k, dtype="int64"), "u": tensor(k)},
-            lambda _, x, i, u: op.index_put(x, relax.Tuple([i]), u),
-        ),
-    }
-    for name, mod in mods.items():
-        with tvm.target.Target({"kind": "cuda", "arch": "sm_90"}):
-            lowered = relax.transform.LegalizeOps()(mod)
-        main, nearest = str(lowered["main"]), str(lowered["nearest"])
-        assert 0 < main.index("nearest") < main.index(name)
-        assert "T.max(" in nearest
-        assert "T.min(" in nearest
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("is_symbolic", [False, True])
+def test_a_gpu_scatters_elements_in_order(reduction, axis, is_symbolic):
+    """Indices repeat, are out of range, or are fewer than elements on the other axes."""
+    generator = np.random.default_rng(axis)
+    shape, own = (4, 5, 3), [3, 2, 2]
+    own[axis] = 9
+    x, u = (generator.standard_normal(each).astype("float32") for each in (shape, own))
+    i = generator.integers(-shape[axis] - 2, shape[axis] + 2, own)
+    data = (n, m, 3) if is_symbolic else shape
+    inputs = {"x": tensor(*data), "i": tensor(*own, dtype="int64"), "u": tensor(*own)}
+    mod = build(inputs, lambda _, x, i, u: op.scatter_elements(x, i, u, axis, reduction))
+    expected = scattered(x, i, u, axis, reduction)
+    np.testing.assert_allclose(run_on_gpu(mod, x, i, u), expected, rtol=1e-6)
+    if is_symbolic:
+        assert run_on_gpu(mod, x[:0], i, u).shape == (0, 5, 3)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int16"])
-def test_bounded_indices_of_long_axes_for_a_gpu_are_int64(dtype):
+@pytest.mark.parametrize("rows", [(), (3,), (70, 60)])
+@pytest.mark.parametrize("is_symbolic", [False, True])
+def test_a_gpu_puts_rows_in_order(rows, is_symbolic):
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((4, 5, *rows)).astype("float32")
+    i, u = generator.integers(-6, 6, (30, 2)), generator.standard_normal((30, *rows))
+    u = u.astype("float32")
+    dims = [m, k][: len(rows)] if is_symbolic else rows
+    types = {"x": tensor(n, 5, *dims), "i": tensor(30, 2, dtype="int64"), "u": tensor(30, *dims)}
+    for reduction in REDUCTIONS:
+        expected = x.copy()
+        for (a, b), value in zip(i, u, strict=True):
+            if -4 <= a < 4 and -5 <= b < 5:
+                put(expected, (a, b), value, reduction)
+        mod = build(types, lambda _, x, i, u, r=reduction: op.scatter_nd(x, i, u, r))
+        np.testing.assert_allclose(run_on_gpu(mod, x, i, u), expected, rtol=1e-6)
+        if not rows and reduction in ("update", "add"):
+            split = types | {"i": tensor(30, dtype="int64"), "j": tensor(30, dtype="int64")}
+            mod = build(
+                split,
+                lambda _, x, i, u, j, r=reduction: op.index_put(
+                    x, relax.Tuple([i, j]), u, r == "add"
+                ),
+            )
+            got = run_on_gpu(mod, x, i[:, 0].copy(), u, i[:, 1].copy())
+            np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_a_gpu_sums_gradients_in_order():
+    i = np.array([1, -1, 1, 4])
+    gradient = np.arange(8, dtype="float32").reshape(4, 2)
     mod = build(
-        {"x": tensor(40000), "i": tensor(k, dtype=dtype), "u": tensor(k)},
-        lambda _, x, i, u: op.scatter_elements(x, i, u),
+        {"u": tensor(4, 2), "x": tensor(3, 2), "i": tensor(4, dtype="int64")},
+        lambda _, u, x, i: op.grad.take_backward(u, x, i, 0),
     )
-    with tvm.target.Target({"kind": "cuda", "arch": "sm_90"}):
-        lowered = relax.transform.LegalizeOps()(mod)["main"]
-    assert str(lowered.body.blocks[0].bindings[0].var.ty.dtype) == "int64"
+    got = run_on_gpu(mod, gradient, np.zeros((3, 2), "float32"), i)
+    np.testing.assert_array_equal(got, [[0, 0], [4, 6], [2, 3]])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

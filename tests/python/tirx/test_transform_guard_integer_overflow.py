@@ -24,6 +24,7 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 from tvm_ffi import structural_walk
 
+from helpers.gpu_modules import run_on_gpu
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.target import resolve
@@ -267,6 +268,33 @@ def test_cuda_adds_64_bits_without_sign():
     text = guarded(Module, {"kind": "cuda", "arch": "sm_90"}).script()
     assert 'T.Cast("uint64", x[v]) + T.uint64(1)' in text
     assert "int128" not in text
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+def test_cuda_computes_narrow_integers_as_c(dtype):
+    """C's arithmetic on fewer than 32 bits has 32."""
+    x, a = extremes(dtype)
+    steps = {
+        "sum": lambda x, a: op.greater(op.add(x, a), a),
+        "product": lambda x, a: op.greater(op.multiply(op.multiply(x, a), a), x),
+        "shift": lambda x, a: op.right_shift(op.left_shift(x, op.bitwise_and(a, a)), a),
+        "not": lambda x, a: op.right_shift(op.bitwise_not(x), a),
+        "quotient": lambda x, a: op.maximum(op.floor_divide(x, a), a),
+    }
+    numpy = {
+        "sum": lambda x, a: x + a > a,
+        "product": lambda x, a: x * a * a > x,
+        "shift": lambda x, a: (x << a) >> a,
+        "not": lambda x, a: ~x >> a,
+        "quotient": lambda x, a: np.maximum(np.floor_divide(x, a), a),
+    }
+    for name, step in steps.items():
+        right = a % 7 if name in ("shift", "not") else np.where(a == 0, 1, a).astype(dtype)
+        types = {"x": tensor(*x.shape, dtype=dtype), "a": tensor(*x.shape, dtype=dtype)}
+        mod = build(types, lambda builder, x, a, own=step: builder.emit(own(x, a)))
+        with np.errstate(over="ignore"):
+            wanted = numpy[name](x, right)
+        np.testing.assert_array_equal(run_on_gpu(mod, x, right), wanted, err_msg=name)
 
 
 if __name__ == "__main__":

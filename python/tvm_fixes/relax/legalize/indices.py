@@ -40,8 +40,7 @@ How to remove
 
 A negative index counts from the end.  On a CPU, the pass
 :func:`~tvm_fixes.relax.transform.CheckIndices` raises an error for an index that is still out of
-range.  Without the pass, a kernel reads the nearest element, and drops a write.  Scatters for a GPU
-are TVM's kernels, on clamped indices.
+range.  Without the pass, and on a GPU, a kernel reads the nearest element, and drops a write.
 """
 
 from collections.abc import Iterator, Sequence

@@ -11,15 +11,18 @@
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
 """Lowering of ``relax.scatter_elements``, ``scatter_nd``, ``index_put`` and
-``grad.take_backward`` for a CPU.
+``grad.take_backward``.
 
 See :mod:`.indices`.  If several indices name the same element, the last update wins, or all updates
 are combined, depending on the reduction: the elements of a line, and rows, are written in order.
+On a GPU, a thread goes through all updates of a line in order, and applies those at some places.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 
+import tvm
 from tvm import relax, te, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm_ffi import structural_map
@@ -30,7 +33,7 @@ from ...target.gpu import is_gpu
 from ...tirx.util import broadcast_position, count_of, extern, unravel
 from .extents import fit_extents
 from .gather import broadcast_indices, fields_of
-from .indices import broadcast, is_within, takes_effect, wrap_and_clamp, wrap_negative
+from .indices import broadcast, is_within, takes_effect, wrap_negative
 from .override import Legalize, override
 from .targets import target_of
 
@@ -68,7 +71,16 @@ _ATTRIBUTES = {_COPIES_FIRST: 1}
 _MIN_PARALLEL = 1 << 14
 """The minimum number of iterations of a parallel loop."""
 
+_THREADS = 256
+"""The threads of a block of a GPU."""
+_MIN_THREADS = 1 << 12
+"""The number of threads among which a GPU divides updates, if there are fewer lines."""
+_PARTS = 64
+"""The number of threads per line if the number of lines is unknown."""
+
 Position = Sequence[tirx.Expr]
+Update = tuple[tirx.Expr, tirx.Stmt]
+"""The place along a line that an update changes, and the statement that does it."""
 
 
 def _loop(
@@ -80,6 +92,63 @@ def _loop(
     kind = tirx.ForKind.PARALLEL if parallel and not is_small else tirx.ForKind.SERIAL
     index = tirx.Var("i", "int64")
     return tirx.For(index, tirx.const(0, "int64"), count, kind, body(unravel(index, shape)))
+
+
+def _launch(shape: Position, body: Callable[[list[tirx.Expr]], tirx.Stmt]) -> tirx.Stmt:
+    """Run `body` for all positions of `shape` in threads of a GPU."""
+    count = count_of(shape)
+    block, thread = (tirx.Var(name, "int64") for name in ("block", "thread"))
+    index = block * _THREADS + thread
+    guarded = tirx.IfThenElse(index < count, body(unravel(index, shape)), None)
+    return _bind(
+        block,
+        tirx.ceildiv(count, tirx.const(_THREADS, "int64")),
+        "blockIdx.x",
+        _bind(thread, tirx.const(_THREADS, "int64"), "threadIdx.x", guarded),
+    )
+
+
+def _bind(var: tirx.Var, extent: tirx.Expr, tag: str, body: tirx.Stmt) -> tirx.For:
+    """A loop whose iterations run in the threads or blocks `tag` of a GPU."""
+    axis = tirx.IterVar(None, tirx.Var(tag, "int64"), tirx.IterVar.ThreadIndex, tag)
+    return tirx.For(var, tirx.const(0, "int64"), extent, tirx.ForKind.THREAD_BINDING, body, axis)
+
+
+def _on_gpu() -> bool:
+    """Whether the kernel that is being made is for a GPU."""
+    return is_gpu(tvm.target.Target.current(allow_none=True))
+
+
+def _for_each(shape: Position, body: Callable[[list[tirx.Expr]], tirx.Stmt]) -> tirx.Stmt:
+    """Run `body` for all positions of `shape`, in any order."""
+    return _launch(shape, body) if _on_gpu() else _loop(shape, body, parallel=True)
+
+
+def _update_lines(
+    lines: Position,
+    steps: Position,
+    update: Callable[[list[tirx.Expr], list[tirx.Expr]], Update],
+) -> tirx.Stmt:
+    """Run `update` for all positions of a line in order, for all lines in any order.
+
+    The threads of a GPU that share a line divide the places along it among each other.
+    """
+    if not _on_gpu():
+        return _for_each(lines, lambda line: _loop(steps, lambda step: update(line, step)[1]))
+    count = count_of(lines)
+    is_known = isinstance(count, tirx.IntImm)
+    parts = max(1, _MIN_THREADS // max(int(count), 1)) if is_known else _PARTS
+
+    def in_thread(position: list[tirx.Expr]) -> tirx.Stmt:
+        part, *line = position
+
+        def step(at: list[tirx.Expr]) -> tirx.Stmt:
+            place, stmt = update(line, at)
+            return tirx.IfThenElse(tirx.floormod(place, parts).equal(part), stmt, None)
+
+        return _loop(steps, step if parts > 1 else lambda at: update(line, at)[1])
+
+    return _launch([tirx.const(parts, "int64"), *lines], in_thread)
 
 
 def _updated_copy(
@@ -95,7 +164,7 @@ def _updated_copy(
         def copy(position: list[tirx.Expr]) -> tirx.Stmt:
             return tirx.BufferStore(outs[0], tirx.BufferLoad(ins[0], position), position)
 
-        return tirx.SeqStmt([_loop(data.shape, copy, parallel=True), update(outs[0], *ins[1:])])
+        return tirx.SeqStmt([_for_each(data.shape, copy), update(outs[0], *ins[1:])])
 
     return extern(name, operands, data.shape, str(data.dtype), body)
 
@@ -139,24 +208,35 @@ def _guarded(places: Sequence[tuple[tirx.Expr, tirx.Expr]], body: tirx.Stmt) -> 
     return tirx.IfThenElse(tirx.all(*(is_within(*place) for place in places)), body, None)
 
 
+def _lower(
+    bb: relax.BlockBuilder,
+    call: relax.Call,
+    kernel: Callable[..., te.Tensor],
+    *args: object,
+    attributes: dict[str, int] = _ATTRIBUTES,
+) -> relax.Expr:
+    """Call the kernel with the name of an operator, made for the target of its call."""
+    name = call.op.name.rpartition(".")[2]
+    with target_of(call) or contextlib.nullcontext():
+        return bb.call_te(kernel, *args, primfunc_name_hint=name, primfunc_attrs=attributes)
+
+
 def _scatter_elements(
     data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int, reduction: str
 ) -> te.Tensor:
     others = [other for other in range(len(data.shape)) if other != axis]
 
     def change(target: tirx.Buffer, index: tirx.Buffer, update: tirx.Buffer) -> tirx.Stmt:
-        def line(position: list[tirx.Expr]) -> tirx.Stmt:
-            def element(along: list[tirx.Expr]) -> tirx.Stmt:
-                at = [*position[:axis], *along, *position[axis:]]
-                place = wrap_negative(tirx.BufferLoad(index, at), data.shape[axis])
-                places = [*position[:axis], place, *position[axis:]]
-                bounds = [(places[a], data.shape[a]) for a in range(len(places))]
-                store = _store(target, places, tirx.BufferLoad(update, at), reduction)
-                return _guarded(bounds, store)
+        def element(line: list[tirx.Expr], along: list[tirx.Expr]) -> Update:
+            at = [*line[:axis], *along, *line[axis:]]
+            place = wrap_negative(tirx.BufferLoad(index, at), data.shape[axis])
+            places = [*line[:axis], place, *line[axis:]]
+            bounds = [(places[a], data.shape[a]) for a in range(len(places))]
+            store = _store(target, places, tirx.BufferLoad(update, at), reduction)
+            return place, _guarded(bounds, store)
 
-            return _loop([indices.shape[axis]], element)
-
-        return _loop([indices.shape[other] for other in others], line, parallel=True)
+        lines = [indices.shape[other] for other in others]
+        return _update_lines(lines, [indices.shape[axis]], element)
 
     return _updated_copy("scatter_elements", [data, indices, updates], change)
 
@@ -166,34 +246,38 @@ def _legalize_scatter_elements(
 ) -> relax.Expr:
     data, indices, updates = call.args
     reduction = str(call.attrs.reduction)
-    if not _takes_effect(call, indices, updates) or reduction not in _COMBINE:
-        return _use_stock(bb, call, stock)
+    if not takes_effect(*call.args) or reduction not in _COMBINE:
+        return stock(bb, call)
     switches.note(FIX_ID)
     axis = int(call.attrs.axis) % data.ty.ndim
     updates = fit_extents(bb, call, "updates", updates, indices.ty.shape.values)
-    return bb.call_te(
+    return _lower(
+        bb,
+        call,
         _scatter_elements,
         data,
         indices,
         updates,
         axis,
         reduction,
-        primfunc_name_hint="scatter_elements",
-        primfunc_attrs=_ATTRIBUTES,
     )
 
 
 def _put_rows(
     target: tirx.Buffer,
     outer: Position,
+    rank: int,
     places_of: Callable[[list[tirx.Expr]], list[tirx.Expr]],
     value_of: Callable[[list[tirx.Expr], list[tirx.Expr]], tirx.Expr],
     reduction: str,
 ) -> tirx.Stmt:
     """Write a row of `target` for each position of `outer`, in order.
 
-    `places_of` returns the leading indices of the row, and `value_of` each of its values.
+    `places_of` returns the `rank` leading indices of the row, and `value_of` each of its values.
     """
+
+    def bounded(places: Position, body: tirx.Stmt) -> tirx.Stmt:
+        return _guarded(list(zip(places, target.shape, strict=False)), body)
 
     def row(position: list[tirx.Expr]) -> tirx.Stmt:
         places = places_of(position)
@@ -201,10 +285,19 @@ def _put_rows(
         def element(inner: list[tirx.Expr]) -> tirx.Stmt:
             return _store(target, [*places, *inner], value_of(position, inner), reduction)
 
-        bounds = [(place, target.shape[axis]) for axis, place in enumerate(places)]
-        return _guarded(bounds, _loop(target.shape[len(places) :], element))
+        return bounded(places, _loop(target.shape[len(places) :], element))
 
-    return _loop(outer, row)
+    def element_of_row(inner: list[tirx.Expr], position: list[tirx.Expr]) -> Update:
+        places = places_of(position)
+        store = _store(target, [*places, *inner], value_of(position, inner), reduction)
+        number = tirx.const(0, "int64")
+        for place, extent in zip(places, target.shape, strict=False):
+            number = number * extent + place
+        return number, bounded(places, store)
+
+    if not _on_gpu():
+        return _loop(outer, row)
+    return _update_lines(target.shape[rank:], outer, element_of_row)
 
 
 def _scatter_nd(
@@ -222,7 +315,7 @@ def _scatter_nd(
         def value(position: list[tirx.Expr], inner: list[tirx.Expr]) -> tirx.Expr:
             return tirx.BufferLoad(update, [*position, *inner])
 
-        return _put_rows(target, outer, places, value, reduction)
+        return _put_rows(target, outer, int(count), places, value, reduction)
 
     return _updated_copy("scatter_nd", [data, indices, updates], change)
 
@@ -252,20 +345,20 @@ def _broadcast_values(
 def _legalize_scatter_nd(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     data, indices, updates = call.args
     reduction = str(call.attrs.reduction)
-    if not _takes_effect(call, indices, updates) or reduction not in _COMBINE:
-        return _use_stock(bb, call, stock)
+    if not takes_effect(*call.args) or reduction not in _COMBINE:
+        return stock(bb, call)
     if not isinstance(indices.ty.shape.values[-1], tirx.IntImm):
-        return _use_stock(bb, call, stock)
+        return stock(bb, call)
     switches.note(FIX_ID)
     updates = fit_extents(bb, call, "updates", updates, _updates_shape(data, indices))
-    return bb.call_te(
+    return _lower(
+        bb,
+        call,
         _scatter_nd,
         data,
         indices,
         updates,
         reduction,
-        primfunc_name_hint="scatter_nd",
-        primfunc_attrs=_ATTRIBUTES,
     )
 
 
@@ -287,7 +380,7 @@ def _index_put(
             at = [*position, *inner]
             return tirx.BufferLoad(value, broadcast_position(at, value.shape))
 
-        return _put_rows(target, outer, places, put, reduction)
+        return _put_rows(target, outer, len(index), places, put, reduction)
 
     return _updated_copy("index_put", [data, *indices, values], change)
 
@@ -295,21 +388,21 @@ def _index_put(
 def _legalize_index_put(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     data, indices, values = call.args
     fields = fields_of(bb, indices)
-    is_known = _takes_effect(call, *fields, values) and len(fields) <= data.ty.ndim
+    is_known = takes_effect(data, *fields, values) and len(fields) <= data.ty.ndim
     if not is_known or any("int" not in str(field.ty.dtype) for field in fields):
-        return _use_stock(bb, call, stock)
+        return stock(bb, call)
     switches.note(FIX_ID)
     reduction = "add" if call.attrs.accumulate else "update"
     fields = broadcast_indices(bb, call, fields)
     values = _broadcast_values(bb, call, data, fields, values)
-    return bb.call_te(
+    return _lower(
+        bb,
+        call,
         _index_put,
         data,
         fields,
         values,
         reduction,
-        primfunc_name_hint="index_put",
-        primfunc_attrs=_ATTRIBUTES,
     )
 
 
@@ -324,17 +417,15 @@ def _take_backward(
         def clear(position: list[tirx.Expr]) -> tirx.Stmt:
             return tirx.BufferStore(outs[0], tirx.const(0, str(data.dtype)), position)
 
-        def line(position: list[tirx.Expr]) -> tirx.Stmt:
-            def element(along: list[tirx.Expr]) -> tirx.Stmt:
-                place = wrap_negative(tirx.BufferLoad(index, along), data.shape[axis])
-                places = [*position[:axis], place, *position[axis:]]
-                value = tirx.BufferLoad(own, [*position[:axis], *along, *position[axis:]])
-                store = _store(outs[0], places, value, "add")
-                return _guarded([(place, data.shape[axis])], store)
+        def element(line: list[tirx.Expr], along: list[tirx.Expr]) -> Update:
+            place = wrap_negative(tirx.BufferLoad(index, along), data.shape[axis])
+            places = [*line[:axis], place, *line[axis:]]
+            value = tirx.BufferLoad(own, [*line[:axis], *along, *line[axis:]])
+            store = _store(outs[0], places, value, "add")
+            return place, _guarded([(place, data.shape[axis])], store)
 
-            return _loop(indices.shape, element)
-
-        return tirx.SeqStmt([_loop(data.shape, clear, True), _loop(others, line, True)])
+        cleared = _for_each(data.shape, clear)
+        return tirx.SeqStmt([cleared, _update_lines(others, indices.shape, element)])
 
     operands = [gradient, data, indices]
     return extern("take_backward", operands, data.shape, str(data.dtype), body)
@@ -346,72 +437,19 @@ def _legalize_take_backward(
     gradient, data, indices = call.args
     axis = call.attrs.axis
     is_known = indices.ty.ndim == 1 and (axis is not None or data.ty.ndim == 1)
-    if not is_known or not _takes_effect(call, data, indices):
+    if not is_known or not takes_effect(*call.args):
         return stock(bb, call)
     switches.note(FIX_ID)
-    return bb.call_te(
+    return _lower(
+        bb,
+        call,
         _take_backward,
         gradient,
         data,
         indices,
         0 if axis is None else int(axis) % data.ty.ndim,
-        primfunc_name_hint="take_backward",
+        attributes={},
     )
-
-
-def _takes_effect(call: relax.Call, *others: relax.Expr) -> bool:
-    return takes_effect(call.args[0], *others) and not is_gpu(target_of(call))
-
-
-def _nearest(indices: te.Tensor, *extents: tirx.Expr) -> te.Tensor:
-    """Clamp indices to the extent of an axis; with several extents, clamp each column to its own.
-
-    The result is int64: the last index of an axis may not fit into the dtype of the indices.
-    """
-
-    def element(*position: tirx.Var) -> tirx.Expr:
-        extent = extents[0]
-        for column, other in enumerate(extents[1:], 1):
-            extent = tirx.Select(position[-1].equal(column), other, extent)
-        return wrap_and_clamp(indices(*position), extent)
-
-    return te.compute(indices.shape, element, name="nearest")
-
-
-def _for_gpu(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    """Lower to TVM's GPU kernel with indices clamped to the data."""
-    data, indices, updates = call.args
-    name, extents = call.op.name, data.ty.shape.values
-
-    def nearest(own: relax.Expr, *within: tirx.Expr) -> relax.Expr:
-        return bb.emit(bb.call_te(_nearest, own, *within, primfunc_name_hint="nearest"))
-
-    if name == "relax.index_put":
-        fields = broadcast_indices(bb, call, fields_of(bb, indices))
-        updates = _broadcast_values(bb, call, data, fields, updates)
-        pairs = zip(fields, extents, strict=False)
-        indices = relax.Tuple([nearest(field, extent) for field, extent in pairs])
-    elif name == "relax.scatter_nd":
-        updates = fit_extents(bb, call, "updates", updates, _updates_shape(data, indices))
-        indices = nearest(indices, *extents[: int(indices.ty.shape.values[-1])])
-    else:
-        updates = fit_extents(bb, call, "updates", updates, indices.ty.shape.values)
-        indices = nearest(indices, extents[int(call.attrs.axis) % data.ty.ndim])
-    switches.note(FIX_ID)
-    operands = [data, indices, updates]
-    return stock(bb, bb.normalize(relax.Call(call.op, operands, call.attrs)))
-
-
-def _use_stock(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    """Lower to TVM's kernel; for a GPU, with clamped indices."""
-    data, indices, updates = call.args
-    tensors = fields_of(bb, indices) if call.op.name == "relax.index_put" else [indices]
-    if not is_gpu(target_of(call)) or not takes_effect(data, updates, *tensors):
-        return stock(bb, call)
-    is_known = all("int" in str(one.ty.dtype) for one in tensors)
-    if call.op.name == "relax.scatter_nd":
-        is_known = is_known and isinstance(indices.ty.shape.values[-1], tirx.IntImm)
-    return _for_gpu(bb, call, stock) if is_known else stock(bb, call)
 
 
 @functools.cache

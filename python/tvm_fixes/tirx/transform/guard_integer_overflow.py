@@ -52,6 +52,8 @@ _SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 _DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _BITS = (tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor, tirx.LShift, tirx.RShift)
+# The results of these may need more bits than their operands have.
+_PROMOTED = (*_SUMS, tirx.Div, tirx.FloorDiv, tirx.LShift, tirx.BitwiseNot)
 _READERS = (
     *(*_COMPARISONS, *_DIVISIONS, *_SUMS, *_BITS, tirx.Min, tirx.Max, tirx.Cast),
     *(tirx.Select, tvm.ir.Call, tirx.Bind, tirx.Let),
@@ -71,8 +73,8 @@ def GuardIntegerOverflow() -> tvm.transform.Pass:
         y[i] = T.bitwise_or(sum, 0) > x[i]
 
     LLVM computes that in 32 bits.  Other code generators compute 32 bits in 64, and 64 bits without
-    sign, so that they wrap around.  Arithmetic on loop variables, and inside the indices of loads,
-    is unchanged.
+    sign, so that they wrap around; C's arithmetic on fewer bits has 32, so its results are cast.
+    Arithmetic on loop variables, and inside the indices of loads, is unchanged.
 
     Returns
     -------
@@ -168,7 +170,8 @@ class _Loads:
 
     def _hidden(self, value: Any) -> Any:
         """Integer arithmetic on data, in a form that may overflow; other values unchanged."""
-        if not _may_overflow(value) or not uses(value, self.data):
+        is_promoted = _is_promoted(value, self.target)
+        if not (is_promoted or _may_overflow(value)) or not uses(value, self.data):
             return value
         return opaque(_wrapped(value, self.target))
 
@@ -204,6 +207,13 @@ def _may_overflow(value: Any) -> bool:
     return isinstance(value, _SUMS) and _is_integer(value.ty)
 
 
+def _is_promoted(value: Any, target: tvm.target.Target) -> bool:
+    """Whether C computes an integer with more bits than its dtype has, and they may differ."""
+    if target.kind.name == "llvm" or not isinstance(value, tirx.Expr) or not _is_integer(value.ty):
+        return False
+    return isinstance(value, _PROMOTED) and _bits(value.ty) < _MARKED_BITS
+
+
 def _is_narrowing(cast: tirx.Cast) -> bool:
     """Whether the new dtype lacks some values of the old one."""
     (least, most), (old_least, old_most) = map(_range, (cast.ty, cast.value.ty))
@@ -212,8 +222,12 @@ def _is_narrowing(cast: tirx.Cast) -> bool:
 
 def _range(ty: tvm.ir.Type) -> tuple[int, int]:
     """The least and largest number of an integer dtype of any width."""
-    count = 1 << tvm.DataType(str(ty)).bits
+    count = 1 << _bits(ty)
     return (0, count - 1) if str(ty).startswith("u") else (-count // 2, count // 2 - 1)
+
+
+def _bits(ty: tvm.ir.Type) -> int:
+    return int(tvm.DataType(str(ty)).bits)
 
 
 def _is_integer(ty: tvm.ir.Type) -> bool:
@@ -222,11 +236,16 @@ def _is_integer(ty: tvm.ir.Type) -> bool:
 
 def _wrapped(value: tirx.Expr, target: tvm.target.Target) -> tirx.Expr:
     """Integer arithmetic in types in which it does not overflow, or in which it may."""
+    operator, dtype = type(value), str(value.ty)
+    if _is_promoted(value, target):
+        parts = [value.a] if isinstance(value, tirx.BitwiseNot) else [value.a, value.b]
+        # In C, only unsigned integers may overflow.
+        wide = "uint32" if dtype.startswith("u") else "int32"
+        return operator(*(_in_dtype(_wrapped(part, target), wide) for part in parts)).astype(dtype)
     if not isinstance(value, _SUMS):
         return value
-    operator, dtype = type(value), str(value.ty)
     a, b = (_wrapped(operand, target) for operand in (value.a, value.b))
-    bits = tvm.DataType(dtype).bits
+    bits = _bits(value.ty)
     if bits < _MARKED_BITS:
         return operator(a, b)
     if bits == 64 and target.kind.name != "llvm":
@@ -241,9 +260,8 @@ def _wrapped(value: tirx.Expr, target: tvm.target.Target) -> tirx.Expr:
 
 
 def _in_dtype(value: tirx.Expr, dtype: str) -> tirx.Expr:
-    """A value in the unsigned dtype of 64 bits."""
-    return (
-        tirx.const(int(value) % (1 << 64), dtype)
-        if isinstance(value, tirx.IntImm)
-        else value.astype(dtype)
-    )
+    """A value in another integer dtype."""
+    if not isinstance(value, tirx.IntImm):
+        return value.astype(dtype)
+    least, most = _range(tirx.const(0, dtype).ty)
+    return tirx.const((int(value) - least) % (most - least + 1) + least, dtype)
