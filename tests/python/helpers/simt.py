@@ -589,7 +589,10 @@ _EXPRESSIONS: dict[type, Callable[[_Machine, Any], np.ndarray]] = {
 _FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     **{name: getattr(np, name) for name in ("exp", "exp2", "log", "log2", "log10", "log1p")},
     **{name: getattr(np, name) for name in ("sqrt", "tanh", "sin", "cos", "tan", "sinh", "cosh")},
-    **{name: getattr(np, name) for name in ("fabs", "floor", "ceil", "trunc", "isnan", "isinf")},
+    **{
+        name: getattr(np, name)
+        for name in ("copysign", "fabs", "floor", "ceil", "trunc", "isnan", "isinf")
+    },
     **{f"a{name}": getattr(np, f"arc{name}") for name in ("sin", "cos", "tan", "sinh", "cosh")},
     "atanh": np.arctanh,
     "atan2": np.arctan2,

@@ -71,6 +71,7 @@ from ..gpu_kernel import (
 from ..gpu_rules import gpu_rules, stock_rules
 from ..guarded_loads import clamp_guarded_loads
 from ..initial_values import set_initial_values, without_unit_reductions
+from ..large_values import keep_large_values
 from . import decompose_reduction
 
 # The modules of the importing frames, which have no source files.
@@ -177,6 +178,7 @@ def _schedule(
     failures: list[str] = []
     function = without_dead_blocks(function)
     function = clamp_guarded_loads(without_unit_reductions(function))
+    function = keep_large_values(function)
     for rule in rules:
         rule_name = type(rule).__name__
         try:

@@ -36,22 +36,17 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize, Schedule, ScheduleError
 from tvm.s_tir.schedule import SBlockRV
 from tvm.sym import Analyzer
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_walk
 
 from ...fixes.elements import INLINE_ELEMENTWISE as FIX_ID
 from ..dead_blocks import without_dead_blocks
+from ..expression_size import MAX_NODES, is_large, node_count, with_values
 from ..util import contains, count_of, prim_func_pass
 from .lower_elementary_functions import is_elementary_function, nests_functions, repeats_functions
 
-# The maximum number of nodes of an expression: a value that is read twice doubles with each step.
-_MAX_NODES = 512
 # The maximum number of steps inlined in each other. Deeper nesting costs the simplifier and TVM's
 # other passes far more time than it saves.
 _MAX_STEPS = 16
-# The number of times that TVM's simplifier visits the condition of a Select; for a condition in a
-# condition, the numbers multiply.
-_VISITS_OF_CONDITION = 15
-_MAX_VISITS = 50_000
 # The number of nodes to which LowerElementaryFunctions later expands an elementary function.
 _NODES_OF_FUNCTION = 32
 
@@ -254,31 +249,16 @@ def _is_permuted(read: tvm.ir.TensorLoad, consumer: SBlock) -> bool:
 def _grows_large(stored: tirx.BufferStore, reader: tirx.BufferStore) -> bool:
     """Whether the expression of `reader` would be too large with `stored` inlined."""
     reads = _reads_of(stored.buffer, reader.value)
-    count = _node_count(reader.value) + len(reads) * _node_count(stored.value)
-    if count > _MAX_NODES or _visits(_inlined(stored, reader)) > _MAX_VISITS:
+    count = node_count(reader.value, _weight) + len(reads) * node_count(stored.value, _weight)
+    inlined = with_values(reader.value, {stored.buffer: stored.value})
+    if count > MAX_NODES or is_large(inlined, _weight):
         return True
     return nests_functions(stored, reader.value) or repeats_functions(stored, reader.value)
 
 
-def _inlined(stored: tirx.BufferStore, reader: tirx.BufferStore) -> tirx.Expr:
-    """The value of `reader` with `stored` inlined, for an estimate: indices are not substituted."""
-
-    def replace(load: tvm.ir.TensorLoad) -> tirx.Expr:
-        return stored.value if load.source.same_as(stored.buffer) else load
-
-    return structural_map(reader.value, (tvm.ir.TensorLoad, replace))
-
-
-def _visits(value: tirx.Expr, limit: int = _MAX_VISITS) -> int:
-    """The number of nodes that the simplifier visits; a lower bound if it exceeds `limit`."""
-    visits = [_node_count(value)]
-
-    def visit(choice: tirx.Select) -> None:
-        left = (limit - sum(visits)) // _VISITS_OF_CONDITION
-        visits.append(_VISITS_OF_CONDITION * (_visits(choice.condition, left) if left > 0 else 1))
-
-    structural_walk(value, (tirx.Select, visit))
-    return sum(visits)
+def _weight(node: tirx.Expr) -> int:
+    is_function = isinstance(node, tvm.ir.Call | tirx.Mod) and is_elementary_function(node)
+    return _NODES_OF_FUNCTION if is_function else 1
 
 
 def _shares_loops(schedule: Schedule, block: SBlockRV) -> bool:
@@ -315,14 +295,3 @@ def _reads_of(buffer: tirx.Buffer, value: tirx.Expr) -> list[tvm.ir.TensorLoad]:
 def _ends_in(read: tvm.ir.TensorLoad, innermost: tirx.Var) -> bool:
     """Whether the innermost iterator is the last index, as vector loads need; true for a scalar."""
     return not read.indices or read.indices[-1].same_as(innermost)
-
-
-def _node_count(value: tirx.Expr) -> int:
-    found: list[int] = []
-
-    def look(node: tirx.Expr) -> None:
-        is_function = isinstance(node, tvm.ir.Call | tirx.Mod) and is_elementary_function(node)
-        found.append(_NODES_OF_FUNCTION if is_function else 1)
-
-    structural_walk(value, (tirx.Expr, look))
-    return sum(found)
