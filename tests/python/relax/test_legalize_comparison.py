@@ -71,6 +71,8 @@ NUMBERS = np.array([np.nan, -np.inf, -2.5, -0.0, 0.0, 1.0, 7.0, np.inf], "float3
 BOUNDED = {
     "relu": (relax.op.nn.relu, torch.relu),
     "clip": (lambda x: relax.op.clip(x, -1, 2.5), lambda x: torch.clamp(x, -1, 2.5)),
+    "clip_below": (lambda x: relax.op.clip(x, -1, np.inf), lambda x: torch.clamp(x, -1)),
+    "clip_nothing": (lambda x: relax.op.clip(x, -np.inf, np.inf), lambda x: x),
 }
 
 
@@ -136,6 +138,13 @@ def test_symbols_of_a_kernel_are_those_of_its_operands(operator):
     )
     x, y, result = (list(parameter.ty.shape) for parameter in kernel.params)
     assert all(a.same_as(b) for a, b in zip([*x, x[1]], [*result, *y], strict=True))
+
+
+def test_infinite_bounds_are_left_out():
+    """CUDA has no name for an infinite bfloat16."""
+    inputs = {"x": tensor(4, dtype="bfloat16")}
+    mod = build(inputs, lambda _, x: relax.op.clip(x, -np.inf, np.inf))
+    assert "inf" not in relax.transform.LegalizeOps()(mod)["clip"].script()
 
 
 @pytest.mark.parametrize("operator", [relax.op.nn.relu, lambda x: relax.op.clip(x, 0, 2)])

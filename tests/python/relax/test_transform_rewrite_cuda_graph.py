@@ -71,6 +71,12 @@ def test_a_module_that_tvms_pass_breaks_stays():
     assert not any(relax.analysis.free_vars(function) for function in functions)
 
 
+def test_kernels_that_nothing_reads_are_not_captured():
+    """A random graph: a slice of no elements reads nothing of a sum."""
+    mod = from_onnx(onnx_models.make_graph(9500127).model())
+    assert CAPTURE not in lowered(mod)
+
+
 def test_the_options_of_the_context_stay():
     seen = []
 

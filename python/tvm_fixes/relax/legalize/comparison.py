@@ -32,6 +32,7 @@ How to remove
 """
 
 import functools
+import math
 from collections.abc import Callable
 
 from tvm import relax, te, tirx, topi
@@ -145,10 +146,19 @@ def _clip(x: te.Tensor, lower: tirx.Expr, upper: tirx.Expr) -> te.Tensor:
     lower, upper = lower.astype(x.dtype), upper.astype(x.dtype)
 
     def element(*at: tirx.Var) -> tirx.Expr:
-        clipped = tirx.Select(x(*at) > upper, upper, x(*at))
-        return tirx.Select(clipped < lower, lower, clipped)
+        clipped = x(*at)
+        # An infinite bound does nothing, and TVM cannot write it as a bfloat16 in CUDA.
+        if not _is_constant(upper, math.inf):
+            clipped = tirx.Select(clipped > upper, upper, clipped)
+        if not _is_constant(lower, -math.inf):
+            clipped = tirx.Select(clipped < lower, lower, clipped)
+        return clipped
 
     return te.compute(x.shape, element, name="clip")
+
+
+def _is_constant(value: tirx.Expr, number: float) -> bool:
+    return isinstance(value, tirx.FloatImm) and value.value == number
 
 
 def _legalize_bounded(

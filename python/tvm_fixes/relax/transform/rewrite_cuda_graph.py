@@ -14,8 +14,10 @@
 
 import tvm
 from tvm import relax
+from tvm_ffi import structural_walk
 
 _OPTION = "relax.backend.use_cuda_graph"
+_CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
 
 
 def RewriteCUDAGraph() -> tvm.transform.Pass:
@@ -24,7 +26,8 @@ def RewriteCUDAGraph() -> tvm.transform.Pass:
     Launching a graph costs as much as launching one kernel. TVM's pass captures kernels of static
     shapes that neither read an input nor write a result, but only if the option
     ``relax.backend.use_cuda_graph`` of the pass context is on; this pass is on by default. It
-    changes nothing if TVM's pass would leave a variable undefined.
+    changes nothing if TVM's pass would leave a variable undefined, or capture kernels without a
+    result, such as kernels that nothing reads.
 
     Returns
     -------
@@ -45,7 +48,7 @@ def RewriteCUDAGraph() -> tvm.transform.Pass:
         ):
             # TVM's pass modifies its argument.
             captured = relax.transform.RewriteCUDAGraph()(mod.clone())
-        return captured if _is_closed(captured) else mod
+        return captured if _is_closed(captured) and _has_results(captured) else mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="RewriteCUDAGraph")
 
@@ -54,3 +57,18 @@ def _is_closed(mod: tvm.IRModule) -> bool:
     """Whether each function defines what it uses: TVM's pass may miss a value between graphs."""
     functions = (f for _, f in mod.functions_items() if isinstance(f, relax.Function))
     return not any(relax.analysis.free_vars(function) for function in functions)
+
+
+def _has_results(mod: tvm.IRModule) -> bool:
+    """Whether each capture has a result: the virtual machine fails to discard an empty one."""
+    empty: list[relax.Call] = []
+
+    def look(call: relax.Call) -> None:
+        name = getattr(call.args[0], "global_symbol", "") if call.args else ""
+        if name == _CAPTURE and isinstance(call.ty, relax.TupleType) and not call.ty.fields:
+            empty.append(call)
+
+    for _, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            structural_walk(function.body, (relax.Call, look))
+    return not empty
