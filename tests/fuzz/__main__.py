@@ -30,6 +30,7 @@ from tvm_fixes.support.isolate import OutcomeKind, run_all_forked, run_forked
 from . import report
 from .campaign import CAMPAIGNS, FAULTS, Campaign, judge
 from .journal import Journal
+from .targets import KNOWN, use_only
 
 _FOLDER = Path("build/fuzz")
 _CHUNK = 24
@@ -40,6 +41,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run the campaigns in `argv`; return 1 if a fault was found."""
     arguments = _parse(argv)
     warnings.simplefilter("ignore")
+    if arguments.target is not None:
+        use_only(arguments.target)
     console = Console(soft_wrap=True)
     console.width = max(console.width, 100)
     names = arguments.names or [campaign.name for campaign in CAMPAIGNS]
@@ -77,6 +80,9 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="parallel cases (default: 2)")
     parser.add_argument("--base", type=int, help="first seed of a new campaign (default: random)")
     parser.add_argument("--seed", type=int, help="rerun one case, reduce it, and print a test")
+    parser.add_argument(
+        "--target", choices=KNOWN, help="compile ONNX graphs and PyTorch programs only for this one"
+    )
     parser.add_argument("--show", action="store_true", help="print earlier results and exit")
     parser.add_argument("--refusals", action="store_true", help="print why inputs were rejected")
     parser.add_argument("--folder", type=Path, default=_FOLDER, help="results (build/fuzz)")

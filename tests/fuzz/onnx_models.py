@@ -19,13 +19,10 @@ from typing import cast
 
 import numpy as np
 import onnx
-import tvm
 from onnx import helper
-from tvm import relax
 
 import tvm_fixes
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.pipeline import pipeline
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
 
 from . import (
@@ -39,7 +36,7 @@ from . import (
     reduce_onnx,
 )
 from .onnx_graphs import DIMS, Graph
-from .targets import TARGETS, target_of
+from .targets import compiled, target_for
 from .tolerance import difference
 from .values import FLOATS, INTEGERS, KINDS
 
@@ -104,7 +101,7 @@ def run_case(seed: int) -> str | None:
     if not graph.nodes:
         return None
     model = graph.model()
-    target = TARGETS[seed % len(TARGETS)]
+    target = target_for(seed)
     return check(model, _cases(graph, seed), target)
 
 
@@ -173,20 +170,12 @@ def _references(
 def build(
     model: onnx.ModelProto, target: str
 ) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
-    """A function that runs `model`, compiled for `target`, one of :data:`TARGETS`."""
+    """A function that runs `model`, compiled for `target`; see :mod:`.targets`."""
     mod = from_onnx(model)
     tvm_fixes.verify(mod).raise_if_errors()
-    lowering = pipeline(layout="NHWC" if target == "layout" else None)
-    executable = relax.build(mod, target_of(target), relax_pipeline=lowering)
-    vm = relax.VirtualMachine(executable, tvm.cpu())
+    run = compiled(mod, target)
     names = [value.name for value in model.graph.input]
-
-    def run(inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        result = vm["main"](*(tvm.runtime.tensor(inputs[name]) for name in names))
-        fields = [result] if hasattr(result, "numpy") else list(result)
-        return [field.numpy() for field in fields]
-
-    return run
+    return lambda inputs: run([inputs[name] for name in names])
 
 
 def _gathers_nothing(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> bool:
@@ -277,7 +266,7 @@ def _names_a_node(text: str, model: onnx.ModelProto) -> bool:
 def reproduce(seed: int) -> str:
     """A small model with the fault of the case `seed`, as the program of a test."""
     graph = make_graph(seed)
-    target = TARGETS[seed % len(TARGETS)]
+    target = target_for(seed)
     model = graph.model()
     for inputs in _cases(graph, seed):
         wanted = _fault(model, inputs, target)

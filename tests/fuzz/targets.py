@@ -10,18 +10,55 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Compilation targets that the cases of a campaign cycle through."""
+"""The targets that the campaigns compile for."""
 
+from collections.abc import Callable, Sequence
+
+import numpy as np
 import tvm
+from tvm import relax
 
-from tvm_fixes.target import resolve
+from tvm_fixes.pipeline import pipeline
+from tvm_fixes.target import cuda, resolve
 
 TARGETS = ("llvm", "native", "haswell", "layout")
 """Generic LLVM, this CPU, a CPU with AVX2, and generic LLVM with NHWC convolutions."""
 
+KNOWN = (*TARGETS, "cuda")
+"""Also the GPU of this machine."""
 
-def target_of(name: str) -> tvm.target.Target:
-    """The target for `name`, one of :data:`TARGETS`."""
+Compiled = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
+"""The function ``main`` of a module, from inputs to outputs."""
+
+_only: list[str] = []
+
+
+def use_only(name: str) -> None:
+    """Compile all cases for `name`, one of :data:`KNOWN`, instead of :data:`TARGETS` in turn."""
+    _only[:] = [name]
+
+
+def target_for(seed: int) -> str:
+    """The name of the target of a case."""
+    return _only[0] if _only else TARGETS[seed % len(TARGETS)]
+
+
+def compiled(mod: tvm.IRModule, name: str) -> Compiled:
+    """Build a module for `name`, one of :data:`KNOWN`."""
+    lowering = pipeline(layout="NHWC" if name == "layout" else None)
+    build = cuda.build if name == "cuda" else relax.build
+    device = tvm.cuda() if name == "cuda" else tvm.cpu()
+    machine = relax.VirtualMachine(build(mod, _target(name), relax_pipeline=lowering), device)
+
+    def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        result = machine["main"](*(tvm.runtime.tensor(array, device) for array in inputs))
+        fields = [result] if hasattr(result, "numpy") else list(result)
+        return [field.numpy() for field in fields]
+
+    return run
+
+
+def _target(name: str) -> tvm.target.Target:
     if name == "haswell":
         return tvm.target.Target({"kind": "llvm", "mcpu": "haswell"})
-    return resolve("native" if name == "native" else "llvm")
+    return resolve("llvm" if name == "layout" else name)

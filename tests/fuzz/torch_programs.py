@@ -18,20 +18,17 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-import tvm
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from tvm import relax
 
 import tvm_fixes
 from tvm_fixes.debug.literals import literal
 from tvm_fixes.debug.minimize import minimize
 from tvm_fixes.frontend.torch import from_exported_program
-from tvm_fixes.pipeline import pipeline
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
 
 from . import torch_layers, torch_statements
-from .targets import TARGETS, target_of
+from .targets import Compiled, compiled, target_for
 from .tolerance import difference
 from .torch_source import DTYPES, FLOATS, NAMES, Program, namespace, random_tensor
 from .values import KINDS
@@ -66,7 +63,7 @@ def make_program(seed: int) -> tuple[Program, list[str]]:
 def run_case(seed: int) -> str | None:
     """Build and compare the program of `seed`; see :class:`tests.fuzz.campaign.Campaign`."""
     p, results = make_program(seed)
-    return check(p, results, TARGETS[seed % len(TARGETS)], seed) if results else None
+    return check(p, results, target_for(seed), seed) if results else None
 
 
 def prepare() -> None:
@@ -111,17 +108,15 @@ def check(p: Program, results: Sequence[str], target: str, seed: int) -> str | N
     try:
         mod = from_exported_program(program)
         tvm_fixes.verify(mod).raise_if_errors()
-        lowering = pipeline(layout="NHWC" if target == "layout" else None)
-        executable = relax.build(mod, target_of(target), relax_pipeline=lowering)
+        run = compiled(mod, target)
     except Exception as error:
         text = " ".join(str(error).split())
         assert _names_a_node(text, program), (
             f"unclear rejection: {type(error).__name__}: {text[:600]}"
         )
         return f"{type(error).__name__}: {text[:300]}"
-    vm = relax.VirtualMachine(executable, tvm.cpu())
     for arrays in [inputs, *_other_sizes(p, program, seed)]:
-        _compare(p, results, vm, arrays)
+        _compare(p, results, run, arrays)
     return None
 
 
@@ -164,7 +159,7 @@ def _other_sizes(
 
 
 def _compare(
-    p: Program, results: Sequence[str], vm: relax.VirtualMachine, inputs: tuple[torch.Tensor, ...]
+    p: Program, results: Sequence[str], run: Compiled, inputs: tuple[torch.Tensor, ...]
 ) -> None:
     try:
         with torch.no_grad():
@@ -173,14 +168,13 @@ def _compare(
         return
     shapes = [tuple(x.shape) for x in inputs]
     try:
-        got = vm["main"](*(tvm.runtime.tensor(_array(x)) for x in inputs))
+        got = run([_array(x) for x in inputs])
     except Exception as error:
         raise AssertionError(
             f"fails at run time, {shapes}: {type(error).__name__}: {error}"
         ) from None
     if not _kernels_agree(p, results, inputs, wanted):
         return
-    fields = [got] if hasattr(got, "numpy") else list(got)
     precision = _precision_of(p)
 
     def truths() -> list[list[np.ndarray]]:
@@ -197,7 +191,7 @@ def _compare(
                 runs.append([_array(t) for t in module(*arrays)])
         return runs
 
-    problem = difference([field.numpy() for field in fields], wanted, truths, precision)
+    problem = difference(got, wanted, truths, precision)
     assert not problem, f"{problem}, inputs {shapes}"
 
 
@@ -266,7 +260,7 @@ def _name(node: torch.fx.Node) -> str:
 def reproduce(seed: int) -> str:
     """Return a small program with the fault of the case `seed`, as the source of a test."""
     p, results = make_program(seed)
-    target = TARGETS[seed % len(TARGETS)]
+    target = target_for(seed)
 
     def fault(candidate: Program, names: Sequence[str]) -> str | None:
         outcome = run_forked(lambda: check(candidate, names, target, seed), timeout=120)
