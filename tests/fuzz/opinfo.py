@@ -35,9 +35,11 @@ import torch
 import tvm
 from torch import nn
 from torch.utils import _pytree as pytree
-from tvm import relax
 
 from tvm_fixes.frontend.torch import from_exported_program
+
+from .targets import compiled, only_target
+from .torch_arrays import array_of, tensor_of
 
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.float16, torch.bfloat16)
 
@@ -192,19 +194,8 @@ class Case:
 
     def got(self) -> list[torch.Tensor]:
         """The results of the imported and compiled module."""
-        mod = from_exported_program(self.exported())
-        executable = relax.build(mod, "llvm", relax_pipeline="tvm_fixes")
-        vm = relax.VirtualMachine(executable, tvm.cpu())
-        result = vm["main"](*map(_to_tvm, self.inputs))
-        fields = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
-        return [torch.from_dlpack(field) for field in fields]
-
-
-def _to_tvm(x: torch.Tensor) -> tvm.runtime.Tensor:
-    if x.numel():
-        return tvm.runtime.from_dlpack(x.clone())
-    # TVM does not accept PyTorch's strides of a tensor without elements.
-    return tvm.runtime.empty(tuple(x.shape), str(x.dtype).removeprefix("torch."))
+        run = compiled(from_exported_program(self.exported()), only_target() or "llvm")
+        return [tensor_of(array) for array in run([array_of(x) for x in self.inputs])]
 
 
 def _is_random(module: _Operator) -> bool:

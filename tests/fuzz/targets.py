@@ -38,9 +38,14 @@ def use_only(name: str) -> None:
     _only[:] = [name]
 
 
+def only_target() -> str | None:
+    """The argument of :func:`use_only`; None if it was not called."""
+    return _only[0] if _only else None
+
+
 def target_for(seed: int) -> str:
     """The name of the target of a case."""
-    return _only[0] if _only else TARGETS[seed % len(TARGETS)]
+    return only_target() or TARGETS[seed % len(TARGETS)]
 
 
 def compiled(mod: tvm.IRModule, name: str) -> Compiled:

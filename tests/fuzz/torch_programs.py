@@ -30,6 +30,7 @@ from tvm_fixes.support.isolate import OutcomeKind, run_forked
 from . import torch_layers, torch_statements
 from .targets import Compiled, compiled, target_for
 from .tolerance import difference
+from .torch_arrays import array_of
 from .torch_source import DTYPES, FLOATS, NAMES, Program, namespace, random_tensor
 from .values import KINDS
 
@@ -163,12 +164,12 @@ def _compare(
 ) -> None:
     try:
         with torch.no_grad():
-            wanted = [_array(t) for t in load(p, results)(*(x.clone() for x in inputs))]
+            wanted = [array_of(t) for t in load(p, results)(*(x.clone() for x in inputs))]
     except RuntimeError:  # in unused values, which the generator computes in float64
         return
     shapes = [tuple(x.shape) for x in inputs]
     try:
-        got = run([_array(x) for x in inputs])
+        got = run([array_of(x) for x in inputs])
     except Exception as error:
         raise AssertionError(
             f"fails at run time, {shapes}: {type(error).__name__}: {error}"
@@ -188,7 +189,7 @@ def _compare(
                 for parameter in module.parameters():
                     parameter.copy_(_moved(parameter, precision, rng))
             with torch.no_grad():
-                runs.append([_array(t) for t in module(*arrays)])
+                runs.append([array_of(t) for t in module(*arrays)])
         return runs
 
     problem = difference(got, wanted, truths, precision)
@@ -215,7 +216,7 @@ def _kernels_agree(
     if ranks != {4}:
         return all(np.isfinite(array).all() for array in wanted)
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        others = [_array(t) for t in load(p, results)(*(x.clone() for x in inputs))]
+        others = [array_of(t) for t in load(p, results)(*(x.clone() for x in inputs))]
     pairs = zip(wanted, others, strict=True)
     return all(np.array_equal(np.isfinite(a), np.isfinite(b)) for a, b in pairs)
 
@@ -225,14 +226,6 @@ def _moved(tensor: torch.Tensor, precision: str, rng: np.random.Generator) -> to
         return tensor
     unit = torch.finfo(getattr(torch, precision)).eps / 2
     return tensor * (1 + unit * torch.from_numpy(rng.uniform(-1, 1, tuple(tensor.shape))))
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray:
-    if tensor.dtype == torch.bfloat16:
-        import ml_dtypes
-
-        return tensor.float().numpy().astype(ml_dtypes.bfloat16)
-    return tensor.detach().contiguous().numpy()
 
 
 def _precision_of(p: Program) -> str:
@@ -303,7 +296,7 @@ def _as_test(p: Program, results: Sequence[str]) -> str:
     def tensor(value: torch.Tensor) -> str:
         if value.numel() > 64:
             return f"random({str(value.dtype)!r}, {tuple(value.shape)})"
-        array = _array(value.double() if value.is_floating_point() else value)
+        array = array_of(value.double() if value.is_floating_point() else value)
         return f"torch.tensor({literal(array)[9:].rsplit(', ', 1)[0]}, dtype={value.dtype})"
 
     source = p.source(results)
