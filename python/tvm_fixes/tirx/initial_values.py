@@ -18,7 +18,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm_ffi import structural_equal, structural_map, structural_walk
 
 from .loop_nest import uses, with_new_variables
-from .util import is_one, with_parts
+from .util import contains, is_one, with_parts
 
 
 def set_initial_values(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -42,6 +42,9 @@ def without_unit_reductions(function: tirx.PrimFunc) -> tirx.PrimFunc:
 def _assignment(block: SBlock) -> SBlock:
     reduced = [each for each in block.iter_vars if each.iter_type == tirx.IterVar.CommReduce]
     if block.init is None or not reduced or not all(is_one(each.dom.extent) for each in reduced):
+        return block
+    if contains(block.body, tirx.For):
+        # The loops of a block inside, whose number depends on the element, are a reduction too.
         return block
     initial: list[tirx.BufferStore] = []
     structural_walk(block.init, (tirx.BufferStore, initial.append))

@@ -20,10 +20,12 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
+from helpers.gpu_modules import run_on_gpu
 from helpers.relax_modules import build, cpu, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.average_pool import FIX_ID
 from tvm_fixes.support import switches
+from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
 
 N = tirx.Var("n", "int64")
 DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -92,6 +94,20 @@ def test_windows_in_another_layout():
     expected = torch.nn.functional.adaptive_avg_pool2d(data, (2, 4)).permute(0, 2, 3, 1)
     got = run(mod, x, pipeline=pipeline())
     np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("is_symbolic", [False, True])
+@pytest.mark.parametrize("size", [(1, 5), (3, 2), (4, 7)])
+def test_windows_of_different_extents_on_a_gpu(size, is_symbolic):
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 8), "float32")
+    shape = (2, 3, 4, N) if is_symbolic else x.shape
+    mod = average(shape, "float32", output_size=list(size))
+    expected = torch.nn.functional.adaptive_avg_pool2d(torch.from_numpy(x), size)
+    with collect_kernels() as kernels:
+        got = run_on_gpu(mod, x)
+    np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5, atol=1e-6)
+    if not is_symbolic:
+        assert "OneThread" not in {kernel.rule for kernel in kernels}
 
 
 def test_float32_uses_stock():

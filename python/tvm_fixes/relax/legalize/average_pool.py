@@ -42,9 +42,11 @@ from tvm import relax, te, tirx
 from ...fixes.elements import AVERAGE_POOL as FIX_ID
 from ...support import switches
 from ...support.dtypes import accumulation_dtype
+from ...target.gpu import is_gpu
 from ...tirx.util import divides
 from ..layouts import SPATIAL_AXES, Layout
 from .override import Legalize, override
+from .targets import target_of
 
 
 def widen(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
@@ -92,7 +94,8 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         return stock(bb, call)
     switches.note(FIX_ID)
     name = str(call.op.name).rpartition(".")[2]
-    return bb.call_te(adaptive_average, data, counts, axes, primfunc_name_hint=name)
+    is_padded = is_gpu(target_of(call))
+    return bb.call_te(adaptive_average, data, counts, axes, is_padded, primfunc_name_hint=name)
 
 
 def _has_equal_windows(count: tirx.Expr, extent: tirx.Expr) -> bool:
@@ -101,7 +104,9 @@ def _has_equal_windows(count: tirx.Expr, extent: tirx.Expr) -> bool:
     return is_known and count.value > 0 and divides(count.value, extent)
 
 
-def adaptive_average(data: te.Tensor, shape: list[tirx.Expr], axes: list[int]) -> te.Tensor:
+def adaptive_average(
+    data: te.Tensor, shape: list[tirx.Expr], axes: list[int], is_padded: bool = False
+) -> te.Tensor:
     """Compute the averages of windows that cover `data`.
 
     Window ``i`` of ``n`` on an axis of ``extent`` elements begins at ``i * extent // n`` and ends
@@ -115,12 +120,24 @@ def adaptive_average(data: te.Tensor, shape: list[tirx.Expr], axes: list[int]) -
         The shape of the result.
     axes : list of int
         The spatial axes.
+    is_padded : bool
+        Whether all windows along an axis of a known extent have as many steps as the largest, for a
+        GPU, whose schedules cannot divide loops of different extents among threads.
 
     Returns
     -------
     te.Tensor
         The averages, in the dtype of `data`.
     """
+
+    def largest(axis: int) -> int | None:
+        """The number of elements of the largest window, if it is known."""
+        extents = data.shape[axis], shape[axis]
+        if not is_padded or not all(isinstance(extent, tirx.IntImm) for extent in extents):
+            return None
+        extent, count = map(int, extents)
+        sizes = (-(-(i + 1) * extent // count) - i * extent // count for i in range(count))
+        return max(sizes, default=0)
 
     def window(axis: int, at: Sequence[tirx.Expr]) -> tuple[tirx.Expr, tirx.Expr]:
         """The first element of a window, and its number of elements."""
@@ -129,12 +146,18 @@ def adaptive_average(data: te.Tensor, shape: list[tirx.Expr], axes: list[int]) -
         return begin, tirx.ceildiv((index + 1) * data.shape[axis], count) - begin
 
     def total(*at: tirx.Expr) -> tirx.Expr:
-        position, along = list(at), []
+        position, along, inside = list(at), [], []
         for axis in axes:
             begin, count = window(axis, at)
-            along.append(te.reduce_axis((0, count), name=f"r{axis}"))
+            steps = largest(axis)
+            along.append(te.reduce_axis((0, count if steps is None else steps), name=f"r{axis}"))
             position[axis] = begin + along[-1]
-        return te.sum(data(*position), axis=along)
+            if steps is not None:
+                inside.append(along[-1] < count)
+        value = data(*position)
+        if inside:
+            value = tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, data.dtype))
+        return te.sum(value, axis=along)
 
     summed = te.compute(shape, total, name="adaptive_pool_sum")
 

@@ -73,6 +73,7 @@ from ..guarded_loads import clamp_guarded_loads
 from ..initial_values import set_initial_values, without_unit_reductions
 from ..large_values import keep_large_values
 from . import decompose_reduction
+from .guard_integer_overflow import guard
 
 # The modules of the importing frames, which have no source files.
 _IMPORTING_MODULES = ("importlib._bootstrap", "importlib._bootstrap_external")
@@ -180,10 +181,12 @@ def _schedule(
     function = clamp_guarded_loads(without_unit_reductions(function))
     function = keep_large_values(function)
     for rule in rules:
-        rule_name = type(rule).__name__
+        rule_name, reason = type(rule).__name__, None
         try:
             scheduled = _apply(rule, function, target)
-            reason = None if scheduled is None else why_not_runnable(scheduled, target)
+            # The integers as the pipeline guards them later: TVM may fail to lower others.
+            if scheduled is not None:
+                reason = why_not_runnable(guard(scheduled, target), target)
         except Exception as error:
             reason = reason_of(error)
         if reason is not None:

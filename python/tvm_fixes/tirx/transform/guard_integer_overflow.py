@@ -81,16 +81,28 @@ def GuardIntegerOverflow() -> tvm.transform.Pass:
     tvm.transform.Pass
         A module pass over the PrimFuncs.  Run it after all schedules.
     """
-    return prim_func_pass("GuardIntegerOverflow", FIX_ID, _guard, any_target=True)
+    return prim_func_pass("GuardIntegerOverflow", FIX_ID, guard, any_target=True)
 
 
-def _guard(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+def guard(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
+    """Guard the integers of a kernel; see :func:`GuardIntegerOverflow`."""
     loads = _Loads(target)
     # Variables stand for loads, so that their indices are not visited.
     hidden = structural_map(function, (tvm.ir.TensorLoad, loads.hide))
     structural_walk(hidden, ((tirx.Let, tirx.Bind), loads.follow))
     guarded = structural_map(hidden, (_READERS, loads.guard))
-    return function if guarded.same_as(hidden) else loads.restore(guarded)
+    if not guarded.same_as(hidden):
+        function = loads.restore(guarded)
+    if target.kind.name == "llvm":
+        return function
+    return function.with_body(structural_map(function.body, (tirx.IntImm, _in_c)))
+
+
+def _in_c(number: tirx.IntImm) -> tirx.Expr:
+    """An int32 that is one in C, too: ``-2147483648`` negates a number of 64 bits."""
+    most = (1 << 31) - 1
+    is_least = str(number.ty) == "int32" and number.value == -most - 1
+    return tirx.BitwiseNot(tirx.const(most, "int32")) if is_least else number
 
 
 class _Loads:
@@ -264,4 +276,10 @@ def _in_dtype(value: tirx.Expr, dtype: str) -> tirx.Expr:
     if not isinstance(value, tirx.IntImm):
         return value.astype(dtype)
     least, most = _range(tirx.const(0, dtype).ty)
-    return tirx.const((int(value) - least) % (most - least + 1) + least, dtype)
+    number = (int(value) - least) % (most - least + 1) + least
+    # A constant of TVM is below 2^63.
+    return (
+        tirx.const(number, dtype)
+        if number < 1 << 63
+        else tirx.BitwiseNot(tirx.const(most - number, dtype))
+    )
