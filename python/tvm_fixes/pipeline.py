@@ -31,6 +31,7 @@ from .relax.transform import (
     AllocateEmptyConstants,
     BroadcastFreeMatmul,
     CheckIndices,
+    CopyHostResults,
     DecomposeConvTranspose,
     DecomposeGroupNorm,
     DispatchToCublas,
@@ -121,7 +122,8 @@ def pipeline(
     unsafe_indices : bool
         Trust computed indices: a gather or scatter with an index out of range then reads or writes
         arbitrary memory.  By default, such an index is an error on a CPU
-        (:func:`~tvm_fixes.relax.transform.CheckIndices`), and is clamped on a GPU.
+        (:func:`~tvm_fixes.relax.transform.CheckIndices`); on a GPU, a gather clamps it, and a
+        scatter drops the update.
 
     Returns
     -------
@@ -306,7 +308,8 @@ def _legalize_passes(
     first += [ReadTransposedWeights(max_growth), FoldLayoutTransform(max_growth)]
     first += [ReadTransposedRows(), MergeReshapes()] if is_cpu(target) else []
     on_gpu = [
-        *(DecomposeGroupNorm(), FuseSafeSoftmax(), DispatchToCublas(), DispatchToCudnn()),
+        *(CopyHostResults(), DecomposeGroupNorm(), FuseSafeSoftmax()),
+        *(DispatchToCublas(), DispatchToCudnn()),
         # Handles the convolutions that cuDNN does not compute.
         DecomposeConvTranspose(),
     ]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 import tvm
 from tvm import s_tir, tirx
 from tvm.tirx.build import codegen_build, split_host_device_mods
-from tvm_ffi import structural_map, structural_mutate, structural_walk
+from tvm_ffi import structural_equal, structural_map, structural_mutate, structural_walk
 from tvm_ffi.structural import StructuralMutator
 
 from ..errors import summarize
@@ -199,6 +199,39 @@ def _accesses_bool(statement: tirx.Stmt) -> bool:
         ],
     )
     return any(str(buffer.dtype) == "bool" for buffer in found)
+
+
+def read_results_first(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Read an element of a result into a variable before it is combined with others.
+
+    All parameters of a kernel are ``__restrict__``. Of a choice between an element of an input and
+    one of the result, nvcc may therefore read either through the cache of read-only data, which
+    lacks recent writes.
+    """
+
+    def read_first(store: tirx.BufferStore) -> tirx.Stmt:
+        variable = tirx.Var("old", store.value.ty)
+
+        def read(load: tvm.ir.TensorLoad) -> tirx.Expr:
+            is_own = load.source.same_as(store.buffer)
+            return variable if is_own and structural_equal(load.indices, store.indices) else load
+
+        if store.buffer.scope() != "global":
+            return store
+        value = structural_map(store.value, (tvm.ir.TensorLoad, read))
+        if value.same_as(store.value):
+            return store
+        old = tirx.BufferLoad(store.buffer, store.indices)
+        changed = tirx.BufferStore(store.buffer, value, store.indices)
+        return tirx.SeqStmt([tirx.Bind(variable, old), changed])
+
+    def visit(block: s_tir.SBlock) -> s_tir.SBlock:
+        # A block with an initial value is a reduction across threads.
+        if block.init is not None or contains(block.body, s_tir.SBlock):
+            return block
+        return with_parts(block, body=structural_map(block.body, (tirx.BufferStore, read_first)))
+
+    return function.with_body(structural_map(function.body, (s_tir.SBlock, visit)))
 
 
 def skip_empty_grids(function: tirx.PrimFunc) -> tirx.PrimFunc:

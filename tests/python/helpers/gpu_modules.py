@@ -62,6 +62,8 @@ class _Run:
             return [self.value(field) for field in expr.fields]
         if isinstance(expr, relax.TupleGetItem):
             return self.value(expr.tuple_value)[expr.index]
+        if isinstance(expr, tvm.ir.GenericConst):
+            return expr.value.numpy()
         if expr.op.name == "relax.call_tir":
             return self.call(*expr.args, ty=expr.ty)
         assert expr.args[0].global_symbol == "vm.builtin.reshape", expr

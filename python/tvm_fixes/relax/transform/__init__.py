@@ -18,6 +18,7 @@ from .bundle_model_params import BundleModelParams
 from .check_indices import CheckIndices
 from .choose_layout import ChooseLayout
 from .constants_to_params import ConstantsToParams
+from .copy_host_results import CopyHostResults
 from .decompose_channelwise import DecomposeChannelwise
 from .decompose_conv_transpose import DecomposeConvTranspose
 from .decompose_group_norm import DecomposeGroupNorm
@@ -64,6 +65,7 @@ __all__ = [
     "CheckIndices",
     "ChooseLayout",
     "ConstantsToParams",
+    "CopyHostResults",
     "DecomposeChannelwise",
     "DecomposeConvTranspose",
     "DecomposeGroupNorm",

@@ -18,6 +18,9 @@ from tvm_ffi import structural_walk
 
 _OPTION = "relax.backend.use_cuda_graph"
 _CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
+_WITH_CONTEXT = tvm.ir.Op.get("relax.call_builtin_with_ctx")
+# TVM's functions in Python.
+_HOST = "relax.run."
 
 
 def RewriteCUDAGraph() -> tvm.transform.Pass:
@@ -26,8 +29,9 @@ def RewriteCUDAGraph() -> tvm.transform.Pass:
     Launching a graph costs as much as launching one kernel. TVM's pass captures kernels of static
     shapes that neither read an input nor write a result, but only if the option
     ``relax.backend.use_cuda_graph`` of the pass context is on; this pass is on by default. It
-    changes nothing if TVM's pass would leave a variable undefined, or capture kernels without a
-    result, such as kernels that nothing reads.
+    changes nothing if TVM's pass would leave a variable undefined, capture kernels without a
+    result, such as kernels that nothing reads, or capture a function that runs on the host, such as
+    an assertion.
 
     Returns
     -------
@@ -48,7 +52,7 @@ def RewriteCUDAGraph() -> tvm.transform.Pass:
         ):
             # TVM's pass modifies its argument.
             captured = relax.transform.RewriteCUDAGraph()(mod.clone())
-        return captured if _is_closed(captured) and _has_results(captured) else mod
+        return captured if _is_closed(captured) and _can_run(mod, captured) else mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="RewriteCUDAGraph")
 
@@ -59,16 +63,31 @@ def _is_closed(mod: tvm.IRModule) -> bool:
     return not any(relax.analysis.free_vars(function) for function in functions)
 
 
-def _has_results(mod: tvm.IRModule) -> bool:
-    """Whether each capture has a result: the virtual machine fails to discard an empty one."""
-    empty: list[relax.Call] = []
+def _can_run(mod: tvm.IRModule, captured: tvm.IRModule) -> bool:
+    """Whether each capture has a result, and contains only kernels.
+
+    The virtual machine fails to discard an empty result. A function on the host reads its operands
+    from the GPU, which ends a capture with an error.
+    """
+    found: list[relax.Call] = []
+
+    def name_of(call: relax.Call) -> str:
+        callee = call.args[0] if call.args and call.op == _WITH_CONTEXT else call.op
+        return str(getattr(callee, "global_symbol", ""))
 
     def look(call: relax.Call) -> None:
-        name = getattr(call.args[0], "global_symbol", "") if call.args else ""
-        if name == _CAPTURE and isinstance(call.ty, relax.TupleType) and not call.ty.fields:
-            empty.append(call)
+        is_void = isinstance(call.ty, relax.TupleType) and not call.ty.fields
+        if name_of(call) == _CAPTURE and is_void:
+            found.append(call)
 
-    for _, function in mod.functions_items():
+    def look_inside(call: relax.Call) -> None:
+        if name_of(call).startswith(_HOST):
+            found.append(call)
+
+    before = {variable.name_hint for variable in mod.get_global_vars()}
+    for variable, function in captured.functions_items():
         if isinstance(function, relax.Function):
             structural_walk(function.body, (relax.Call, look))
-    return not empty
+            if variable.name_hint not in before:
+                structural_walk(function.body, (relax.Call, look_inside))
+    return not found

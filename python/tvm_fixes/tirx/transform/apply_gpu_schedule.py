@@ -63,6 +63,7 @@ from ...target.gpu import with_limits
 from ..dead_blocks import without_dead_blocks
 from ..gpu_kernel import (
     keep_predicates,
+    read_results_first,
     reason_of,
     skip_empty_grids,
     why_not_runnable,
@@ -198,7 +199,7 @@ def _schedule(
                 switches.note(FIX_ID)
             if _kernels.current is not None:
                 _kernels.current.append(ScheduledKernel(name, rule_name, tuple(failures)))
-            return scheduled.with_attr(_IS_SCHEDULED, True)
+            return read_results_first(scheduled).with_attr(_IS_SCHEDULED, True)
     raise CompileError(f"no schedule of kernel {name!r} runs on {target}: {'; '.join(failures)}")
 
 

@@ -168,10 +168,11 @@ class _Loads:
         if isinstance(reader, tirx.Add | tirx.Sub) and least < 0:
             sign = tirx.const(least, str(reader.ty))
             if structural_equal(reader.b, sign):
-                return tirx.bitwise_xor(reader.a, sign)
+                return tirx.bitwise_xor(self._hidden(reader.a), sign)
             if isinstance(reader, tirx.Add) and structural_equal(reader.a, sign):
-                return tirx.bitwise_xor(reader.b, sign)
-        if math.prod(max(abs(constant), 1) for constant in _constants(reader)) <= most:
+                return tirx.bitwise_xor(self._hidden(reader.b), sign)
+        constants = [abs(constant) for constant in _constants(reader)]
+        if max(sum(constants), math.prod(max(constant, 1) for constant in constants)) <= most:
             return reader
         return self._with(reader, type(reader), reader.a, reader.b)
 
