@@ -182,7 +182,7 @@ INTEGER_OVERFLOW = declare(
     symptoms={
         Symptom.WRONG: (
             "fused operators compute as if integers did not overflow: for int32, x + 1 > x is "
-            "always true, and x * 2 // 2 is always x"
+            "always true, and x * 2 // 2 is always x; on a GPU, sums of int8 have 32 bits"
         ),
     },
 )

@@ -30,8 +30,16 @@ GPU_SCHEDULE = declare(
             "write beyond their outputs; a transposed convolution reads beyond its input; a bias "
             "is added twice to a product with one input channel; a product of 16-bit matrices "
             "misreads its mask; in a CUDA graph, a kernel of several launches uses memory that "
-            "belongs to other tensors by then"
+            "belongs to other tensors by then; a maximum that is kept in global memory is the last "
+            "element instead, as nvcc reads it from a cache without recent writes"
         ),
-        Symptom.COST: "the first 16-bit matrix product takes a minute to compile for a GPU",
+        Symptom.CRASH: (
+            "on a GPU, nonzero and unique return tensors in the memory of the host, which the "
+            "kernels after them read"
+        ),
+        Symptom.COST: (
+            "for a GPU, the first 16-bit matrix product takes a minute to compile, and two "
+            "floor_divide in a row take two"
+        ),
     },
 )

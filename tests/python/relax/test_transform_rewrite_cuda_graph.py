@@ -77,6 +77,26 @@ def test_kernels_that_nothing_reads_are_not_captured():
     assert CAPTURE not in lowered(mod)
 
 
+def test_functions_of_the_host_are_not_captured():
+    weight = relax.const(integers(8, 8))
+
+    def emit(builder, x):
+        for _ in range(3):
+            x = builder.emit(relax.op.matmul(x, weight))
+        total = builder.emit(relax.op.sum(x))
+        is_small = builder.emit(relax.op.less(total, relax.const(1e9, "float32")))
+        builder.emit(relax.op.assert_op(is_small))
+        return builder.emit(relax.op.matmul(x, weight))
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", tensor(4, 8))
+    with builder.function("main", [x]):
+        builder.emit_func_output(emit(builder, x))
+    mod = builder.get()
+    mod["main"] = mod["main"].with_attr("relax.force_pure", False)
+    assert CAPTURE not in lowered(mod)
+
+
 def test_the_options_of_the_context_stay():
     seen = []
 
