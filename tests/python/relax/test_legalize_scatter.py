@@ -250,6 +250,16 @@ def test_a_gpu_puts_rows_in_order(rows, is_symbolic):
             np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
+def test_a_gpu_applies_thousands_of_updates_at_once():
+    rng = np.random.default_rng(0)
+    count = 10000
+    x, u = (rng.standard_normal((count, 1)).astype("float32") for _ in range(2))
+    i = rng.permutation(count)[:, None]
+    types = {"x": tensor(n, 1), "i": tensor(count, 1, dtype="int64"), "u": tensor(count, 1)}
+    mod = build(types, lambda _, x, i, u: op.scatter_elements(x, i, u, 0))
+    np.testing.assert_array_equal(run_on_gpu(mod, x, i, u), scattered(x, i, u, 0, "update"))
+
+
 def test_a_gpu_sums_gradients_in_order():
     i = np.array([1, -1, 1, 4])
     gradient = np.arange(8, dtype="float32").reshape(4, 2)

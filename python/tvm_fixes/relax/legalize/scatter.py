@@ -15,7 +15,8 @@
 
 See :mod:`.indices`.  If several indices name the same element, the last update wins, or all updates
 are combined, depending on the reduction: the elements of a line, and rows, are written in order.
-On a GPU, a thread goes through all updates of a line in order, and applies those at some places.
+On a GPU, a thread goes through all updates of a line in order, and applies those at some places; of
+thousands of updates without a reduction, any one of the same element wins, as in PyTorch.
 """
 
 import contextlib
@@ -73,8 +74,12 @@ _MIN_PARALLEL = 1 << 14
 
 _THREADS = 256
 """The threads of a block of a GPU."""
-_MIN_THREADS = 1 << 12
+_MIN_THREADS = 1 << 16
 """The number of threads among which a GPU divides updates, if there are fewer lines."""
+_MAX_PARTS = 1 << 10
+"""The maximum number of threads per line."""
+_MAX_IN_ORDER = 1 << 13
+"""The maximum number of updates of a line that a GPU applies in order if they are not combined."""
 _PARTS = 64
 """The number of threads per line if the number of lines is unknown."""
 
@@ -127,17 +132,23 @@ def _for_each(shape: Position, body: Callable[[list[tirx.Expr]], tirx.Stmt]) -> 
 def _update_lines(
     lines: Position,
     steps: Position,
+    reduction: str,
     update: Callable[[list[tirx.Expr], list[tirx.Expr]], Update],
 ) -> tirx.Stmt:
     """Run `update` for all positions of a line in order, for all lines in any order.
 
-    The threads of a GPU that share a line divide the places along it among each other.
+    The threads of a GPU that share a line divide the places along it among each other; each of
+    thousands of updates without a reduction has its own thread.
     """
     if not _on_gpu():
         return _for_each(lines, lambda line: _loop(steps, lambda step: update(line, step)[1]))
-    count = count_of(lines)
+    count, length = count_of(lines), count_of(steps)
+    if reduction == "update" and isinstance(length, tirx.IntImm) and int(length) > _MAX_IN_ORDER:
+        rank = len(steps)
+        return _launch([*steps, *lines], lambda at: update(at[rank:], at[:rank])[1])
     is_known = isinstance(count, tirx.IntImm)
     parts = max(1, _MIN_THREADS // max(int(count), 1)) if is_known else _PARTS
+    parts = min(parts, _MAX_PARTS)
 
     def in_thread(position: list[tirx.Expr]) -> tirx.Stmt:
         part, *line = position
@@ -236,7 +247,7 @@ def _scatter_elements(
             return place, _guarded(bounds, store)
 
         lines = [indices.shape[other] for other in others]
-        return _update_lines(lines, [indices.shape[axis]], element)
+        return _update_lines(lines, [indices.shape[axis]], reduction, element)
 
     return _updated_copy("scatter_elements", [data, indices, updates], change)
 
@@ -297,7 +308,7 @@ def _put_rows(
 
     if not _on_gpu():
         return _loop(outer, row)
-    return _update_lines(target.shape[rank:], outer, element_of_row)
+    return _update_lines(target.shape[rank:], outer, reduction, element_of_row)
 
 
 def _scatter_nd(
@@ -425,7 +436,7 @@ def _take_backward(
             return place, _guarded([(place, data.shape[axis])], store)
 
         cleared = _for_each(data.shape, clear)
-        return tirx.SeqStmt([cleared, _update_lines(others, indices.shape, element)])
+        return tirx.SeqStmt([cleared, _update_lines(others, indices.shape, "add", element)])
 
     operands = [gradient, data, indices]
     return extern("take_backward", operands, data.shape, str(data.dtype), body)
