@@ -58,5 +58,5 @@ def _visits(value: tirx.Expr, weight: Weight, limit: int) -> int:
 
 
 def with_values(value: tirx.Expr, values: dict[tirx.Buffer, tirx.Expr]) -> tirx.Expr:
-    """Replace the loads from some buffers by expressions with their own indices, for an estimate."""
+    """Replace the loads from some buffers by expressions, whose indices are not adapted."""
     return structural_map(value, (tvm.ir.TensorLoad, lambda load: values.get(load.source, load)))

@@ -58,6 +58,8 @@ FORMS = {
     "x + 5 > 3": lambda x, a, c, o: o.greater(o.add(x, c(5)), c(3)),
     "x * 2 > 4": lambda x, a, c, o: o.greater(o.multiply(x, c(2)), c(4)),
     "x * 3 > x": lambda x, a, c, o: o.greater(o.multiply(x, c(3)), x),
+    "a - min(a, x)": lambda x, a, c, o: o.subtract(a, o.minimum(a, x)),
+    "max(a, x) - x": lambda x, a, c, o: o.subtract(o.maximum(a, x), x),
     "x * a == 0": lambda x, a, c, o: o.equal(o.multiply(x, a), c(0)),
     "x * x * x * x > 5": lambda x, a, c, o: o.greater(
         o.multiply(o.multiply(x, x), o.multiply(x, x)), c(5)

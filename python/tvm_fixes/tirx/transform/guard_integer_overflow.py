@@ -160,7 +160,8 @@ class _Loads:
     def _sum(self, reader: tirx.Add | tirx.Sub | tirx.Mul) -> tirx.Expr:
         """Hide the operands of a sum or product whose constants TVM would combine beyond its dtype.
 
-        Adding the smallest number, or subtracting it, changes only the sign.
+        Adding the smallest number, or subtracting it, changes only the sign. A minimum or maximum
+        is hidden too: TVM moves a sum into it, ``y - min(y, x)`` becomes ``max(0, y - x)``.
         """
         if not _is_integer(reader.ty) or not uses(reader, self.data):
             return reader
@@ -171,6 +172,8 @@ class _Loads:
                 return tirx.bitwise_xor(self._hidden(reader.a), sign)
             if isinstance(reader, tirx.Add) and structural_equal(reader.a, sign):
                 return tirx.bitwise_xor(self._hidden(reader.b), sign)
+        if any(isinstance(part, tirx.Min | tirx.Max) for part in (reader.a, reader.b)):
+            return type(reader)(_without_extremum(reader.a), _without_extremum(reader.b))
         constants = [abs(constant) for constant in _constants(reader)]
         if max(sum(constants), math.prod(max(constant, 1) for constant in constants)) <= most:
             return reader
@@ -187,6 +190,10 @@ class _Loads:
         if not (is_promoted or _may_overflow(value)) or not uses(value, self.data):
             return value
         return opaque(_wrapped(value, self.target))
+
+
+def _without_extremum(value: tirx.Expr) -> tirx.Expr:
+    return opaque(value) if isinstance(value, tirx.Min | tirx.Max) else value
 
 
 def _call_like(call: tvm.ir.Call, *args: tirx.Expr) -> tvm.ir.Call:
