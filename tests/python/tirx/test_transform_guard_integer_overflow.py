@@ -272,6 +272,24 @@ def test_cuda_adds_64_bits_without_sign():
     assert "int128" not in text
 
 
+def test_cuda_writes_the_smallest_int32_as_one():
+    """In C, -2147483648 has 64 bits, and no ``min`` takes numbers of two types."""
+
+    @I.ir_module
+    class Module:
+        @T.prim_func(private=True, s_tir=True)
+        def least(x: T.Buffer((8,), "int32"), y: T.Buffer((8,), "int32")) -> None:
+            for i in range(8):
+                with T.sblock("least"):
+                    v = T.axis.spatial(8, i)
+                    y[v] = T.min(T.bitwise_xor(x[v], T.int32(-2147483648)), x[v])
+
+    text = guarded(Module, {"kind": "cuda", "arch": "sm_90"}).script()
+    assert "BitwiseNot(2147483647)" in text or "bitwise_not(2147483647)" in text
+    assert "-2147483648" not in text
+    assert "-2147483648" in guarded(Module).script()
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
 def test_cuda_computes_narrow_integers_as_c(dtype):
     """C's arithmetic on fewer than 32 bits has 32."""

@@ -95,7 +95,14 @@ def guard(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
         function = loads.restore(guarded)
     if target.kind.name == "llvm":
         return function
-    return function.with_body(structural_map(function.body, (tirx.IntImm, _in_c)))
+    extrema = (tirx.Min, tirx.Max)
+    return function.with_body(structural_map(function.body, (extrema, _of_one_type)))
+
+
+def _of_one_type(extremum: tirx.Min | tirx.Max) -> tirx.Expr:
+    """A minimum or maximum whose operands have the same type in C, as its functions demand."""
+    operands = (structural_map(part, (tirx.IntImm, _in_c)) for part in (extremum.a, extremum.b))
+    return type(extremum)(*operands)
 
 
 def _in_c(number: tirx.IntImm) -> tirx.Expr:
