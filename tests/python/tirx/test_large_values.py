@@ -29,7 +29,7 @@ op = relax.op
 
 
 def quotients(count, dtype="float32"):
-    """Quotients of quotients, each of which reads its operands several times."""
+    """A chain of divisions. Each of them reads its operands several times."""
 
     def emit(builder, x, y):
         for _ in range(count):

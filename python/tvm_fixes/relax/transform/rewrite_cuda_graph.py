@@ -69,25 +69,22 @@ def _can_run(mod: tvm.IRModule, captured: tvm.IRModule) -> bool:
     The virtual machine fails to discard an empty result. A function on the host reads its operands
     from the GPU, which ends a capture with an error.
     """
-    found: list[relax.Call] = []
-
-    def name_of(call: relax.Call) -> str:
-        callee = call.args[0] if call.args and call.op == _WITH_CONTEXT else call.op
-        return str(getattr(callee, "global_symbol", ""))
-
-    def look(call: relax.Call) -> None:
-        is_void = isinstance(call.ty, relax.TupleType) and not call.ty.fields
-        if name_of(call) == _CAPTURE and is_void:
-            found.append(call)
-
-    def look_inside(call: relax.Call) -> None:
-        if name_of(call).startswith(_HOST):
-            found.append(call)
-
     before = {variable.name_hint for variable in mod.get_global_vars()}
     for variable, function in captured.functions_items():
-        if isinstance(function, relax.Function):
-            structural_walk(function.body, (relax.Call, look))
-            if variable.name_hint not in before:
-                structural_walk(function.body, (relax.Call, look_inside))
-    return not found
+        if not isinstance(function, relax.Function):
+            continue
+        is_capture = variable.name_hint not in before
+        calls: list[relax.Call] = []
+        structural_walk(function.body, (relax.Call, calls.append))
+        for call in calls:
+            name = _name_of(call)
+            is_void = isinstance(call.ty, relax.TupleType) and not call.ty.fields
+            if (name == _CAPTURE and is_void) or (is_capture and name.startswith(_HOST)):
+                return False
+    return True
+
+
+def _name_of(call: relax.Call) -> str:
+    """The function outside the module that a call executes; empty for others."""
+    callee = call.args[0] if call.args and call.op == _WITH_CONTEXT else call.op
+    return str(getattr(callee, "global_symbol", ""))
