@@ -81,6 +81,14 @@ FORMS = {
     ),
     "(x * 2) >> 1": lambda x, a, c, o: o.right_shift(o.multiply(x, c(2)), c(1)),
     "(x + a) & a": lambda x, a, c, o: o.bitwise_and(o.add(x, a), a),
+    "~(x - 5) > 0": lambda x, a, c, o: o.greater(o.bitwise_not(o.subtract(x, c(5))), c(0)),
+    "~(x - a) >> 5": lambda x, a, c, o: o.right_shift(o.bitwise_not(o.subtract(x, a)), c(5)),
+    "max(100 << (a & 7), 1)": lambda x, a, c, o: o.maximum(
+        o.left_shift(c(100), o.bitwise_and(a, c(7))), c(1)
+    ),
+    "x << 3 > x": lambda x, a, c, o: o.greater(o.left_shift(x, c(3)), x),
+    "(x << 3) + a > a": lambda x, a, c, o: o.greater(o.add(o.left_shift(x, c(3)), a), a),
+    "(x << 2) // 4": lambda x, a, c, o: o.floor_divide(o.left_shift(x, c(2)), c(4)),
     "-x < 0": lambda x, a, c, o: o.less(o.negative(x), c(0)),
 }
 
@@ -308,6 +316,41 @@ def test_cuda_computes_narrow_integers_as_c(dtype):
         with np.errstate(over="ignore"):
             wanted = step(x, right, _Numpy())
         np.testing.assert_array_equal(run_on_gpu(mod, x, right), wanted, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("target", ["llvm", "native", "cuda"])
+def test_a_shift_beyond_the_dtype_wraps_around(target, dtype):
+    """TVM bounds ``100 << (x & 31)`` below by 100."""
+    x = np.arange(64).astype(dtype)
+
+    def shifted(x, c, o):
+        return o.maximum(o.left_shift(c(100), o.bitwise_and(x, c(bits - 1))), c(1))
+
+    bits = np.iinfo(dtype).bits
+    mod = build(
+        {"x": tensor(64, dtype=dtype)},
+        lambda builder, x: builder.emit(shifted(x, lambda n: relax.const(n, dtype), op)),
+    )
+    if target == "cuda":
+        got = run_on_gpu(mod, x)
+    else:
+        got = run(mod, x, target=resolve(target), pipeline=pipeline())
+    np.testing.assert_array_equal(got, shifted(x, np.dtype(dtype).type, np))
+
+
+def test_cuda_guards_what_a_negation_of_bits_reads():
+    @I.ir_module
+    class Module:
+        @T.prim_func(private=True, s_tir=True)
+        def compare(x: T.Buffer((8,), "int32"), y: T.Buffer((8,), "bool")) -> None:
+            for i in range(8):
+                with T.sblock("compare"):
+                    v = T.axis.spatial(8, i)
+                    y[v] = T.bitwise_not(x[v] - 7) > 0
+
+    text = guarded(Module, {"kind": "cuda", "arch": "sm_90"}).script()
+    assert 'T.Cast("int64", x[v]) - T.int64(7)' in text
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ _BITS = (tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor, tirx.LShift, tirx.RSh
 # The results of these may need more bits than their operands have.
 _PROMOTED = (*_SUMS, tirx.Div, tirx.FloorDiv, tirx.LShift, tirx.BitwiseNot)
 _READERS = (
-    *(*_COMPARISONS, *_DIVISIONS, *_SUMS, *_BITS, tirx.Min, tirx.Max, tirx.Cast),
-    *(tirx.Select, tvm.ir.Call, tirx.Bind, tirx.Let),
+    *(*_COMPARISONS, *_DIVISIONS, *_SUMS, *_BITS, tirx.BitwiseNot, tirx.Min, tirx.Max),
+    *(tirx.Cast, tirx.Select, tvm.ir.Call, tirx.Bind, tirx.Let),
 )
 
 
@@ -153,6 +153,8 @@ class _Loads:
             return self._with(reader, tirx.Let, reader.var, reader.value, reader.body)
         if isinstance(reader, tirx.Cast):
             return self._with(reader, tirx.Cast, reader.ty, reader.value)
+        if isinstance(reader, tirx.BitwiseNot):
+            return self._with(reader, tirx.BitwiseNot, reader.a)
         parts = branches_of(reader)
         if parts is not None:
             return self._with(reader, lambda *new: with_branches(reader, new), *parts)
@@ -228,10 +230,10 @@ def _divides_beyond(division: tirx.Expr) -> bool:
 
 
 def _may_overflow(value: Any) -> bool:
-    """Whether a value is a sum, difference, product or narrowing cast of integers."""
+    """Whether a value is a sum, difference, product, shift or narrowing cast of integers."""
     if isinstance(value, tirx.Cast):
         return _is_integer(value.ty) and _is_integer(value.value.ty) and _is_narrowing(value)
-    return isinstance(value, _SUMS) and _is_integer(value.ty)
+    return isinstance(value, (*_SUMS, tirx.LShift)) and _is_integer(value.ty)
 
 
 def _is_promoted(value: Any, target: tvm.target.Target) -> bool:
@@ -269,15 +271,15 @@ def _wrapped(value: tirx.Expr, target: tvm.target.Target) -> tirx.Expr:
         # In C, only unsigned integers may overflow.
         wide = "uint32" if dtype.startswith("u") else "int32"
         return operator(*(_in_dtype(_wrapped(part, target), wide) for part in parts)).astype(dtype)
-    if not isinstance(value, _SUMS):
+    if not isinstance(value, (*_SUMS, tirx.LShift)):
         return value
     a, b = (_wrapped(operand, target) for operand in (value.a, value.b))
-    bits = _bits(value.ty)
-    if bits < _MARKED_BITS:
-        return operator(a, b)
-    if bits == 64 and target.kind.name != "llvm":
+    bits, is_shift = _bits(value.ty), isinstance(value, tirx.LShift)
+    if target.kind.name != "llvm" and (is_shift or bits == 64):
         unsigned = f"u{dtype.removeprefix('u')}"
         return operator(*(_in_dtype(operand, unsigned) for operand in (a, b))).astype(dtype)
+    if is_shift or bits < _MARKED_BITS:
+        return operator(a, b)
     # LLVM computes this in the narrow type. TVM takes casts to int64 for indices, which it
     # simplifies in a time that grows exponentially with their depth.
     is_large = dtype.startswith("u") and operator is tirx.Mul
