@@ -67,7 +67,7 @@ def schedule_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     if len(across) > 1 or None in across or (True in across and not rows):
         return None
     if True in across:
-        rows.pop()
+        rows = _before_windows(sch, rows[:-1], [*before, result])
     if rows:
         row_loops = [sch.get(loop) for loop in rows]
         others = [
@@ -224,6 +224,29 @@ def _reduces_across(node: SBlock) -> bool | None:
 
     structural_walk(node.body, (tvm.ir.TensorLoad, look))
     return {frozenset(["along"]): False, frozenset(["across"]): True}.get(frozenset(ends))
+
+
+def _before_windows(sch: Schedule, rows: list[LoopRV], blocks: Sequence[SBlockRV]) -> list[LoopRV]:
+    """The loops of the last of `blocks` before the first axis with windows of another's result.
+
+    Later rows would compute the common elements of their windows again.
+    """
+    nodes = [sch.get(block) for block in blocks]
+    computed = {node.writes[0].source for node in nodes}
+    axes: list[int] = []
+    for node in nodes:
+        reduced = {i.var for i in node.iter_vars if i.iter_type == tirx.IterVar.CommReduce}
+        kept = {i.var for i in node.iter_vars} - reduced
+        loads: list[tvm.ir.TensorLoad] = []
+        structural_walk(node.body, (tvm.ir.TensorLoad, loads.append))
+        for load in loads:
+            if load.source in computed:
+                is_window = [uses(index, kept) and uses(index, reduced) for index in load.indices]
+                axes += [axis for axis, is_one_of_many in enumerate(is_window) if is_one_of_many]
+    if not axes:
+        return rows
+    shared = [sch.get(loop) for loop in sch.get_loops(blocks[-1])[: min(axes)]]
+    return [row for row in rows if any(sch.get(row).same_as(loop) for loop in shared)]
 
 
 def _is_group(index: tirx.Expr, node: SBlock) -> bool:

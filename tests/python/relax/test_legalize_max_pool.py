@@ -18,11 +18,12 @@ import torch
 import tvm
 import tvm.testing
 from tvm import relax
+from tvm.s_tir import SBlock
+from tvm_ffi import structural_walk
 
 from helpers.relax_modules import build, call, count, cpu, merge, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.reductions import FIX_ID
-from tvm_fixes.support import switches
 
 INF, NAN = np.inf, np.nan
 POOLS = {1: torch.nn.functional.max_pool1d, 2: torch.nn.functional.max_pool2d}
@@ -38,6 +39,7 @@ WINDOWS = {
     "ceil": (3, 2, 0, 0, 1, True),
     "ceil-padded": (2, 3, 1, 1, 1, True),
     "gaps": (1, 3, 0, 0, 1, False),
+    "large": (5, 1, 2, 2, 1, False),
 }
 
 
@@ -153,12 +155,58 @@ def test_symbolic_extents(window):
         np.testing.assert_array_equal(got, expected(x, window))
 
 
-def test_integers_are_lowered_by_tvm():
-    with switches.collect() as used:
-        x = np.array([[[-128, -128, 3]]], "int8")
-        mod = pool((1, 1, 3), "padded", "int8")
-        np.testing.assert_array_equal(run(mod, x), [[[-128, 3]]])
-    assert FIX_ID not in used
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
+def test_integers(dtype):
+    rng = np.random.default_rng(3)
+    limits = np.iinfo(dtype)
+    x = rng.choice([limits.min, limits.min + 1, -limits.max // 2, 5, limits.max], (2, 4, 7, 8))
+    x = x.astype(dtype)
+    x[0, 0] = limits.min
+    for layout in ("NCHW", *IN_LAYOUT):
+        convert = IN_LAYOUT.get(layout, lambda array: array)
+        data = convert(x)
+        mods = {window: pool(data.shape, window, dtype, layout) for window in WINDOWS}
+        vm = relax.VirtualMachine(
+            relax.build(merge(mods), cpu(), relax_pipeline=pipeline()), tvm.cpu()
+        )
+        for window in WINDOWS:
+            got = call(vm, window, data)
+            assert got.dtype == dtype
+            np.testing.assert_array_equal(got, convert(expected_integers(x, window)), window)
+
+
+def expected_integers(x, window):
+    size, stride, before, after, dilation, ceil = WINDOWS[window]
+    edges = [(0, 0)] * 2 + [(before, after + ceil * (stride - 1))] * 2
+    data = np.pad(x, edges, constant_values=np.iinfo(x.dtype).min)
+    span = (size - 1) * dilation + 1
+    windows = np.lib.stride_tricks.sliding_window_view(data, (span, span), (2, 3))
+    # No window begins behind the data.
+    h, w = (
+        min(-(-(extent + before) // stride), -(-count // stride))
+        for extent, count in zip(x.shape[2:], windows.shape[2:4], strict=True)
+    )
+    found = windows[:, :, ::stride, ::stride, ::dilation, ::dilation].max((-2, -1))
+    return found[:, :, :h, :w]
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "extent", "stages"),
+    [(3, 2, 56, 2), (5, 1, 20, 2), (2, 2, 56, 1), (3, 3, 57, 1), (7, 1, 7, 1)],
+)
+def test_maxima_along_one_axis_after_the_other(size, stride, extent, stages):
+    """In two steps, windows that overlap share the maxima along the first axis."""
+    padding = [size // 2 if stages == 2 else 0] * 2
+    mod = build(
+        {"x": tensor(1, 3, extent, extent)},
+        lambda _, x: relax.op.nn.max_pool2d(x, [size] * 2, [stride] * 2, padding),
+    )
+    for target, expected_stages in ((cpu(), stages), (tvm.target.Target("cuda"), 1)):
+        with target:
+            function = relax.transform.LegalizeOps()(mod)["max_pool2d"]
+        found: list[SBlock] = []
+        structural_walk(function.body, (SBlock, found.append))
+        assert sum(block.init is not None for block in found) == expected_stages
 
 
 def test_another_output_layout_stays():

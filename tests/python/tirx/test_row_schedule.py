@@ -12,20 +12,23 @@
 # and limitations under the License.
 """Row schedules."""
 
+import pytest
 import tvm
 import tvm.testing
 from tvm import relax, tirx
-from tvm.relax.transform import LegalizeOps
+from tvm.relax.transform import AnnotateTIROpPattern, FuseOps, FuseTIR, LegalizeOps
 from tvm.script import tirx as T
 
-from helpers.relax_modules import build, tensor
+from helpers.relax_modules import build, cpu, tensor
 from tvm_fixes.tirx.row_schedule import schedule_rows
 
 
 def kernel(emit, *shapes: tuple) -> tirx.PrimFunc:
     """The only kernel of `emit` on tensors of these shapes."""
     inputs = {f"x{index}": tensor(*shape) for index, shape in enumerate(shapes)}
-    mod = LegalizeOps()(build(inputs, lambda _builder, *values: emit(*values)))
+    mod = build(inputs, lambda builder, *values: builder.normalize(emit(*values)))
+    steps = (LegalizeOps(), AnnotateTIROpPattern(), FuseOps(), FuseTIR())
+    mod = tvm.transform.Sequential(steps)(mod)
     (function,) = (f for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
     return function
 
@@ -112,6 +115,19 @@ def test_columns_are_one_row():
     # The loop over columns is not the outermost one.
     assert outermost(schedule_rows(function)).extent == 3
     assert len(schedule_rows(kernel(lambda x: relax.op.mean(x, 0), (3, 7))).body.block.body) == 2
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("follow", [lambda x: x, relax.op.exp], ids=["alone", "exp"])
+def test_elements_that_windows_share_are_computed_once(batch, follow):
+    """All windows along a row are computed together: the maxima of columns serve several."""
+
+    def pooled(x):
+        return follow(relax.op.nn.max_pool2d(x, (3, 3), layout="NHWC"))
+
+    with cpu():
+        function = kernel(pooled, (batch, 66, 66, 64))
+    assert outermost(schedule_rows(function)).extent == batch * 64
 
 
 def test_other_kernels_are_left():

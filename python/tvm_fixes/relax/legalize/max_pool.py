@@ -28,7 +28,9 @@ How to remove
 """
 
 import functools
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tvm import relax, te, tirx, topi
 
@@ -39,79 +41,117 @@ from .override import Legalize, override
 from .pool_ceil_mode import round_down
 from .pool_window import clip_window
 from .reductions import comparable, extremum_reducer
+from .targets import schedules_for_cpu
 
 
-def max_pool(
-    data: te.Tensor,
-    shape: Sequence[tirx.Expr],
-    axes: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilation: Sequence[int],
-    padding: tuple[Sequence[int], Sequence[int]],
-) -> te.Tensor:
+@dataclass(frozen=True)
+class _Windows:
+    """The windows of a pooling along one axis of the data.
+
+    Attributes
+    ----------
+    axis : int
+    count : tirx.Expr
+    kernel, stride, dilation : int
+        The extent of a window, the distance between neighboring windows, and the distance between
+        neighboring elements of a window.
+    before, after : int
+        The padding before and after the data; every window must lie inside the padded data.
+    """
+
+    axis: int
+    count: tirx.Expr
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+    def has_data(self, extent: tirx.Expr) -> bool:
+        """Whether each window is known to contain adjacent elements of data of this extent."""
+        is_static = isinstance(extent, tirx.IntImm) and isinstance(self.count, tirx.IntImm)
+        if not is_static or extent.value == 0 or self.dilation > 1 or self.before >= self.kernel:
+            return False
+        return (self.count.value - 1) * self.stride - self.before < extent.value
+
+    def elements_per_window(self, extent: tirx.Expr) -> float:
+        """The number of elements for each window, of data of this extent."""
+        is_static = isinstance(extent, tirx.IntImm) and isinstance(self.count, tirx.IntImm)
+        return extent.value / self.count.value if is_static else self.stride
+
+
+def max_pool(data: te.Tensor, windows: Sequence[_Windows], *, is_separable: bool) -> te.Tensor:
     """Compute the largest element of each window.
 
     Parameters
     ----------
     data : te.Tensor
-        The floating-point data, in any layout.
-    shape : sequence of tirx.Expr
-        The shape of the result.
-    axes : sequence of int
-        The spatial axes, in the order of `kernel`, `strides`, `dilation` and `padding`.
-    kernel, strides, dilation : sequence of int
-        The extent of a window, the distance between neighboring windows, and the distance between
-        neighboring elements of a window.
-    padding : pair of sequence of int
-        The padding before and after the data; every window must lie inside the padded data.
+        The data, in any layout.
+    windows : sequence of _Windows
+        The windows along each spatial axis.
+    is_separable : bool
+        Whether to compute the maxima along one axis after the other.
 
     Returns
     -------
     te.Tensor
-        The maxima, in the dtype of `data`: NaN for a window that contains a NaN, negative infinity
-        for a window of padding only.
+        The maxima, in the dtype of `data`: NaN for a window that contains a NaN, and the lowest
+        number, negative infinity for floats, for a window of padding only.
     """
     wide = comparable(data)
-    before, after = ([0] * len(data.shape) for _ in range(2))
-    for axis, first, last in zip(axes, *padding, strict=True):
-        before[axis], after[axis] = first, last
-    along = [te.reduce_axis((0, extent), f"k{axis}") for axis, extent in enumerate(kernel)]
-    clamps = max(axes) < len(shape) - 1 and all(
-        _has_data(data.shape[axis], shape[axis], extent, stride, step, first)
-        for axis, extent, stride, step, first in zip(
-            axes, kernel, strides, dilation, padding[0], strict=True
-        )
-    )
-    if not clamps and (any(before) or any(after)):
-        lowest = tirx.const(float("-inf"), wide.dtype)
-        wide = topi.nn.pad(wide, before, after, pad_value=lowest)
+    is_innermost = windows[-1].axis == len(data.shape) - 1
+    clamps = not is_innermost and all(along.has_data(data.shape[along.axis]) for along in windows)
+    if not clamps:
+        before, after = ([0] * len(data.shape) for _ in range(2))
+        for along in windows:
+            before[along.axis], after[along.axis] = along.before, along.after
+        if any(before) or any(after):
+            wide = topi.nn.pad(wide, before, after, pad_value=_lowest(wide.dtype))
+    for part in [[along] for along in windows] if is_separable else [windows]:
+        wide = _maxima(wide, part, clamps=clamps)
+    if wide.dtype == data.dtype:
+        return wide
+    return te.compute(wide.shape, lambda *at: wide(*at).astype(data.dtype), name="narrowed")
+
+
+def _maxima(data: te.Tensor, windows: Sequence[_Windows], *, clamps: bool) -> te.Tensor:
+    """The largest element of each window; with `clamps`, of data without padding."""
+    offsets = [te.reduce_axis((0, along.kernel), f"k{along.axis}") for along in windows]
+    shape = list(data.shape)
+    for along in windows:
+        shape[along.axis] = along.count
 
     def element(at: Sequence[tirx.Expr]) -> tirx.Expr:
         position = list(at)
-        for axis, offset, stride, step in zip(axes, along, strides, dilation, strict=True):
-            position[axis] = at[axis] * stride + offset.var * step
-            if clamps and (before[axis] or after[axis]):
+        for along, offset in zip(windows, offsets, strict=True):
+            index = at[along.axis] * along.stride + offset.var * along.dilation
+            if clamps and (along.before or along.after):
                 # The element at the edge is in the window, too.
-                inside = tirx.max(position[axis] - before[axis], 0)
-                position[axis] = tirx.min(inside, data.shape[axis] - 1)
-        return wide(*position)
+                inside = tirx.max(index - along.before, 0)
+                index = tirx.min(inside, data.shape[along.axis] - 1)
+            position[along.axis] = index
+        return data(*position)
 
-    reducer = extremum_reducer("max")
-    found = te.compute(shape, lambda *at: reducer(element(at), along), name="max_pool")
-    if found.dtype == data.dtype:
-        return found
-    return te.compute(shape, lambda *at: found(*at).astype(data.dtype), name="narrowed")
+    is_float = "float" in str(data.dtype)
+    reducer = extremum_reducer("max") if is_float else te.max
+    return te.compute(shape, lambda *at: reducer(element(at), offsets), name="max_pool")
 
 
-def _has_data(
-    extent: tirx.Expr, windows: tirx.Expr, kernel: int, stride: int, dilation: int, before: int
-) -> bool:
-    """Whether each window along an axis is known to contain adjacent elements of the data."""
-    is_static = isinstance(extent, tirx.IntImm) and isinstance(windows, tirx.IntImm)
-    if not is_static or extent.value == 0 or dilation > 1 or before >= kernel:
-        return False
-    return (windows.value - 1) * stride - before < extent.value
+def _lowest(dtype: str) -> tirx.Expr:
+    is_float = "float" in str(dtype)
+    return tirx.const(float("-inf"), dtype) if is_float else tirx.min_value(dtype)
+
+
+def _are_cheaper_apart(windows: Sequence[_Windows], shape: Sequence[tirx.Expr]) -> bool:
+    """Whether maxima along one axis after the other take no more comparisons for each result.
+
+    Those along the first axes are computed for all elements along the later ones.
+    """
+    apart, elements = 0.0, 1.0
+    for along in reversed(windows):
+        apart += along.kernel * elements
+        elements *= along.elements_per_window(shape[along.axis])
+    return apart <= math.prod(along.kernel for along in windows)
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
@@ -120,34 +160,29 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     layout, out_layout = str(attrs.layout), str(attrs.out_layout)
     is_supported = (
         switches.enabled(FIX_ID)
-        and "float" in str(data.ty.dtype)
         and out_layout in ("", layout)
         and isinstance(data.ty.shape, relax.ShapeExpr)
         and isinstance(call.ty.shape, relax.ShapeExpr)
     )
     if not is_supported:
         return stock(bb, call)
-    switches.note(FIX_ID)
     kernel, strides, dilation, padding = (
         [int(value) for value in listed]
         for listed in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
     )
-    rank = len(kernel)
+    rank, letters = len(kernel), Layout(layout).letters
     before, after = padding[:rank], padding[rank:]
     if attrs.ceil_mode:
         after = [last + stride - 1 for last, stride in zip(after, strides, strict=True)]
-    letters = Layout(layout).letters
-    return bb.call_te(
-        max_pool,
-        data,
-        list(call.ty.shape.values),
-        [letters.index(letter) for letter in SPATIAL_AXES[rank]],
-        kernel,
-        strides,
-        dilation,
-        (before, after),
-        primfunc_name_hint=str(call.op.name).rpartition(".")[2],
-    )
+    axes = [letters.index(letter) for letter in SPATIAL_AXES[rank]]
+    counts = [call.ty.shape.values[axis] for axis in axes]
+    found = zip(axes, counts, kernel, strides, dilation, before, after, strict=True)
+    windows = [_Windows(*along) for along in found]
+    is_separable = schedules_for_cpu(call) and _are_cheaper_apart(windows, data.ty.shape.values)
+    switches.note(FIX_ID)
+    name = str(call.op.name).rpartition(".")[2]
+    pool = functools.partial(max_pool, windows=windows, is_separable=is_separable)
+    return bb.call_te(pool, data, primfunc_name_hint=name)
 
 
 @functools.cache
