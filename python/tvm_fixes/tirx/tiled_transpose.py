@@ -22,7 +22,7 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_mutate, structural_walk
 
 from .loop_nest import Nest, analyzer_of, is_vectorizable, steps_of, substitute, unfused
-from .util import count_of, divides, is_one
+from .util import count_of, divides, is_one, item_bytes_of
 from .vectorize import int64, lanes_of, serial_loop, vector_loop
 
 # The maximum number of tensors with tiles in registers at the same time.
@@ -31,6 +31,9 @@ _MAX_TILES = 2
 # The minimum number of columns of a panel; a panel has less than twice as many.  Each column is a
 # row of the source, which may be in a separate page; a TLB holds about a thousand pages.
 _MIN_PANEL = 512
+
+# The bytes of a row of elements of 8 or 16 bits.
+_NARROW_ROW = 16
 
 _INT64 = "int64"
 
@@ -57,7 +60,8 @@ def transpose_in_tiles(
             y[i * 4, j * 4 : j * 4 + 4] = row0[0:4] + T.float32(1)
             …
 
-    If the tiles do not divide an axis, the last one overlaps the one before it.
+    If the tiles do not divide an axis, the last one overlaps the one before it.  A result with
+    fewer bits than what it reads, such as a quantized tensor, is computed before it is shuffled.
 
     Parameters
     ----------
@@ -73,7 +77,7 @@ def transpose_in_tiles(
     -------
     tirx.Stmt or None
         None if adjacent elements of the result are read from adjacent elements, or if vectors do
-        not fit: the elements must have 4 or 8 bytes.
+        not fit.
     """
     nest = Nest.of(loop)
     if nest is None or nest.block.init is not None:
@@ -125,6 +129,8 @@ class _Transposition:
     others : list[_Axis]
     transposed : list[tvm.ir.TensorLoad]
         The loads along `across`.
+    shuffled : list[tirx.Expr]
+        The values of which tiles are shuffled: these loads, or the value of the store.
     lanes : int
         The lanes of a vector, which are also the rows and columns of a tile.
     """
@@ -134,6 +140,7 @@ class _Transposition:
     across: _Axis
     others: list[_Axis]
     transposed: list[tvm.ir.TensorLoad]
+    shuffled: list[tirx.Expr]
     lanes: int
 
     @classmethod
@@ -157,14 +164,17 @@ class _Transposition:
         across = found[0]
         if across is None or any(axis is not across for axis in found):
             return None
-        dtypes = [str(load.ty) for load in transposed]
-        if any(tvm.DataType(dtype).bits not in (32, 64) for dtype in dtypes):
-            return None
-        lanes = lanes_of([along.extent, across.extent], size, [str(store.value.ty), *dtypes])
+        narrows = min(map(_bits, transposed)) > _bits(store.value)
+        is_along_rows = all(
+            across.has_step(access, 0) or across.has_step(access, 1)
+            for access in range(1, len(loads) + 1)
+        )
+        shuffled = [store.value] if narrows and is_along_rows else transposed
+        lanes = _lanes([along.extent, across.extent], size, [*shuffled, store.value])
         if lanes is None:
             return None
         others = [axis for axis in axes if axis is not along and axis is not across]
-        return cls(store, along, across, others, transposed, lanes)
+        return cls(store, along, across, others, transposed, shuffled, lanes)
 
     def may_read_results(self, allocated: Collection[tirx.Var]) -> bool:
         """Whether a tile may read results that an overlapping tile has already written."""
@@ -235,24 +245,24 @@ class _Transposition:
         """Load, shuffle and store the rows; return the statements and the buffers of the rows."""
         stmts: list[tirx.Stmt] = []
         tiles: list[list[tirx.Var]] = []
-        for load in self.transposed:
+        for value in self.shuffled:
             # A buffer per row is small enough for the stack and for a register.
-            extent = int64(self.lanes)
+            extent, dtype = int64(self.lanes), _shuffled_dtype(value)
             rows = [
-                tirx.decl_buffer([extent], str(load.ty), f"row{i}", layout=None)
-                for i in range(self.lanes)
+                tirx.decl_buffer([extent], dtype, f"row{i}", layout=None) for i in range(self.lanes)
             ]
             tiles.append(rows)
-            stmts += [self._load_row(load, row, i, at) for i, row in enumerate(rows)]
+            stmts += [self._load_row(value, row, i, at) for i, row in enumerate(rows)]
             stmts += _shuffle(rows)
         stmts += [self._store_row([rows[i] for rows in tiles], i, at) for i in range(self.lanes)]
         return stmts, [row for rows in tiles for row in rows]
 
-    def _load_row(self, load: tvm.ir.TensorLoad, row: tirx.Var, i: int, at: _At) -> tirx.Stmt:
-        """Load adjacent elements, for column `i` of the result."""
+    def _load_row(self, value: tirx.Expr, row: tirx.Var, i: int, at: _At) -> tirx.Stmt:
+        """Load or compute adjacent elements, for column `i` of the result."""
 
         def in_lane(lane: tirx.Expr) -> tirx.Stmt:
-            return tirx.BufferStore(row, at(load, lane, int64(i)), [lane])
+            bits = _as_dtype(at(value, lane, int64(i)), str(row.dtype))
+            return tirx.BufferStore(row, bits, [lane])
 
         return vector_loop(self.lanes, in_lane)
 
@@ -260,20 +270,45 @@ class _Transposition:
         """Compute and store row `i` of the result, from a row of each tile."""
 
         def in_lane(lane: tirx.Expr) -> tirx.Stmt:
-            def read(
-                load: tvm.ir.TensorLoad, mutator: tvm_ffi.structural.StructuralMutator
-            ) -> tirx.Expr:
-                for known, row in zip(self.transposed, rows, strict=True):
-                    if tvm_ffi.structural_equal(load, known):
-                        return tirx.BufferLoad(row, [lane])
-                return mutator.default_mutate(load)
+            def read(expr: tirx.Expr, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Expr:
+                for known, row in zip(self.shuffled, rows, strict=True):
+                    if tvm_ffi.structural_equal(expr, known):
+                        return _as_dtype(tirx.BufferLoad(row, [lane]), str(known.ty))
+                return mutator.default_mutate(expr)
 
-            value = structural_mutate(self.store.value, (tvm.ir.TensorLoad, read))
+            value = structural_mutate(self.store.value, (type(self.shuffled[0]), read))
             row_at = int64(i)
             indices = [at(index, row_at, lane) for index in self.store.indices]
             return tirx.BufferStore(self.store.buffer, at(value, row_at, lane), indices)
 
         return vector_loop(self.lanes, in_lane)
+
+
+def _bits(value: tirx.Expr) -> int:
+    return int(tvm.DataType(str(value.ty)).bits)
+
+
+def _lanes(extents: Sequence[tirx.Expr], size: int, values: Sequence[tirx.Expr]) -> int | None:
+    """The rows and columns of a tile; None if vectors do not fit."""
+    dtypes = [str(value.ty) for value in values]
+    bits = min(map(_bits, values))
+    if bits not in (8, 16, 32, 64):
+        return None
+    if bits >= 32:
+        return lanes_of(extents, size, dtypes)
+    narrow = [dtype for dtype, value in zip(dtypes, values, strict=True) if _bits(value) == bits]
+    return None if "bool" in dtypes else lanes_of(extents, _NARROW_ROW, narrow)
+
+
+def _shuffled_dtype(value: tirx.Expr) -> str:
+    """The dtype in which a value is shuffled: not every CPU has vectors of narrow floats."""
+    dtype, bits = str(value.ty), _bits(value)
+    return f"uint{bits}" if "float" in dtype and bits < 32 else dtype
+
+
+def _as_dtype(value: tirx.Expr, dtype: str) -> tirx.Expr:
+    """The bits of a value as another dtype."""
+    return value if str(value.ty) == dtype else tirx.reinterpret(dtype, value)
 
 
 def _with_simple_indices(store: tirx.BufferStore, loops: Sequence[tirx.For]) -> tirx.BufferStore:
@@ -339,10 +374,20 @@ def _joined(outer: _Axis, inner: _Axis) -> _Axis | None:
 
 
 def _shuffle(rows: Sequence[tirx.Var]) -> list[tirx.Stmt]:
-    """Transpose the square of `rows`: swap its off-diagonal blocks, then transpose each block."""
-    lanes = len(rows)
-    ramp = tirx.Ramp(int64(0), int64(1), lanes)
+    """Transpose the square of `rows`."""
+    ramp = tirx.Ramp(int64(0), int64(1), len(rows))
     vectors: list[tirx.Expr] = [tirx.BufferLoad(row, [ramp]) for row in rows]
+    is_narrow = item_bytes_of(rows[0]) < 4
+    stmts, vectors = _interleaved(vectors) if is_narrow else _exchanged(vectors)
+    return [
+        *stmts,
+        *(tirx.BufferStore(row, v, [ramp]) for row, v in zip(rows, vectors, strict=True)),
+    ]
+
+
+def _exchanged(vectors: list[tirx.Expr]) -> tuple[list[tirx.Stmt], list[tirx.Expr]]:
+    """Transpose a square: swap its off-diagonal blocks, then transpose each block."""
+    lanes = len(vectors)
     stmts: list[tirx.Stmt] = []
     distance = lanes // 2
     while distance:
@@ -357,13 +402,33 @@ def _shuffle(rows: Sequence[tirx.Var]) -> list[tirx.Stmt]:
                     k + right if not k & distance else lanes + k + right - distance
                     for k in range(lanes)
                 ]
-                indices = [tirx.const(k, "int32") for k in chosen]
-                new = tirx.Var(f"exchanged{distance}_{row}", vectors[row].ty)
-                stmts.append(tirx.Bind(new, tirx.Shuffle(pair, indices)))
-                exchanged[row] = new
+                stmt = _shuffled(pair, chosen, f"exchanged{distance}_{row}")
+                stmts.append(stmt)
+                exchanged[row] = stmt.var
         vectors = exchanged
         distance //= 2
-    return [
-        *stmts,
-        *(tirx.BufferStore(row, v, [ramp]) for row, v in zip(rows, vectors, strict=True)),
-    ]
+    return stmts, vectors
+
+
+def _interleaved(vectors: list[tirx.Expr]) -> tuple[list[tirx.Stmt], list[tirx.Expr]]:
+    """Transpose a square: interleave the elements of its upper and its lower half, repeatedly.
+
+    Vectors of 16 bytes have an instruction for that on all CPUs.
+    """
+    lanes = len(vectors)
+    stmts: list[tirx.Stmt] = []
+    for step in range(lanes.bit_length() - 1):
+        interleaved: list[tirx.Expr] = []
+        for i in range(lanes // 2):
+            pair = [vectors[i], vectors[i + lanes // 2]]
+            for first in (0, lanes // 2):
+                chosen = [k for at in range(first, first + lanes // 2) for k in (at, lanes + at)]
+                stmts.append(_shuffled(pair, chosen, f"interleaved{step}_{len(interleaved)}"))
+                interleaved.append(stmts[-1].var)
+        vectors = interleaved
+    return stmts, vectors
+
+
+def _shuffled(pair: list[tirx.Expr], chosen: Sequence[int], name: str) -> tirx.Bind:
+    indices = [tirx.const(k, "int32") for k in chosen]
+    return tirx.Bind(tirx.Var(name, pair[0].ty), tirx.Shuffle(pair, indices))

@@ -24,6 +24,7 @@ from tvm.script import tirx as T
 from tvm.sym import Analyzer
 from tvm_ffi import structural_walk
 
+from helpers.conv_cases import numpy_dtype
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.target import resolve
@@ -172,13 +173,19 @@ def permuted(shape: tuple, axes: tuple[int, ...], dtype: str = "float32") -> tvm
         ((5, 8, 6), (1, 2, 0), "int32"),
         ((17, 33), (1, 0), "float64"),
         ((65, 31), (1, 0), "int64"),
+        ((9, 9), (1, 0), "float16"),
+        ((2, 6, 7, 9), (0, 2, 3, 1), "bfloat16"),
+        ((33, 40), (1, 0), "int16"),
+        ((4, 5), (1, 0), "int8"),
+        ((2, 33, 47), (2, 0, 1), "uint8"),
+        ((31, 16), (1, 0), "float8_e4m3fn"),
     ],
 )
 def test_permutations_that_move_the_last_axis_are_tiled(shape, axes, dtype):
     mod = permuted(shape, axes, dtype)
     assert shuffles(mod) > 0
-    x = np.random.default_rng(0).integers(-1000, 1000, shape).astype(dtype)
-    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), x.transpose(axes))
+    x = np.random.default_rng(0).integers(0, 1000, shape).astype(numpy_dtype(dtype))
+    assert run(mod, x, pipeline=pipeline()).tobytes() == x.transpose(axes).tobytes()
 
 
 @pytest.mark.parametrize(
@@ -217,12 +224,11 @@ def test_many_columns_are_tiled_by_panels(shape, axes, dtype):
     [
         ((3, 5, 8), (1, 0, 2), "float32"),
         ((3, 70), (1, 0), "float32"),
-        ((9, 9), (1, 0), "float16"),
         ((9, 9), (1, 0), "bool"),
     ],
 )
 def test_others_are_not(shape, axes, dtype):
-    """The last axis stays, is shorter than a vector, or its elements are too small."""
+    """The last axis stays, is shorter than a vector, or LLVM packs its elements."""
     mod = permuted(shape, axes, dtype)
     assert shuffles(mod) == 0
     x = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
@@ -284,6 +290,43 @@ def test_nan_and_infinity_pass():
     np.testing.assert_array_equal(run(permuted((20, 21), (1, 0)), x, pipeline=pipeline()), x.T)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_all_16_bits_pass(dtype):
+    """Including subnormal numbers and signaling NaNs."""
+    bits = np.arange(1 << 16, dtype="uint16").reshape(256, 256)
+    got = run(
+        permuted((256, 256), (1, 0), dtype), bits.view(numpy_dtype(dtype)), pipeline=pipeline()
+    )
+    np.testing.assert_array_equal(got.view("uint16"), bits.T)
+
+
+@pytest.mark.parametrize("target", ["llvm", "native"])
+@pytest.mark.parametrize("channels", [5, 16, 33])
+def test_elements_change_their_size(channels, target):
+    """A quantized tensor is shuffled after its computation, what is dequantized before."""
+    zero, axis = relax.const(np.uint8(120)), 1
+
+    def emit(builder, x, scale):
+        q = builder.emit(relax.op.quantize(x, scale, zero, axis, "uint8"))
+        last = builder.emit(relax.op.permute_dims(q, [0, 2, 3, 1]))
+        first = builder.emit(
+            relax.op.permute_dims(builder.emit(relax.op.bitwise_not(last)), [0, 3, 1, 2])
+        )
+        return relax.Tuple([last, builder.emit(relax.op.dequantize(first, scale, zero, axis))])
+
+    shape = (2, channels, 7, 9)
+    mod = build({"x": tensor(*shape), "scale": tensor(channels)}, emit)
+    assert shuffles(mod, target) > 0
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape).astype("float32") * 9
+    scale = rng.uniform(0.05, 0.2, channels).astype("float32")
+    got = run(mod, x, scale, target=resolve(target), pipeline=pipeline())
+    factors = scale[:, None, None]
+    quantized = np.clip(np.round(x / factors) + 120, 0, 255).astype("uint8")
+    np.testing.assert_array_equal(got[0], quantized.transpose(0, 2, 3, 1))
+    np.testing.assert_array_equal(got[1], ((~quantized).astype("float32") - 120) * factors)
+
+
 def test_a_tile_does_not_read_what_another_has_written():
     """TVM reuses the memory of an operand read at the same indices for the result."""
 
@@ -310,7 +353,7 @@ def test_random_permutations_with_reshapes(data):
     axes = data.draw(st.permutations(range(len(shape))), "axes")
     is_flat = data.draw(st.booleans(), "is_flat")
     size = int(np.prod(shape))
-    dtype = data.draw(st.sampled_from(["float32", "int64", "float16"]), "dtype")
+    dtype = data.draw(st.sampled_from(["float32", "int64", "float16", "int8", "uint16"]), "dtype")
 
     def emit(builder, x):
         x = relax.op.permute_dims(builder.emit(relax.op.reshape(x, shape)), axes)
