@@ -26,6 +26,7 @@ from tvm_fixes.support import switches
 
 AVX512 = {"kind": "llvm", "mcpu": "znver4", "mtriple": "x86_64-linux-gnu"}
 AVX2 = {"kind": "llvm", "mcpu": "znver3", "mtriple": "x86_64-linux-gnu"}
+VNNI = {"kind": "llvm", "mcpu": "alderlake", "mtriple": "x86_64-linux-gnu"}
 RNG = np.random.default_rng(0)
 KERNELS = [RNG.standard_normal((32, c, 3, 3)).astype("float32") / 9 for c in (3, 32, 32)]
 
@@ -123,6 +124,66 @@ KEPT = {
 @pytest.mark.parametrize("reason", KEPT)
 def test_the_layout_is_kept(reason):
     assert choose(KEPT[reason]).same_as(KEPT[reason])
+
+
+def quantized(kernels):
+    """Convolutions of integers, each with a requantization; depthwise ones in float32."""
+
+    def emit(builder, x):
+        for kernel in kernels:
+            is_depthwise = kernel[1] == 1
+            dtype = "float32" if is_depthwise else "int8"
+            weight = relax.const(RNG.integers(-9, 9, kernel).astype(dtype))
+            if is_depthwise:
+                x = builder.emit(relax.op.astype(x, "float32"))
+            sums = relax.op.nn.conv2d(
+                x,
+                weight,
+                padding=kernel[2] // 2,
+                groups=kernel[0] if is_depthwise else 1,
+                out_dtype="int32",
+            )
+            scaled = builder.emit(relax.op.astype(builder.emit(sums), "float32"))
+            scaled = builder.emit(relax.op.round(relax.op.multiply(scaled, relax.const(0.05))))
+            x = builder.emit(relax.op.astype(relax.op.clip(scaled, 0, 255), "uint8"))
+        return relax.op.nn.max_pool2d(x, 3, 2, 1)
+
+    return build({"x": tensor(1, 16, 9, 10, dtype="uint8")}, emit)
+
+
+POINTWISE, DEPTHWISE, WIDE = (24, 16, 1, 1), (16, 1, 3, 3), (16, 16, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("target", "kernels", "expected"),
+    [
+        (AVX512, [POINTWISE], ["NHWC"]),
+        (AVX512, [DEPTHWISE], ["NCHW"]),
+        (AVX2, [POINTWISE], ["NHWC"]),
+        (AVX2, [WIDE, DEPTHWISE, POINTWISE], ["NHWC"] * 3),
+        (AVX2, [DEPTHWISE, POINTWISE], ["NCHW"] * 2),
+        (VNNI, [WIDE, DEPTHWISE, POINTWISE], ["NHWC"] * 3),
+    ],
+)
+def test_channels_of_integers_become_the_last_axis(target, kernels, expected):
+    mod = quantized(kernels)
+    chosen = choose(mod, target)
+    assert layouts(chosen) == expected
+    x = RNG.integers(0, 255, (1, 16, 9, 10)).astype("uint8")
+    np.testing.assert_array_equal(run(chosen, x, pipeline=pipeline()), run(mod, x))
+
+
+def test_floats_between_integers_keep_the_layout():
+    kernels = [
+        relax.const(RNG.integers(-9, 9, WIDE).astype(dtype)) for dtype in ("int8", "float32")
+    ]
+
+    def emit(builder, x):
+        sums = builder.emit(relax.op.nn.conv2d(x, kernels[0], padding=1, out_dtype="int32"))
+        return relax.op.nn.conv2d(builder.emit(relax.op.astype(sums, "float32")), kernels[1])
+
+    mod = build({"x": tensor(1, 16, 9, 10, dtype="uint8")}, emit)
+    assert choose(mod, AVX2).same_as(mod)
 
 
 def test_other_machines_and_the_switch_keep_it(monkeypatch):

@@ -28,7 +28,7 @@ How to remove
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm import relax, tirx
@@ -39,8 +39,9 @@ from ...fixes.layout import CHOOSE_LAYOUT as FIX_ID
 from ...support import logs, switches
 from ...support.declined import collect_declined, decline
 from ...target.cpu import Cpu, is_cpu
+from ...tirx.accumulation import bytes_instruction
 from ..analysis import activation_transforms, operator_calls
-from ..layouts import SPATIAL_AXES, Layout
+from ..layouts import SPATIAL_AXES, Layout, is_depthwise
 from ..legalize.conv.compute import kernel_layout
 from ..libraries import uses
 from ..source_nodes import names_of
@@ -56,6 +57,8 @@ _CHANGED_RESULT = "should not rewrite or delete any global-scope Var"
 # In bytes. With shorter vectors, convolution kernels are as fast without blocks, or faster.
 _MIN_VECTOR = 64
 
+_INTEGER_DTYPES = ("int16", "int8", "uint8")
+
 
 @dataclass(frozen=True)
 class _Choice:
@@ -69,11 +72,15 @@ class _Choice:
         The dtypes of the data of such convolutions.
     slower_norms : frozenset of str
         Norms that are slower in this layout.
+    is_for_integers : bool
+        Whether each convolution multiplies integers, or is depthwise.  Then one is enough, and each
+        that is not depthwise saves the time of two layout transforms.
     """
 
     layout: str
     dtypes: tuple[str, ...]
     slower_norms: frozenset[str]
+    is_for_integers: bool = False
 
 
 def _by_operator(
@@ -120,52 +127,61 @@ def ChooseLayout() -> tvm.transform.Pass:
         y = relu(conv2d(x, w', out_layout="NCHW16c"))
         z = conv2d(y, v', data_layout="NCHW16c", out_layout="NCHW")
 
-    For a GPU with cuDNN, the channels of 16-bit convolutions become the last axis instead.
+    If the convolutions of a CPU multiply integers and the blocks do not fit, the channels become
+    the last axis: channels-first, each convolution interleaves the channels of its data and
+    transposes its sums.  For a GPU with cuDNN, the channels of 16-bit convolutions become the last
+    axis, too.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass for a CPU target with such vectors, or a GPU target with cuDNN.  It converts
-        all convolutions of a module or none.  It converts them if there are several, if the number
-        of channels of their data is known, if no norm becomes slower, and if the module has no more
-        permutes and layout transforms of activations than before.  The data is float32 or integers
-        on a CPU, and float16 or bfloat16 on a GPU.
+        A module pass for a CPU target, or a GPU target with cuDNN.  It converts all convolutions
+        of a module or none.  It converts them if there are several, or one of integers, if the
+        number of channels of their data is known, if no norm becomes slower, and if the module has
+        no more permutes and layout transforms of activations than before, or two more for each
+        convolution of integers.  The data is float32 or integers on a CPU, and float16 or bfloat16
+        on a GPU.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID) or not _convolutions(mod):
             return mod
-        choice = _choice_for(tvm.target.Target.current(allow_none=True))
-        if choice is None:
+        choices = _choices_for(tvm.target.Target.current(allow_none=True))
+        if not choices:
             decline("layout", "", "no other layout is faster on this target")
-            return mod
-        converted = _obstacle(mod, choice) or _converted(mod, choice.layout)
-        if isinstance(converted, str):
+        for choice in choices:
+            converted = _obstacle(mod, choice) or _converted(mod, choice)
+            if not isinstance(converted, str):
+                return converted
             decline(f"layout {choice.layout}", "", converted)
-            return mod
-        return converted
+        return mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="ChooseLayout")
 
 
-def _choice_for(target: tvm.target.Target | None) -> _Choice | None:
-    """The layout in which convolutions are faster on a target, if any."""
-    if is_cpu(target):
-        size = Cpu.of(target).vector_bytes
-        return _blocks_of(size // 4) if size >= _MIN_VECTOR else None
-    return _CUDNN if uses("cudnn") else None
+def _choices_for(target: tvm.target.Target | None) -> list[_Choice]:
+    """The layouts in which convolutions may be faster on a target, the best one first."""
+    if not is_cpu(target):
+        return [_CUDNN] if uses("cudnn") else []
+    cpu = Cpu.of(target)
+    blocks = [_blocks_of(cpu.vector_bytes // 4)] if cpu.vector_bytes >= _MIN_VECTOR else []
+    has_dot_products = bytes_instruction(cpu) is not None or cpu.has_pmaddwd
+    return [*blocks, *([_INTEGERS] if has_dot_products else [])]
 
 
 def _blocks_of(block: int) -> _Choice:
     """Channels in blocks, which divide the channels of a norm."""
     norms = ("layer_norm", "group_norm", "instance_norm", "rms_norm")
-    dtypes = ("float32", "int16", "int8", "uint8")
+    dtypes = ("float32", *_INTEGER_DTYPES)
     return _Choice(f"NCHW{block}c", dtypes, frozenset(f"relax.nn.{name}" for name in norms))
 
 
 # Tensor cores read channels-last data; otherwise cuDNN transposes it.  An instance norm would read
 # a channel with gaps; DecomposeGroupNorm reads the channels of a group together.
 _CUDNN = _Choice("NHWC", ("float16", "bfloat16"), frozenset(["relax.nn.instance_norm"]))
+
+# An instruction multiplies adjacent channels, and requantization reads adjacent sums.
+_INTEGERS = replace(_CUDNN, dtypes=_INTEGER_DTYPES, is_for_integers=True)
 
 
 def _obstacle(mod: tvm.IRModule, choice: _Choice) -> str | None:
@@ -175,7 +191,12 @@ def _obstacle(mod: tvm.IRModule, choice: _Choice) -> str | None:
     if norms:
         return f"{norms[0]} would be slower"
     convolutions = _convolutions(mod)
-    if len(convolutions) < 2:
+    if choice.is_for_integers:
+        dense = _dense(convolutions)
+        if 2 * len(dense) <= len(convolutions):
+            return "most convolutions are depthwise"
+        convolutions = dense
+    elif len(convolutions) < 2:
         return "there is only one convolution"
     if not all(_has_known_channels(call, choice.dtypes) for call in convolutions):
         dtypes = " or ".join(choice.dtypes)
@@ -183,8 +204,9 @@ def _obstacle(mod: tvm.IRModule, choice: _Choice) -> str | None:
     return None
 
 
-def _converted(mod: tvm.IRModule, layout: str) -> tvm.IRModule | str:
+def _converted(mod: tvm.IRModule, choice: _Choice) -> tvm.IRModule | str:
     """The module in another layout, or why it keeps its own."""
+    layout = choice.layout
     with switches.collect() as noted, collect_declined() as kept:
         try:
             converted = convert_layout(layout)(mod)
@@ -192,7 +214,8 @@ def _converted(mod: tvm.IRModule, layout: str) -> tvm.IRModule | str:
             # The conversion is only an optimization.
             return f"TVM cannot convert the model: {summarize(error)}"
     more = len(activation_transforms(converted)) - len(activation_transforms(mod))
-    if more > 0:
+    saved = 2 * len(_dense(_convolutions(mod))) if choice.is_for_integers else 0
+    if more > saved:
         return f"it would add {more} layout transforms of activations"
     if structural_equal(mod, converted, map_free_vars=True):
         about_all = [one.reason for one in kept if not one.where]
@@ -223,6 +246,10 @@ def _why_kept(layout: str) -> str:
 def _convolutions(mod: tvm.IRModule) -> list[relax.Call]:
     calls = [binding.value for _, binding in operator_calls(mod)]
     return [call for call in calls if str(call.op.name) in LAYOUTS["NCHW"]]
+
+
+def _dense(convolutions: list[relax.Call]) -> list[relax.Call]:
+    return [call for call in convolutions if not is_depthwise(call)]
 
 
 def _has_known_channels(call: relax.Call, dtypes: tuple[str, ...]) -> bool:
