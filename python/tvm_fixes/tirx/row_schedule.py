@@ -136,6 +136,8 @@ def _is_cheap(value: tirx.Expr) -> bool:
 def _row_loops(sch: Schedule, result: SBlockRV) -> list[LoopRV] | None:
     """The loops of `result` over rows; a loop over rows and groups is split."""
     node, loops = sch.get(result), sch.get_loops(result)
+    if not loops:
+        return []
     if len(loops) != len(node.iter_vars):
         return None
     if node.init is not None:

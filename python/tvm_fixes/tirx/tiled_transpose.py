@@ -89,6 +89,8 @@ def transpose_in_tiles(
     transposition = _Transposition.of(nest, store, size)
     if transposition is None or transposition.may_read_results(allocated):
         return None
+    if transposition.has_widened_buffers(allocated):
+        return None
     tiles, fits = transposition.stmt(nest), transposition.fits
     return tiles if fits is None else tirx.IfThenElse(fits, tiles, loop)
 
@@ -164,7 +166,7 @@ class _Transposition:
         across = found[0]
         if across is None or any(axis is not across for axis in found):
             return None
-        narrows = min(map(_bits, transposed)) > _bits(store.value)
+        narrows = min(map(_bits, transposed)) > _bits(store.value) and not _is_widened(store.value)
         is_along_rows = all(
             across.has_step(access, 0) or across.has_step(access, 1)
             for access in range(1, len(loads) + 1)
@@ -175,6 +177,12 @@ class _Transposition:
             return None
         others = [axis for axis in axes if axis is not along and axis is not across]
         return cls(store, along, across, others, transposed, shuffled, lanes)
+
+    def has_widened_buffers(self, allocated: Collection[tirx.Var]) -> bool:
+        """Whether TVM will widen the elements of a buffer of which this reads or writes the bits."""
+        target = tirx.BufferLoad(self.store.buffer, self.store.indices)
+        accesses = [load for load in self.shuffled if isinstance(load, tvm.ir.TensorLoad)]
+        return any(load.source in allocated and _is_widened(load) for load in (*accesses, target))
 
     def may_read_results(self, allocated: Collection[tirx.Var]) -> bool:
         """Whether a tile may read results that an overlapping tile has already written."""
@@ -304,6 +312,11 @@ def _shuffled_dtype(value: tirx.Expr) -> str:
     """The dtype in which a value is shuffled: not every CPU has vectors of narrow floats."""
     dtype, bits = str(value.ty), _bits(value)
     return f"uint{bits}" if "float" in dtype and bits < 32 else dtype
+
+
+def _is_widened(value: tirx.Expr) -> bool:
+    """Whether TVM computes such values, and keeps them within a kernel, in another dtype."""
+    return str(value.ty).startswith(("bfloat16", "float8"))
 
 
 def _as_dtype(value: tirx.Expr, dtype: str) -> tirx.Expr:

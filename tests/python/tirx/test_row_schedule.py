@@ -130,6 +130,11 @@ def test_elements_that_windows_share_are_computed_once(batch, follow):
     assert outermost(schedule_rows(function)).extent == batch * 64
 
 
+@pytest.mark.parametrize("reduce", [relax.op.mean, relax.op.variance])
+def test_a_scalar_computed_from_a_reduction_of_all_elements(reduce):
+    assert schedule_rows(kernel(reduce, (40, 50))) is not None
+
+
 def test_other_kernels_are_left():
     nn = relax.op.nn
     for function in (

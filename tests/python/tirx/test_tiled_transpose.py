@@ -327,6 +327,30 @@ def test_elements_change_their_size(channels, target):
     np.testing.assert_array_equal(got[1], ((~quantized).astype("float32") - 120) * factors)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_elements_of_16_bits_within_a_kernel(dtype):
+    """TVM keeps bfloat16 in float32 there."""
+
+    def emit(builder, x, y):
+        rounded = builder.emit(relax.op.astype(x, dtype))
+        joined = builder.emit(relax.op.concat([y, rounded], 1))
+        first = builder.emit(relax.op.permute_dims(joined))
+        second = builder.emit(relax.op.permute_dims(builder.emit(relax.op.exp(rounded))))
+        back = builder.emit(relax.op.permute_dims(builder.emit(relax.op.astype(first, "float32"))))
+        return relax.Tuple([first, second, builder.emit(relax.op.astype(back, dtype))])
+
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(shape).astype("float32") for shape in ((24, 33), (24, 16)))
+    y = y.astype(numpy_dtype(dtype))
+    mod = build({"x": tensor(24, 33), "y": tensor(24, 16, dtype=dtype)}, emit)
+    first, second, back = run(mod, x, y, target=resolve("native"), pipeline=pipeline())
+    expected = np.concatenate([y, x.astype(y.dtype)], 1)
+    np.testing.assert_array_equal(first, expected.T)
+    np.testing.assert_array_equal(back, expected)
+    wanted = np.exp(expected[:, 16:].astype("float32")).T
+    np.testing.assert_allclose(second.astype("float32"), wanted, rtol=0.01)
+
+
 def test_a_tile_does_not_read_what_another_has_written():
     """TVM reuses the memory of an operand read at the same indices for the result."""
 

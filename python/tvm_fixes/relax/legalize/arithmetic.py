@@ -196,8 +196,12 @@ def _legalize_zero(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) ->
 
 def _is_zero(expr: relax.Expr) -> bool:
     """Whether an expression is a scalar constant 0."""
-    is_number = isinstance(expr, tvm.ir.GenericConst) and not expr.value.shape
-    return is_number and not expr.value.numpy().any()
+    return _is_number(expr) and not expr.value.numpy().any()
+
+
+def _is_number(expr: relax.Expr) -> bool:
+    """Whether an expression is a scalar constant."""
+    return isinstance(expr, tvm.ir.GenericConst) and not expr.value.shape
 
 
 def _round_to_bfloat16(x: te.Tensor) -> te.Tensor:
@@ -258,6 +262,10 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     [dtype] = operands
     switches.note(FIX_ID)
     numbers = [call.attrs.beta, call.attrs.threshold] if compute is _softplus else []
+    tensors = list(call.args)
+    if compute is topi.power and _is_number(tensors[1]):
+        # LowerElementaryFunctions multiplies for a known exponent.
+        numbers.append(tensors.pop().value.numpy())
 
     def wide(*tensors: te.Tensor) -> te.Tensor:
         if dtype not in _NARROW:
@@ -266,7 +274,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         return topi.cast(result, dtype)
 
     name = call.op.name.rpartition(".")[2]
-    return bb.call_te(wide, *call.args, primfunc_name_hint=name)
+    return bb.call_te(wide, *tensors, primfunc_name_hint=name)
 
 
 @functools.cache
