@@ -42,9 +42,10 @@ from tvm.tirx import any as any_of
 
 from ...fixes.elements import REDUCTION_LEGALIZE as FIX_ID
 from ...support import switches
-from ...tirx.util import is_zero
+from ...tirx.util import count_of, is_zero
 from .long_reductions import parts_of, positions_like, reduce_parts, rows_of
 from .override import Legalize, override
+from .targets import schedules_for_cpu
 
 _INDEXED = ("relax.argmax", "relax.argmin")
 _STATISTICS = ("relax.mean", "relax.variance", "relax.std")
@@ -243,6 +244,34 @@ def arg_extremum(
     return indices
 
 
+def _first_extremum(
+    data: te.Tensor, operator: str, axes: Sequence[int], keepdims: bool, dtype: str
+) -> te.Tensor:
+    """The result of :func:`arg_extremum` in two reductions, which a CPU vectorizes.
+
+    First the largest or smallest elements; then the smallest indices of elements equal to them.
+    """
+    wide = comparable(data)
+    if "float" in str(wide.dtype):
+        best = extremum(wide, operator, axes, keepdims)
+    else:
+        over = _Reduction(wide, axes, keepdims)
+        reduce = te.max if operator.endswith("max") else te.min
+        best = te.compute(over.shape, lambda *at: reduce(over.element(at), over.along))
+    again = _Reduction(wide, axes, keepdims)
+    count = count_of([data.shape[axis] for axis in axes])
+    is_short = isinstance(count, tirx.IntImm) and count.value < 1 << 31
+    narrow = "int32" if is_short else "int64"
+    beyond = tirx.max_value(narrow)
+
+    def index(*at: tirx.Var) -> tirx.Expr:
+        is_best = _is_tie(again.element(at), best(*at))
+        return te.min(tirx.Select(is_best, again.index(narrow), beyond), again.along)
+
+    first = te.compute(again.shape, index, name="first")
+    return te.compute(again.shape, lambda *at: first(*at).astype(dtype), name="index")
+
+
 def _in_steps(
     bb: relax.BlockBuilder, call: relax.Call, data: relax.Expr, parts: Sequence[int]
 ) -> relax.Expr:
@@ -284,8 +313,9 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     if parts:
         return _in_steps(bb, call, data, parts)
     if operator in _INDEXED:
+        compute = _first_extremum if schedules_for_cpu(call) else arg_extremum
         return bb.call_te(
-            arg_extremum, data, operator, axes, keepdims, call.ty.dtype, primfunc_name_hint=name
+            compute, data, operator, axes, keepdims, call.ty.dtype, primfunc_name_hint=name
         )
     if operator not in _SUMS:
         return bb.call_te(extremum, data, operator, axes, keepdims, primfunc_name_hint=name)
