@@ -41,7 +41,7 @@ from tvm_ffi import structural_walk
 from ...fixes.elements import INLINE_ELEMENTWISE as FIX_ID
 from ..dead_blocks import without_dead_blocks
 from ..expression_size import MAX_NODES, is_large, node_count, with_values
-from ..util import contains, count_of, prim_func_pass
+from ..util import contains, count_of, is_one, prim_func_pass
 from .lower_elementary_functions import is_elementary_function, nests_functions, repeats_functions
 
 # The maximum number of steps inlined in each other. Deeper nesting costs the simplifier and TVM's
@@ -67,8 +67,8 @@ def InlineElementwise() -> tvm.transform.Pass:
     tiles are written; a reshape or another copy after a transposition is inlined into it.
 
     Some values stay in memory: a value that is read more often than it is computed, as in a
-    broadcast, a window or a reduction, unless it is a 16-bit element cast to float32; a value that
-    a transposition reads, unless it is a copy itself; and the result of an elementary function, if
+    broadcast, a window or a reduction, unless it is a copy, or a 16-bit element cast to float32; a
+    value that a transposition reads, unless it is a copy itself; and the result of an elementary function, if
     it is compared, read twice, or the operand of another elementary function.
 
     Returns
@@ -166,11 +166,14 @@ def _is_elementwise_producer(schedule: Schedule, producer: SBlockRV) -> bool:
         return False
     for consumer in consumers:
         reader = _stored(consumer)
-        if reader is None or not (_has_fewer(consumer, block) or _widens_16_bits(stored)):
-            return False
-        if _grows_large(stored, reader):
+        if reader is None or _grows_large(stored, reader):
             return False
         reads = _reads_of(stored.buffer, reader.value)
+        is_part = len(reads) == 1 and (
+            _is_copy(stored) or (_is_arithmetic(stored) and _visits_once(reads[0], consumer))
+        )
+        if not (is_part or _has_fewer(consumer, block) or _widens_16_bits(stored)):
+            return False
         innermost = consumer.iter_vars[-1].var if consumer.iter_vars else None
         if innermost is None or all(_ends_in(read, innermost) for read in reads):
             continue
@@ -229,6 +232,11 @@ def _is_copy(stored: tirx.BufferStore) -> bool:
     return isinstance(value, tvm.ir.TensorLoad) and not any(
         contains(index, tvm.ir.TensorLoad) for index in value.indices
     )
+
+
+def _is_arithmetic(stored: tirx.BufferStore) -> bool:
+    """Whether a store calls no function."""
+    return not contains(stored.value, tvm.ir.Call)
 
 
 def _widens_16_bits(stored: tirx.BufferStore) -> bool:
@@ -293,5 +301,21 @@ def _reads_of(buffer: tirx.Buffer, value: tirx.Expr) -> list[tvm.ir.TensorLoad]:
 
 
 def _ends_in(read: tvm.ir.TensorLoad, innermost: tirx.Var) -> bool:
-    """Whether the innermost iterator is the last index, as vector loads need; true for a scalar."""
-    return not read.indices or read.indices[-1].same_as(innermost)
+    """Whether the innermost iterator, or its sum with a constant, is the last index, as vector
+    loads need; true for a scalar."""
+    if not read.indices:
+        return True
+    return bool(_without_offset(read.indices[-1]).same_as(innermost))
+
+
+def _visits_once(read: tvm.ir.TensorLoad, consumer: SBlock) -> bool:
+    """Whether no two iterations of a block read the same element."""
+    found = [_without_offset(index) for index in read.indices]
+    wide = [each.var for each in consumer.iter_vars if not is_one(each.dom.extent)]
+    return all(sum(var.same_as(index) for index in found) == 1 for var in wide)
+
+
+def _without_offset(index: tirx.Expr) -> tirx.Expr:
+    """An index without a constant that is added or subtracted."""
+    is_shifted = isinstance(index, tirx.Add | tirx.Sub) and isinstance(index.b, tirx.IntImm)
+    return index.a if is_shifted else index
