@@ -21,7 +21,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from helpers.relax_modules import cpu
+from helpers.relax_modules import count, cpu
 from helpers.torch_programs import Call, check_function, import_exported, random
 from tvm_fixes.frontend.torch import ExportedProgramImporter, from_exported_program
 
@@ -42,6 +42,29 @@ def check(function, *inputs: torch.Tensor, tolerance: float = 1e-5) -> None:
             equal_nan=True,
             msg=lambda text, number=number: f"output {number}: {text}",
         )
+
+
+def test_roll() -> None:
+    """A roll by a known number is two slices."""
+    x, empty = random(3, 5, 4, dtype=torch.float32, seed=0), torch.zeros(2, 0)
+
+    def function(x: torch.Tensor, empty: torch.Tensor) -> tuple:
+        return (
+            x.roll(2, -1),
+            x.roll(-7, 0),
+            x.roll(0, 1),
+            x.roll((1, -3, 9), (0, 1, 0)),
+            x.roll(11),
+            x.bool().roll(1, 1).float(),
+            empty.roll((1, 3), (0, 1)),
+        )
+
+    check_function(function, x, empty)
+    mod = import_exported(Call(lambda x: x.roll(2, -1)), (x,))
+    assert count(mod, "relax.take") == 0
+    check_function(
+        lambda x: (x.roll(3, 0), x.roll(9, (0,))), x.new_ones(6, 2).cumsum(0), dynamic=(0,)
+    )
 
 
 def test_batch_norm_in_training_mode_with_its_statistics() -> None:

@@ -98,6 +98,7 @@ from .promotion import Promotion
 from .quantized import Quantized
 from .random_numbers import RandomNumbers, check_recurrent_dropout
 from .reductions import Reductions
+from .rules import RULES
 from .sampling import Sampling
 from .sizes import Sizes
 from .source_nodes import marking
@@ -322,6 +323,8 @@ def _decompose(program: ExportedProgram, known: Container[str]) -> ExportedProgr
         sizes.forget_derived_ranges(program)
     if not switches.enabled(DECOMPOSITIONS):
         return program.run_decompositions(rules)
+    # PyTorch's reads elements at computed places.
+    rules[torch.ops.aten.roll.default] = RULES[torch.ops.aten.roll.default]
     with pure_checks():
         program = program.run_decompositions(rules)
         return decompositions.decompose_further(program, known, rules)

@@ -85,7 +85,24 @@ def _as_strided_scatter(
     return flat.reshape(moved.shape).permute([axes.index(axis) for axis in range(x.ndim)])
 
 
+def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    if not dims:
+        return _roll(x.flatten(), shifts, [0]).reshape(x.shape)
+    for shift, axis in zip(shifts, dims, strict=True):
+        extent = x.shape[axis]
+        if not (isinstance(extent, int) and isinstance(shift, int)):
+            places = (torch.arange(extent, device=x.device) - shift) % extent
+            x = x.index_select(axis, places)
+        elif extent:
+            # Two slices are read faster than elements at computed places.
+            first = extent - shift % extent
+            parts = (x.narrow(axis, first, extent - first), x.narrow(axis, 0, first))
+            x = torch.cat(parts, axis)
+    return x
+
+
 RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten.as_strided.default: _as_strided,
     aten.as_strided_scatter.default: _as_strided_scatter,
+    aten.roll.default: _roll,
 }
