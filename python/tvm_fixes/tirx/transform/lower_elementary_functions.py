@@ -52,6 +52,9 @@ from ..util import contains, prim_func_pass, scalarized, widened_bfloat16
 
 _DTYPES = ("float32", "float16", "bfloat16")
 _INFINITY_BITS = 0x7F800000
+_WIDENED = tuple(
+    f"tirx.{name}" for name in ("ceil", "floor", "nearbyint", "round", "rsqrt", "sqrt", "trunc")
+)
 # The nodes that may be elementary functions.
 _APPLICATIONS = (tvm.ir.Call, tirx.Mod)
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
@@ -162,13 +165,20 @@ def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
 
 
 def _vectorizable(call: tvm.ir.Call) -> tirx.Expr:
-    """``round`` for ``nearbyint``, and a comparison of bits for ``isnan``, to vectorize them.
+    """A form of a call that LLVM vectorizes.
 
-    Both ``round`` and ``nearbyint`` round half to even.
+    ``round`` for ``nearbyint``, since both round half to even; a quotient for ``rsqrt``; a
+    comparison of bits for ``isnan``; float32 for the instructions that many CPUs lack for float16.
     """
     name = call.op.name if isinstance(call.op, tvm.ir.Op) else None
+    if name in _WIDENED and str(call.ty) == "float16":
+        [operand] = call.args
+        wide = tvm.ir.Call(call.op, [operand.astype("float32")], ret_ty="float32")
+        return _vectorizable(wide).astype("float16")
     if name == "tirx.nearbyint":
         return tirx.round(call.args[0])
+    if name == "tirx.rsqrt" and str(call.ty) in ("float32", "float64"):
+        return tirx.const(1, str(call.ty)) / tirx.sqrt(call.args[0])
     if name == "tirx.isnan" and str(call.args[0].ty) == "float32":
         bits = tirx.op.bitwise_and(tirx.reinterpret("int32", call.args[0]), int32(2**31 - 1))
         return bits > int32(_INFINITY_BITS)
