@@ -179,7 +179,7 @@ class _Transposition:
         return cls(store, along, across, others, transposed, shuffled, lanes)
 
     def has_widened_buffers(self, allocated: Collection[tirx.Var]) -> bool:
-        """Whether TVM will widen the elements of a buffer of which this reads or writes the bits."""
+        """Whether TVM will widen a buffer of which this reads or writes the bits."""
         target = tirx.BufferLoad(self.store.buffer, self.store.indices)
         accesses = [load for load in self.shuffled if isinstance(load, tvm.ir.TensorLoad)]
         return any(load.source in allocated and _is_widened(load) for load in (*accesses, target))

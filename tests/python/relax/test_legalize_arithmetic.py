@@ -21,7 +21,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from helpers.relax_modules import build, call, tensor
+from helpers.relax_modules import build, call, cpu, run, tensor
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.legalize.arithmetic import FIX_ID
 from tvm_fixes.support import switches
@@ -146,6 +146,17 @@ def test_of_two_operands(dtype: str) -> None:
         with np.errstate(all="ignore"):
             exact = expected(a.astype(np.longdouble), b.astype(np.longdouble))
         assert_accurate(got, exact, ulps, name)
+
+
+def test_a_known_power_of_bfloat16_is_a_product():
+    x = np.arange(-8, 8, 0.25).astype(ml_dtypes.bfloat16)
+    two = relax.const(np.array(2, ml_dtypes.bfloat16))
+    mod = build({"x": tensor(64, dtype="bfloat16")}, lambda _, x: relax.op.power(x, two))
+    got = run(mod, x, pipeline=pipeline()).astype("float32")
+    np.testing.assert_array_equal(got, (x.astype("float32") ** 2).astype(x.dtype).astype("float32"))
+    with cpu():
+        function = relax.transform.LegalizeOps()(mod)["power"]
+    assert len(function.params) == 2
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -18,6 +18,8 @@ import torch
 import tvm
 import tvm.testing
 from tvm import relax
+from tvm.s_tir import SBlock
+from tvm_ffi import structural_walk
 
 from helpers.relax_modules import build, call, cpu, merge, run, tensor
 from tvm_fixes import pipeline
@@ -120,6 +122,18 @@ def test_sums_of_16_bits_are_wide(dtype):
     ):
         got = run(reduction(name, values.shape, dtype), values)
         np.testing.assert_array_equal(got.astype("float32"), np.full(2, expected, "float32"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_cpu_searches_the_extremum_before_its_index(dtype):
+    """LLVM vectorizes no reduction of pairs."""
+    mod = build({"x": tensor(4, 40, dtype=dtype)}, lambda _, x: relax.op.argmax(x, 1))
+    for target, results in ((cpu(), [1, 1]), (tvm.target.Target("cuda"), [2])):
+        with target:
+            function = relax.transform.LegalizeOps()(mod)["argmax"]
+        found: list[SBlock] = []
+        structural_walk(function.body, (SBlock, found.append))
+        assert [len(block.writes) for block in found if block.init is not None] == results
 
 
 def test_argmax_of_no_elements_is_rejected():

@@ -95,6 +95,33 @@ def test_other_machines_and_the_switch_leave_the_steps(monkeypatch):
     assert inline(Steps).same_as(Steps)
 
 
+PARTS = {
+    "the halves of RoPE": lambda x: relax.op.concat(
+        [
+            relax.op.negative(relax.op.strided_slice(x, [1], [20], [40])),
+            relax.op.strided_slice(x, [1], [0], [20]),
+        ],
+        1,
+    ),
+    "a slice of a slice": lambda x: relax.op.strided_slice(
+        relax.op.strided_slice(x, [0], [1], [6]), [1], [3], [39]
+    ),
+    "pairs": lambda x: relax.op.concat([relax.op.expand_dims(x, 2), relax.op.expand_dims(x, 2)], 2),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_are_read_where_they_are_joined(name):
+    def emit(builder, x):
+        return builder.normalize(PARTS[name](x))
+
+    mod = build({"x": tensor(6, 40)}, emit)
+    assert len(set(block_names(lowered(mod)))) == 1
+    x = np.random.default_rng(0).standard_normal((6, 40)).astype("float32")
+    stock = run(mod, x, pipeline="default")
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), stock)
+
+
 STAYING = {
     # Values computed once and read by every row, by every window, or by another row.
     "broadcast": lambda x: relax.op.add(x, relax.op.exp(relax.op.strided_slice(x, [0], [0], [1]))),

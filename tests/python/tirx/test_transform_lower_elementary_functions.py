@@ -403,6 +403,37 @@ def test_bfloat16_behind_functions_of_float32(steps):
     np.testing.assert_allclose(got.astype("float64"), want.numpy(), rtol=2**-6)
 
 
+ROOTS = {"sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x)}
+ROUNDING = {"round": np.round, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, **ROOTS}
+
+
+@pytest.mark.parametrize("target", ["llvm", "native"])
+def test_all_float16_are_rounded(target):
+    """In float32: few CPUs have vectors of float16."""
+    x = np.arange(1 << 16, dtype="uint16").view("float16")
+
+    def emit(builder, x):
+        return relax.Tuple([builder.emit(getattr(relax.op, name)(x)) for name in ROUNDING])
+
+    mod = build({"x": tensor(1 << 16, dtype="float16")}, emit)
+    got = run(mod, x, target=resolve(target), pipeline=pipeline())
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for (name, function), values in zip(ROUNDING.items(), got, strict=True):
+            expected = function(x.astype("float32")).astype("float16")
+            np.testing.assert_array_equal(values, expected, err_msg=name)
+            zeros = expected == 0
+            np.testing.assert_array_equal(np.signbit(values[zeros]), np.signbit(expected[zeros]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_inverse_root_is_a_quotient(dtype):
+    """LLVM has no intrinsic for vectors of inverse roots."""
+    mod = build({"x": tensor(64, dtype=dtype)}, lambda _, x: relax.op.rsqrt(x))
+    with resolve("native"):
+        (kernel,) = (f for f in pipeline()(mod).functions.values() if isinstance(f, tirx.PrimFunc))
+    assert "rsqrt" not in kernel.script().partition("(")[2].replace("tir_rsqrt", "")
+
+
 def test_kernels_hold_no_call_of_the_c_library():
     mod = build({"x": tensor(64, 64)}, lambda builder, x: relax.op.nn.gelu(x))
     executable = relax.build(mod, resolve("native"), relax_pipeline=pipeline())

@@ -68,8 +68,8 @@ def InlineElementwise() -> tvm.transform.Pass:
 
     Some values stay in memory: a value that is read more often than it is computed, as in a
     broadcast, a window or a reduction, unless it is a copy, or a 16-bit element cast to float32; a
-    value that a transposition reads, unless it is a copy itself; and the result of an elementary function, if
-    it is compared, read twice, or the operand of another elementary function.
+    value that a transposition reads, unless it is a copy itself; and the result of an elementary
+    function, if it is compared, read twice, or the operand of another elementary function.
 
     Returns
     -------
