@@ -146,7 +146,7 @@ def ChooseLayout() -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID) or not _convolutions(mod):
             return mod
-        choices = _choices_for(tvm.target.Target.current(allow_none=True))
+        choices = _choices_for(tvm.target.Target.current(allow_none=True), mod)
         if not choices:
             decline("layout", "", "no other layout is faster on this target")
         for choice in choices:
@@ -159,14 +159,15 @@ def ChooseLayout() -> tvm.transform.Pass:
     return tvm.transform.module_pass(run, opt_level=0, name="ChooseLayout")
 
 
-def _choices_for(target: tvm.target.Target | None) -> list[_Choice]:
+def _choices_for(target: tvm.target.Target | None, mod: tvm.IRModule) -> list[_Choice]:
     """The layouts in which convolutions may be faster on a target, the best one first."""
     if not is_cpu(target):
         return [_CUDNN] if uses("cudnn") else []
     cpu = Cpu.of(target)
     blocks = [_blocks_of(cpu.vector_bytes // 4)] if cpu.vector_bytes >= _MIN_VECTOR else []
     has_dot_products = bytes_instruction(cpu) is not None or cpu.has_pmaddwd
-    return [*blocks, *([_INTEGERS] if has_dot_products else [])]
+    multiplies = any(str(call.args[0].ty.dtype) in _INTEGER_DTYPES for call in _convolutions(mod))
+    return [*blocks, *([_INTEGERS] if has_dot_products and multiplies else [])]
 
 
 def _blocks_of(block: int) -> _Choice:
