@@ -66,7 +66,7 @@ install_in() {
 emulate() {
   local root=$scratch/aarch64 site=$scratch/site tag wheel python package
   require qemu-aarch64
-  .venv/bin/python ci/aarch64_models.py make "$scratch/models"
+  .venv/bin/python -m ci.aarch64_models make "$scratch/models"
   took "aarch64: compile the demo's models"
   mkdir "$root"
   debootstrap --foreign --arch arm64 --variant minbase --include python3 bookworm "$root" "$mirror" \
