@@ -14,6 +14,7 @@
 
 import numpy as np
 import pytest
+import torch
 import tvm
 import tvm.testing
 from tvm import relax, tirx
@@ -23,6 +24,7 @@ from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.transform import choose_layout
 from tvm_fixes.relax.transform.choose_layout import FIX_ID, ChooseLayout
 from tvm_fixes.support import switches
+from tvm_fixes.target import resolve
 
 AVX512 = {"kind": "llvm", "mcpu": "znver4", "mtriple": "x86_64-linux-gnu"}
 AVX2 = {"kind": "llvm", "mcpu": "znver3", "mtriple": "x86_64-linux-gnu"}
@@ -171,6 +173,29 @@ def test_channels_of_integers_become_the_last_axis(target, kernels, expected):
     assert layouts(chosen) == expected
     x = RNG.integers(0, 255, (1, 16, 9, 10)).astype("uint8")
     np.testing.assert_array_equal(run(chosen, x, pipeline=pipeline()), run(mod, x))
+
+
+@pytest.mark.parametrize(
+    ("groups", "data", "out"), [(8, 32, 8), (8, 64, 8), (4, 16, 8), (2, 16, 16), (16, 32, 16)]
+)
+def test_groups_of_integers(groups, data, out):
+    """With one output channel per group, the channels of a vector read different data."""
+    kernel = RNG.integers(-99, 99, (out, data // groups, 3, 3)).astype("int8")
+    x = RNG.integers(0, 255, (1, data, 9, 10))
+    wide = torch.tensor(x, dtype=torch.float64), torch.tensor(kernel, dtype=torch.float64)
+    expected = torch.nn.functional.conv2d(*wide, padding=1, groups=groups).numpy()
+    for dtype, target in (("int16", AVX2), ("uint8", VNNI), ("uint8", AVX512)):
+        mod = build(
+            {"x": tensor(*x.shape, dtype=dtype)},
+            lambda _, x: relax.op.nn.conv2d(
+                x, relax.const(kernel), padding=1, groups=groups, out_dtype="int32"
+            ),
+        )
+        chosen = choose(mod, target)
+        assert layouts(chosen) == ["NHWC"]
+        relax.build(chosen, tvm.target.Target(target), relax_pipeline=pipeline())
+        got = run(chosen, x.astype(dtype), target=resolve("native"), pipeline=pipeline())
+        np.testing.assert_array_equal(got, expected)
 
 
 def test_floats_between_integers_keep_the_layout():

@@ -55,8 +55,8 @@ def channels_first(convolution: Convolution, kernel: dict[str, tirx.Expr]) -> Co
         return None
     first = Layout(f"NC{axes}")
     moved = replace(convolution, data_layout=first, out_layout=first)
-    _, channels = convolution.group_channels(kernel)
-    return None if is_one(channels) or not has_small_groups(moved, kernel) else moved
+    is_depthwise = all(map(is_one, convolution.group_channels(kernel)))
+    return None if is_depthwise or not has_small_groups(moved, kernel) else moved
 
 
 def has_small_groups(convolution: Convolution, kernel: dict[str, tirx.Expr]) -> bool:

@@ -250,12 +250,14 @@ def _with_tile(
     tiled = replace(convolution, tile=_tile(vectors, convolution, data, kernel))
     if depth == 1:
         return tiled
-    in_group, _ = convolution.group_channels(kernel)
+    in_group, out_group = convolution.group_channels(kernel)
     can_pad = convolution.groups == 1 and isinstance(in_group, tirx.IntImm)
     has_vectors = tiled.tile is not None and tiled.tile.channels > 1
     # Otherwise the products have guards.
     is_whole = all(axis.has_whole_taps(kernel[name]) for name, axis in tiled.spatial.items())
     fills = (can_pad or divides(depth, in_group)) and not is_one(in_group)
+    # The channels of a vector read the same data.
+    fills = fills and (convolution.groups == 1 or not is_one(out_group))
     if has_vectors and is_whole and fills:
         return tiled
     plain = replace(convolution.multiply_accumulate, dot_product=None)
