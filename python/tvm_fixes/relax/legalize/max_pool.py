@@ -99,7 +99,7 @@ def max_pool(data: te.Tensor, windows: Sequence[_Windows], *, is_separable: bool
         number, negative infinity for floats, for a window of padding only.
     """
     wide = comparable(data)
-    is_innermost = windows[-1].axis == len(data.shape) - 1
+    is_innermost = max(along.axis for along in windows) == len(data.shape) - 1
     clamps = not is_innermost and all(along.has_data(data.shape[along.axis]) for along in windows)
     if not clamps:
         before, after = ([0] * len(data.shape) for _ in range(2))
