@@ -132,7 +132,7 @@ class _Transposition:
     transposed : list[tvm.ir.TensorLoad]
         The loads along `across`.
     shuffled : list[tirx.Expr]
-        The values of which tiles are shuffled: these loads, or the value of the store.
+        What is shuffled in tiles: these loads, or the value that is stored.
     lanes : int
         The lanes of a vector, which are also the rows and columns of a tile.
     """
@@ -179,7 +179,7 @@ class _Transposition:
         return cls(store, along, across, others, transposed, shuffled, lanes)
 
     def has_widened_buffers(self, allocated: Collection[tirx.Var]) -> bool:
-        """Whether TVM will widen a buffer of which this reads or writes the bits."""
+        """Whether this shuffles the bits of a buffer that TVM will widen."""
         target = tirx.BufferLoad(self.store.buffer, self.store.indices)
         accesses = [load for load in self.shuffled if isinstance(load, tvm.ir.TensorLoad)]
         return any(load.source in allocated and _is_widened(load) for load in (*accesses, target))

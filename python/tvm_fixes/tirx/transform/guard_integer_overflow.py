@@ -49,6 +49,7 @@ from ..util import prim_func_pass
 _MARKED_BITS = 32
 
 _SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
+_WRAPPING = (*_SUMS, tirx.LShift)
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 _DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _BITS = (tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor, tirx.LShift, tirx.RShift)
@@ -233,7 +234,7 @@ def _may_overflow(value: Any) -> bool:
     """Whether a value is a sum, difference, product, shift or narrowing cast of integers."""
     if isinstance(value, tirx.Cast):
         return _is_integer(value.ty) and _is_integer(value.value.ty) and _is_narrowing(value)
-    return isinstance(value, (*_SUMS, tirx.LShift)) and _is_integer(value.ty)
+    return isinstance(value, _WRAPPING) and _is_integer(value.ty)
 
 
 def _is_promoted(value: Any, target: tvm.target.Target) -> bool:
@@ -271,7 +272,7 @@ def _wrapped(value: tirx.Expr, target: tvm.target.Target) -> tirx.Expr:
         # In C, only unsigned integers may overflow.
         wide = "uint32" if dtype.startswith("u") else "int32"
         return operator(*(_in_dtype(_wrapped(part, target), wide) for part in parts)).astype(dtype)
-    if not isinstance(value, (*_SUMS, tirx.LShift)):
+    if not isinstance(value, _WRAPPING):
         return value
     a, b = (_wrapped(operand, target) for operand in (value.a, value.b))
     bits, is_shift = _bits(value.ty), isinstance(value, tirx.LShift)

@@ -166,13 +166,15 @@ def _is_elementwise_producer(schedule: Schedule, producer: SBlockRV) -> bool:
         return False
     for consumer in consumers:
         reader = _stored(consumer)
-        if reader is None or _grows_large(stored, reader):
+        if reader is None:
             return False
         reads = _reads_of(stored.buffer, reader.value)
         is_part = len(reads) == 1 and (
             _is_copy(stored) or (_is_arithmetic(stored) and _visits_once(reads[0], consumer))
         )
         if not (is_part or _has_fewer(consumer, block) or _widens_16_bits(stored)):
+            return False
+        if _grows_large(stored, reader):
             return False
         innermost = consumer.iter_vars[-1].var if consumer.iter_vars else None
         if innermost is None or all(_ends_in(read, innermost) for read in reads):
