@@ -323,6 +323,66 @@ def sources(node: tvm.Object) -> set[tirx.Var]:
     return found
 
 
+def positions_of(node: tvm.Object, buffer: tirx.Buffer) -> list[Sequence[tirx.Expr]]:
+    """The indices of all accesses to `buffer`."""
+    found: list[Sequence[tirx.Expr]] = []
+
+    def load(access: tvm.ir.TensorLoad) -> None:
+        if access.source.same_as(buffer):
+            found.append(list(access.indices))
+
+    def store(access: tirx.BufferStore) -> None:
+        if access.buffer.same_as(buffer):
+            found.append(list(access.indices))
+
+    structural_walk(node, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)])
+    return found
+
+
+def redirected(
+    node: tvm.Object,
+    buffer: tirx.Buffer,
+    targets: Sequence[tirx.Buffer],
+    move: Callable[[Sequence[tirx.Expr]], tuple[tirx.Buffer, Sequence[tirx.Expr]]],
+) -> tvm.Object:
+    """Allocate and access `targets` instead of `buffer`.
+
+    Parameters
+    ----------
+    node : tvm.Object
+        A statement or a PrimFunc.
+    buffer : tirx.Buffer
+    targets : sequence of tirx.Buffer
+    move : callable
+        Returns the target and the indices for the indices of an access to `buffer`.
+
+    Returns
+    -------
+    tvm.Object
+    """
+
+    def load(access: tvm.ir.TensorLoad) -> tirx.Expr:
+        return tirx.BufferLoad(*move(access.indices)) if access.source.same_as(buffer) else access
+
+    def store(access: tirx.BufferStore) -> tirx.Stmt:
+        if not access.buffer.same_as(buffer):
+            return access
+        target, indices = move(access.indices)
+        return tirx.BufferStore(target, access.value, indices)
+
+    def allocate(statement: tirx.AllocBuffer) -> tirx.Stmt:
+        if not statement.buffer.same_as(buffer):
+            return statement
+        return sequence(tirx.AllocBuffer(target) for target in targets)
+
+    callbacks = [
+        (tvm.ir.TensorLoad, load),
+        (tirx.BufferStore, store),
+        (tirx.AllocBuffer, allocate),
+    ]
+    return structural_map(node, callbacks)
+
+
 def substitute(node: tvm.Object, values: dict[tirx.Var, tirx.Expr]) -> tvm.Object:
     """Replace variables in `node` by their `values`."""
     return structural_map(node, (tirx.Var, lambda var: values.get(var, var)))

@@ -442,7 +442,7 @@ def unknown_columns(transposed: bool) -> list[Case]:
             **geometry,
         )
         for geometry, (groups, widths) in itertools.product(
-            geometries, [(1, (1, 2, 3, 4, 5, 13)), (2, (7,))]
+            geometries, [(1, (1, 3, 4, 5, 8, 10, 13)), (2, (7,))]
         )
         for width in widths
     ]

@@ -205,8 +205,10 @@ def test_copy_of_the_data() -> None:
     assert np.prod([int(extent) for extent in sums.shape]) <= 8 * 16
 
 
-def test_no_copy_where_an_element_is_read_once() -> None:
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_no_copy_where_an_element_is_read_once(dynamic: bool) -> None:
     case = replace(PACKED, out_layout="NCHW4c", kernel=(1, 1), padding=(0, 0, 0, 0))
+    case = replace(case, dynamic=dynamic)
     (sums,) = live_allocations(prim_func(legalized(module(case), CPU)))
     assert np.prod([int(extent) for extent in sums.shape]) <= 8 * 16
 
@@ -345,12 +347,20 @@ def test_blocks_of_a_depthwise_convolution_are_outermost() -> None:
     assert_computes([case, replace(case, stride=(2, 2)), replace(case, dynamic=True)])
 
 
-@pytest.mark.parametrize("begin", range(0, 28, 7))
+@pytest.mark.parametrize("begin", range(0, 32, 8))
 def test_unknown_columns_are_computed_in_whole_tiles(begin: int) -> None:
-    cases = unknown_columns(transposed=False)[begin : begin + 7]
+    cases = unknown_columns(transposed=False)[begin : begin + 8]
     sums, *_ = live_allocations(prim_func(legalized(module(cases[0]), CPU)))
     assert np.prod([int(extent) for extent in sums.shape]) * 4 < 1024
     assert_computes(cases)
+
+
+def test_pointwise_convolution_of_unknown_columns() -> None:
+    """The last tile reads the last column again; data without columns has none."""
+    case = Case(kernel=(1, 1), channels=4, group_out=64, dynamic=True, transposed=False)
+    widths = (0, 1, 2, 3, 4, 5, 6, 7, 8, 31)
+    assert_computes([replace(case, extent=(3, width)) for width in widths])
+    assert_computes([replace(case, extent=(3, width), stride=(2, 2)) for width in widths])
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])

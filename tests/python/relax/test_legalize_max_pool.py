@@ -155,6 +155,22 @@ def test_symbolic_extents(window):
         np.testing.assert_array_equal(got, expected(x, window))
 
 
+@pytest.mark.parametrize(("window", "pads"), [("padded", False), ("ceil-padded", True)])
+def test_symbolic_data_is_padded_if_a_window_may_be_empty(window, pads):
+    n, h, w = (tvm.tirx.Var(name, "int64") for name in "nhw")
+    mod = pool((n, h, w, 4), window, layout="NHWC")
+    with cpu():
+        function = relax.transform.LegalizeOps()(mod)["max_pool2d"]
+    found: list[SBlock] = []
+    structural_walk(function.body, (SBlock, found.append))
+    assert any("PadInput" in block.name_hint for block in found) == pads
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline=pipeline()), tvm.cpu())
+    for seed, shape in enumerate([(1, 4, 7, 8), (2, 4, 2, 3), (1, 4, 3, 2)]):
+        x = hostile(*shape, seed=seed)
+        got = call(vm, "main", IN_LAYOUT["NHWC"](x).astype("float32"))
+        np.testing.assert_array_equal(got, IN_LAYOUT["NHWC"](expected(x, window)))
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
 def test_integers(dtype):
     rng = np.random.default_rng(3)

@@ -69,8 +69,12 @@ class _Windows:
 
     def has_data(self, extent: tirx.Expr) -> bool:
         """Whether each window is known to contain adjacent elements of data of this extent."""
-        is_static = isinstance(extent, tirx.IntImm) and isinstance(self.count, tirx.IntImm)
-        if not is_static or extent.value == 0 or self.dilation > 1 or self.before >= self.kernel:
+        if self.dilation > 1 or self.before >= self.kernel:
+            return False
+        if not isinstance(extent, tirx.IntImm) or not isinstance(self.count, tirx.IntImm):
+            # The last window ends with the padding, and without data there is no window.
+            return self.before + self.after < self.kernel
+        if extent.value == 0:
             return False
         return (self.count.value - 1) * self.stride - self.before < extent.value
 

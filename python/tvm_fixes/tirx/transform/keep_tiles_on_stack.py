@@ -39,7 +39,8 @@ from tvm_ffi import structural_map, structural_walk
 
 from ...fixes.memory import TILES_ON_STACK as FIX_ID
 from ...target.cpu import Cpu
-from ..loop_nest import substitute
+from ..last_tile import LAST_COLUMNS, split_last_tiles
+from ..loop_nest import positions_of, redirected, substitute
 from ..util import bytes_of, contains, item_bytes_of, prim_func_pass
 
 TILE = "tvm_fixes.tile"
@@ -73,8 +74,9 @@ def KeepTilesOnStack() -> tvm.transform.Pass:
     tvm.transform.Pass
         A module pass over the PrimFuncs of a CPU target, for those with a block that has the
         annotation :data:`TILE`.  A tile is divided along an axis whose indices are constants and
-        variables of unrolled loops; without such an axis, it is not divided. Run it last: schedules
-        need blocks.
+        variables of unrolled loops; without such an axis, it is not divided. Loops with the
+        annotation :data:`LAST_COLUMNS` compute their last tile apart. Run it last: schedules need
+        blocks.
     """
     return prim_func_pass("KeepTilesOnStack", FIX_ID, _divide_tiles)
 
@@ -88,9 +90,10 @@ def _divide_tiles(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.Pr
         [written] = block.writes
         return int(block.annotations[TILE]) * item_bytes_of(written.source) > limit
 
-    if not contains(function.body, SBlock, is_large):
+    has_last_tile = contains(function.body, tirx.For, lambda loop: LAST_COLUMNS in loop.annotations)
+    if not has_last_tile and not contains(function.body, SBlock, is_large):
         return function
-    lowered = _without_blocks(function)
+    lowered = split_last_tiles(_without_blocks(function))
     tiles: list[tirx.Buffer] = []
     structural_walk(lowered.body, (tirx.AllocBuffer, lambda alloc: tiles.append(alloc.buffer)))
     for tile in tiles:
@@ -123,7 +126,7 @@ def _divide(function: tirx.PrimFunc, tile: tirx.Buffer, limit: int) -> tirx.Prim
     """Divide a tile into buffers of at most `limit` bytes; the same function if that fails."""
     loops: dict[tirx.Var, tirx.For] = {}
     structural_walk(function.body, (tirx.For, lambda loop: loops.update({loop.loop_var: loop})))
-    positions = _positions(function.body, tile)
+    positions = positions_of(function.body, tile)
     for axis, extent in enumerate(int(extent) for extent in tile.shape):
         indices = [position[axis] for position in positions]
         if extent == 1 or bytes_of(tile) // extent > limit or not _are_known(indices, loops):
@@ -132,22 +135,6 @@ def _divide(function: tirx.PrimFunc, tile: tirx.Buffer, limit: int) -> tirx.Prim
         repeated = _repeat(function, variables)
         return _replace(repeated, tile, axis)
     return function
-
-
-def _positions(body: tirx.Stmt, tile: tirx.Buffer) -> list[Sequence[tirx.Expr]]:
-    """The indices of all accesses to `tile`."""
-    found: list[Sequence[tirx.Expr]] = []
-
-    def load(node: tvm.ir.TensorLoad) -> None:
-        if node.source.same_as(tile):
-            found.append(list(node.indices))
-
-    def store(node: tirx.BufferStore) -> None:
-        if node.buffer.same_as(tile):
-            found.append(list(node.indices))
-
-    structural_walk(body, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)])
-    return found
 
 
 def _are_known(indices: list[tirx.Expr], loops: dict[tirx.Var, tirx.For]) -> bool:
@@ -202,23 +189,4 @@ def _replace(function: tirx.PrimFunc, tile: tirx.Buffer, axis: int) -> tirx.Prim
         rest = list(indices)
         return parts[int(rest.pop(axis))], rest
 
-    def load(node: tvm.ir.TensorLoad) -> tirx.Expr:
-        return tirx.BufferLoad(*moved(node.indices)) if node.source.same_as(tile) else node
-
-    def store(node: tirx.BufferStore) -> tirx.Stmt:
-        if not node.buffer.same_as(tile):
-            return node
-        part, indices = moved(node.indices)
-        return tirx.BufferStore(part, node.value, indices)
-
-    def allocate(node: tirx.AllocBuffer) -> tirx.Stmt:
-        if not node.buffer.same_as(tile):
-            return node
-        return tirx.SeqStmt([tirx.AllocBuffer(part) for part in parts])
-
-    callbacks = [
-        (tvm.ir.TensorLoad, load),
-        (tirx.BufferStore, store),
-        (tirx.AllocBuffer, allocate),
-    ]
-    return structural_map(function, callbacks)
+    return redirected(function, tile, parts, moved)

@@ -199,15 +199,19 @@ class Convolution:
         acc_dtype = self.multiply_accumulate.accumulator
         data_layout = self.data_layout
         copies_data = self.copies_data(data_extent, kernel_extent)
+        repeats_last = self._repeats_last(data_extent, kernel_extent)
         if copies_data:
             data_layout = self.copy_layout(data_extent, kernel_extent)
             data = self._padded(data, data_layout, kernel_extent, acc_extent)
         group_in, group_out = self.group_channels(kernel_extent)
         taps = self.taps(kernel_extent)
+        *_, column = self.spatial
+        if repeats_last:
+            # Data without columns has no last one.
+            taps[column] = te.reduce_axis((0, tirx.min(out_extent[column], 1)), f"t{column}")
         channels = self._channel_axes(group_in)
         acc_shape = acc_layout.shape(acc_extent)
         hides_blocks = self.multiply_accumulate.dot_product is None
-        *_, column = self.spatial
         if self.column_stride > 1:
             acc_shape = [*acc_shape, tirx.const(self.column_stride, "int64")]
 
@@ -232,9 +236,11 @@ class Convolution:
             else:
                 kernel_at = {"I": channel, "O": out_at["C"]}
             guards = []
+            if repeats_last:
+                out_at[column] = tirx.min(out_at[column], out_extent[column] - 1)
             for axis, spatial in self.spatial.items():
-                # The copy is padded, so every access is in bounds.
-                bound = None if copies_data else data_extent[axis]
+                # Every access to the padded copy is in bounds.
+                bound = None if copies_data or repeats_last else data_extent[axis]
                 data_at[axis], kernel_at[axis], needed = spatial.gather(
                     out_at[axis], taps[axis].var, bound, kernel_extent[axis], analyzer
                 )
@@ -305,7 +311,7 @@ class Convolution:
         An element is read once for each element of the kernel and for each tile of channels.  In a
         plain layout, each channel is in a different page, and all are in the same cache set if the
         extents are powers of two.  If the number of columns is unknown, the last tile would read
-        beyond the data.
+        beyond the data; see also :meth:`_repeats_last`.
 
         Parameters
         ----------
@@ -322,7 +328,22 @@ class Convolution:
         is_depthwise = self.groups > 1 and Analyzer().can_prove_equal(group_in, 1)
         has_taps = any(not is_one(kernel[axis]) for axis in self.spatial)
         is_known = isinstance(data[list(self.spatial)[-1]], tirx.IntImm)
-        return (has_taps or not is_known) and not is_depthwise
+        needs_columns = not is_known and not self._repeats_last(data, kernel)
+        return (has_taps or needs_columns) and not is_depthwise
+
+    def _repeats_last(self, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
+        """Whether the columns beyond the last one read the data of the last one.
+
+        That is for data of an unknown number of columns, if an output reads a single column: a copy
+        would take as long as many of the products.
+        """
+        if self.tile is None or not self.tile.is_vectorized or self.tile.vectorizes_columns:
+            return False
+        is_known = isinstance(data[list(self.spatial)[-1]], tirx.IntImm)
+        has_taps = any(not is_one(kernel[axis]) for axis in self.spatial)
+        has_padding = any(axis.pad_before or axis.pad_after for axis in self.spatial.values())
+        has_depth = self.multiply_accumulate.depth > 1
+        return not (is_known or has_taps or has_padding or has_depth)
 
     def _reads_data(self, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
         """Whether a dot product can read the data itself: adjacent channels, without guards."""

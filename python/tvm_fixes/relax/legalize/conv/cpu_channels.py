@@ -21,18 +21,19 @@ from tvm.sym import Analyzer
 
 from ....target.cpu import Cpu
 from ....tirx.dot_product import DotProduct
+from ....tirx.last_tile import LAST_COLUMNS
 from ....tirx.parallel import parallelize
 from ....tirx.register_tile import max_columns
 from ....tirx.transform.keep_tiles_on_stack import TILE
 from ....tirx.util import divides, is_one
 from ...layouts import Layout
-from .compute import COPIED_COLUMNS, Convolution
+from .compute import COPIED_COLUMNS, Convolution, Tile
 
 # The sums that hide the latency of a multiply-add: it takes four cycles, and two issue per cycle.
 _MIN_SUMS = 8
 
-# The assumed number of columns, if it is unknown.
-_MANY_COLUMNS = 1024
+# The numbers of columns that are likely, if the number is unknown: most networks halve 224 or 256.
+_LIKELY_COLUMNS = (7, 8, 14, 16, 28, 32, 56, 64, 112, 128)
 
 # A vector of the kernel comes from the L2 cache, which takes twice as long as from the L1 cache.
 _LOADS_OF_KERNEL = 2
@@ -130,23 +131,21 @@ def _vector(channels: tirx.Expr, lanes: int, register_lanes: int, *, may_pad: bo
 
 
 def _columns(extent: int | None, limit: int, registers: int, phases: int) -> tuple[int, float]:
-    """The columns of `extent` to sum at once, at most `limit`, and the time that they take.
+    """The columns of `extent` to sum at once, at most `limit`, and the time that one takes.
 
     The sums of a column are in `registers` registers. The time of a step of a tile is the maximum
     of its sums, its loads and :data:`_MIN_SUMS` sums, plus overhead: most CPUs issue two
-    multiply-adds and two loads per cycle. If the extent is unknown, a tile has at most
-    :data:`_MIN_SUMS` sums, because the last tile is computed whole.
+    multiply-adds and two loads per cycle. The last tile is computed whole. If the extent is
+    unknown, the time is the sum of those for :data:`_LIKELY_COLUMNS`.
     """
-    if extent is None:
-        limit, extent = min(limit, math.lcm(-(-_MIN_SUMS // registers), phases)), _MANY_COLUMNS
-    else:
-        limit = min(limit, extent)
+    extents = _LIKELY_COLUMNS if extent is None else [extent]
 
     def time(columns: int) -> float:
         loads = columns + _LOADS_OF_KERNEL * registers
         step = max(columns * registers, loads, _MIN_SUMS) + 1
-        return -(-extent // columns) * step
+        return step * sum(-(-extent // columns) / extent for extent in extents)
 
+    limit = min(limit, max(extents))
     columns = min(range(phases, limit + 1, phases) or range(1, limit + 1), key=time)
     return columns, time(columns)
 
@@ -229,17 +228,27 @@ def schedule_channels(
     sch.reorder(*order, *reductions, column, channel, *lane, *within)
     is_vectorized = by_vector and _writes_vectors(convolution, out_extent)
     loop = order[-1] if by_vector else tile
-    _write_out(sch, block, loop, layout, out_extent, vectors, is_vectorized=is_vectorized)
+    _write_out(sch, block, loop, layout, out_extent, convolution.tile, is_vectorized=is_vectorized)
     # If the channel loops are fused with others, TVM cannot prove that a vector is in one group.
     has_vectors = len(channel_tiles) > 1 and not is_one(sch.get(channel_tiles[-1]).extent)
     is_apart = has_vectors and outer[0].same_as(channel_tiles[0])
-    parallelize(sch, outer[len(channel_tiles) :] if is_apart else outer)
+    outer = outer[len(channel_tiles) :] if is_apart else outer
+    is_fused = any(loop.same_as(tile) for loop in outer[:2])  # by parallelize()
+    if vector > 1 and not is_fused and not isinstance(sch.get(tile).extent, tirx.IntImm):
+        sch.annotate(tile, LAST_COLUMNS, _last_columns(convolution.tile))
+    parallelize(sch, outer)
     if vector > 1:
         loops = [column, channel, *lane]
         _keep_in_registers(sch, block, loops, reductions[0], dot_product)
     else:
         sch.decompose_reduction(block, reductions[0])
     return sch.mod["main"]
+
+
+def _last_columns(tile: Tile) -> int:
+    """The columns of a smaller last tile: half of a tile if its sums still hide the latency."""
+    half = tile.columns // 2
+    return half if half * tile.vectors >= _MIN_SUMS else tile.columns
 
 
 def _reads_own_block(convolution: Convolution, out_extent: dict[str, tirx.Expr]) -> bool:
@@ -291,10 +300,11 @@ def _schedule_copy(sch: s_tir.Schedule, layout: Layout, *, is_interleaved: bool)
         counts = [layout.blocks["C"]] if layout.axes[-1][0] == "c" else [16, 8, 4]
         extent = sch.get(channel).extent
         count = next((count for count in counts if divides(count, extent)), 1)
-        channels, channel = sch.split(channel, [None, count])
-        sch.reorder(*rows, channels, column, channel)
-        # Otherwise LLVM vectorizes the columns and scatters their elements.
-        sch.vectorize(channel)
+        if count > 1:
+            channels, channel = sch.split(channel, [None, count])
+            sch.reorder(*rows, channels, column, channel)
+            # Otherwise LLVM vectorizes the columns and scatters their elements.
+            sch.vectorize(channel)
     parallelize(sch, rows)
 
 
@@ -326,23 +336,24 @@ def _write_out(
     loop: s_tir.schedule.LoopRV,
     layout: Layout,
     out_extent: dict[str, tirx.Expr],
-    vectors: int = 1,
+    tile: Tile | None = None,
     *,
     is_vectorized: bool = False,
 ) -> None:
     """Write the sums of `block` to the output; inside `loop` if they fill whole layout blocks.
 
-    Each of the `vectors` of a tile is written on its own.  With `is_vectorized`, a tile whose
+    Each of several vectors of a tile is written on its own.  With `is_vectorized`, a tile whose
     channels are not innermost is transposed in registers.
     """
     is_apart = set(layout.blocks) - {"C"} or layout.has_padding(out_extent)
+    has_vectors = tile is not None and tile.vectors > 1
     for consumer in sch.get_consumers(block):
         if not is_apart:
-            sch.reverse_compute_at(consumer, loop, preserve_unit_loops=vectors > 1)
-            if vectors > 1:
+            sch.reverse_compute_at(consumer, loop, preserve_unit_loops=has_vectors)
+            if has_vectors:
                 channel = sch.get_loops(consumer)[layout.letters.index("C") - len(layout.letters)]
-                if "C" not in layout.blocks:
-                    channel, _ = sch.split(channel, [vectors, None])
+                if tile is not None and "C" not in layout.blocks:
+                    channel, _ = sch.split(channel, [None, tile.channels])
                 sch.unroll(channel)
             if is_vectorized:
                 sch.vectorize(sch.get_loops(consumer)[-1])

@@ -13,6 +13,7 @@
 """Lowering of a convolution call to a PrimFunc, which is scheduled for CPUs."""
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -300,7 +301,8 @@ def _tile(
         phases=convolution.spatial[column].phases,
         may_pad=groups == 1,
     )
-    found = choose(max_vectors=_MAX_VECTORS) if kernel_axis == "O" else choose()
+    max_vectors = _max_vectors(cpu, convolution, kernel) if kernel_axis == "O" else 1
+    found = choose(max_vectors=max_vectors)
     out = convolution.out_layout
     writes_tiles = set(out.blocks) <= {"C"} and not out.has_padding(out_extent)
     if not writes_tiles or out.blocks.get("C", found.channels) != found.channels:
@@ -308,3 +310,15 @@ def _tile(
     vector = found.channels
     padding = -int(channels) % vector if vector > 1 and isinstance(channels, tirx.IntImm) else 0
     return Tile(found.columns, vector, kernel_axis, padding, found.vectors)
+
+
+def _max_vectors(cpu: Cpu, convolution: Convolution, kernel: dict[str, tirx.Expr]) -> int:
+    """The maximum number of vectors of a tile: half of the L2 cache holds their kernel."""
+    group_in, _ = convolution.group_channels(kernel)
+    extents = [group_in, *(kernel[axis] for axis in convolution.spatial)]
+    if not all(isinstance(extent, tirx.IntImm) for extent in extents):
+        return _MAX_VECTORS
+    element_bytes = 4 // convolution.multiply_accumulate.depth
+    channel_bytes = element_bytes * math.prod(int(extent) for extent in extents)
+    channels = min(2 * cpu.vector_bytes, cpu.cache_line_bytes) // 4
+    return max(min(_MAX_VECTORS, cpu.l2_bytes // 2 // max(channels * channel_bytes, 1)), 1)

@@ -1,0 +1,291 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The last tile of a loop over register tiles whose number of columns is unknown.
+
+Before::
+
+    for tile in range((n + 3) // 4):
+        sums = T.alloc_buffer((4,))
+        for column in T.unroll(4): sums[column] = …
+        for column in range(4):
+            if tile * 4 + column < n: out[tile * 4 + column] = sums[column]
+
+and after, with 2 last columns::
+
+    for tile in range(n // 4):
+        sums = T.alloc_buffer((4,))
+        for column in T.unroll(4): sums[column] = …
+        for column in T.vectorized(4): out[tile * 4 + column] = sums[column]
+    if n % 4 > 2: … (the body of the loop before, for tile n // 4)
+    elif n % 4 > 0: … (the same for 2 columns)
+
+Whole tiles are stored without conditions, and few columns take less time than a tile.
+"""
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import tirx
+from tvm.sym import Analyzer
+from tvm_ffi import structural_equal, structural_map, structural_walk
+
+from .loop_nest import positions_of, redirected, substitute, uses, with_new_variables
+from .util import contains, is_zero
+
+LAST_COLUMNS = "tvm_fixes.last_columns"
+"""The annotation of a loop over tiles: the columns of a smaller last tile, or those of a tile."""
+
+# Statements that may depend on a column in other ways than by an index.
+_UNKNOWN = tirx.Bind, tirx.Evaluate, tirx.While, tirx.AssertStmt
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """A loop over tiles.
+
+    Attributes
+    ----------
+    loop : tirx.For
+    buffer : tirx.Buffer
+        The sums of a tile.
+    axis : int
+        The axis of the columns in `buffer`.
+    columns : dict of tirx.Var to tirx.For
+        The loops over the columns of a tile.
+    guards : list of tirx.Expr
+        The conditions of `limit`.
+    limit : tirx.Expr
+        The number of columns to store.
+    """
+
+    loop: tirx.For
+    buffer: tirx.Buffer
+    axis: int
+    columns: dict[tirx.Var, tirx.For]
+    guards: list[tirx.Expr]
+    limit: tirx.Expr
+
+    @property
+    def size(self) -> int:
+        """The columns of a tile."""
+        return int(self.buffer.shape[self.axis])
+
+
+def split_last_tiles(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Compute the last tile of loops with the annotation :data:`LAST_COLUMNS` apart.
+
+    A loop stays as it is unless it stores columns under conditions on their positions.
+
+    Parameters
+    ----------
+    function : tirx.PrimFunc
+        A kernel without blocks.
+
+    Returns
+    -------
+    tirx.PrimFunc
+    """
+
+    def split(loop: tirx.For) -> tirx.Stmt:
+        if LAST_COLUMNS not in loop.annotations:
+            return loop
+        tiles = _tiles_of(loop)
+        return loop if tiles is None else _split(tiles, int(loop.annotations[LAST_COLUMNS]))
+
+    return structural_map(function, (tirx.For, split))
+
+
+def _tiles_of(loop: tirx.For) -> _Tiles | None:
+    """What the loop computes; None if its columns are not known to be independent."""
+    loops: dict[tirx.Var, tirx.For] = {}
+    buffers: list[tirx.Buffer] = []
+    callbacks = [
+        (tirx.For, lambda inner: loops.update({inner.loop_var: inner})),
+        (tirx.AllocBuffer, lambda alloc: buffers.append(alloc.buffer)),
+    ]
+    structural_walk(loop.body, callbacks)
+    if loop.kind != tirx.ForKind.SERIAL or not is_zero(loop.min) or len(buffers) != 1:
+        return None
+    if any(contains(loop.body, kind) for kind in _UNKNOWN):
+        return None
+    [buffer] = buffers
+    for axis in range(len(buffer.shape)):
+        columns = _columns(loop.body, buffer, axis, loops)
+        if columns is None:
+            continue
+        bounds = _bounds(loop, buffer, columns)
+        if bounds and _are_independent(loop, buffer, axis, columns):
+            limit = loop.extent * buffer.shape[axis]
+            for _, bound in bounds:
+                limit = tirx.min(limit, bound)
+            guards = [condition for condition, _ in bounds]
+            return _Tiles(loop, buffer, axis, columns, guards, limit)
+    return None
+
+
+def _columns(
+    body: tirx.Stmt, buffer: tirx.Buffer, axis: int, loops: dict[tirx.Var, tirx.For]
+) -> dict[tirx.Var, tirx.For] | None:
+    """The loops whose variables are the indices of `buffer` along `axis`; None unless all are."""
+    indices = [position[axis] for position in positions_of(body, buffer)]
+    if not indices or not all(index in loops for index in indices):
+        return None
+    columns = {index: loops[index] for index in indices}
+    is_whole = all(
+        is_zero(over.min) and structural_equal(over.extent, buffer.shape[axis])
+        for over in columns.values()
+    )
+    return columns if is_whole else None
+
+
+def _bounds(
+    loop: tirx.For, buffer: tirx.Buffer, columns: dict[tirx.Var, tirx.For]
+) -> list[tuple[tirx.Expr, tirx.Expr]]:
+    """The conditions ``column < bound`` of the statement that stores columns, and each `bound`.
+
+    Empty unless all stores to other buffers are in one such statement.
+    """
+    analyzer = Analyzer()
+    inner = [loop.loop_var]
+    structural_walk(loop.body, (tirx.For, lambda node: inner.append(node.loop_var)))
+
+    def bound_of(condition: tirx.Expr) -> tirx.Expr | None:
+        if not isinstance(condition, tirx.LT | tirx.LE) or uses(condition.b, inner):
+            return None
+        for column, over in columns.items():
+            if analyzer.can_prove_equal(condition.a, loop.loop_var * over.extent + column):
+                return condition.b if isinstance(condition, tirx.LT) else condition.b + 1
+        return None
+
+    found: list[tuple[tirx.IfThenElse, list[tuple[tirx.Expr, tirx.Expr]]]] = []
+
+    def look(statement: tirx.IfThenElse) -> None:
+        pairs = [(part, bound_of(part)) for part in _conjuncts(statement.condition)]
+        bounds = [(part, bound) for part, bound in pairs if bound is not None]
+        if bounds and statement.else_case is None:
+            found.append((statement, bounds))
+
+    structural_walk(loop.body, (tirx.IfThenElse, look))
+    if len(found) != 1:
+        return []
+    [(statement, bounds)] = found
+    return bounds if _stores(statement, buffer) == _stores(loop.body, buffer) else []
+
+
+def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
+    if isinstance(condition, tirx.And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
+
+
+def _stores(stmt: tirx.Stmt, but: tirx.Buffer) -> int:
+    """The number of stores to other buffers than `but`."""
+    found: list[tirx.BufferStore] = []
+    structural_walk(stmt, (tirx.BufferStore, found.append))
+    return sum(not store.buffer.same_as(but) for store in found)
+
+
+def _are_independent(
+    loop: tirx.For, buffer: tirx.Buffer, axis: int, columns: dict[tirx.Var, tirx.For]
+) -> bool:
+    """Whether all of the body but the indices of `axis` depends on the position of columns alone.
+
+    The position is ``tile * size + column``: it stays the same if the tile is one more and the
+    column `size` less.
+    """
+    analyzer, tile = Analyzer(), loop.loop_var
+    shift = {tile: tile + 1} | {column: column - over.extent for column, over in columns.items()}
+    depends = False
+
+    def check(index: tirx.Expr) -> None:
+        nonlocal depends
+        if uses(index, shift) and not analyzer.can_prove_equal(index, substitute(index, shift)):
+            depends = True
+
+    def load(node: tvm.ir.TensorLoad) -> tirx.Expr:
+        for at, index in enumerate(node.indices):
+            if not (node.source.same_as(buffer) and at == axis):
+                check(index)
+        return tirx.Var("loaded", node.ty)
+
+    def store(node: tirx.BufferStore) -> tirx.Stmt:
+        nonlocal depends
+        for at, index in enumerate(node.indices):
+            if not (node.buffer.same_as(buffer) and at == axis):
+                check(index)
+        depends |= uses(node.value, shift)
+        return node
+
+    callbacks = [
+        (tvm.ir.TensorLoad, load),
+        (tirx.BufferStore, store),
+        (tirx.For, lambda node: check(node.extent)),
+        (tirx.IfThenElse, lambda node: check(node.condition)),
+    ]
+    structural_map(loop.body, callbacks)
+    return not depends
+
+
+def _split(tiles: _Tiles, columns: int) -> tirx.Stmt:
+    loop, size = tiles.loop, tiles.size
+    limit, whole = (tirx.Var(name, loop.loop_var.ty) for name in ("limit", "whole"))
+    main = tirx.For(loop.loop_var, loop.min, whole, loop.kind, _unguarded(tiles))
+    at_end = {loop.loop_var: whole}
+    last = substitute(loop.body, at_end)
+    rest = limit - whole * size
+    if columns < size:
+        small = substitute(_with_columns(tiles, columns), at_end)
+        last = tirx.IfThenElse(rest > columns, with_new_variables(last), small)
+    last = tirx.IfThenElse(rest > 0, with_new_variables(last), None)
+    count = tirx.max(tirx.floordiv(limit, size), 0)
+    return tirx.SeqStmt([tirx.Bind(limit, tiles.limit), tirx.Bind(whole, count), main, last])
+
+
+def _unguarded(tiles: _Tiles) -> tirx.Stmt:
+    """The body without the conditions of columns; columns are stored as a vector."""
+
+    def keep(statement: tirx.IfThenElse) -> tirx.Stmt:
+        parts = _conjuncts(statement.condition)
+        kept = [part for part in parts if not any(part.same_as(guard) for guard in tiles.guards)]
+        if len(kept) == len(parts):
+            return statement
+        if not kept:
+            return statement.then_case
+        return tirx.IfThenElse(tirx.all(*kept), statement.then_case, None)
+
+    def vectorize(loop: tirx.For) -> tirx.Stmt:
+        is_store = isinstance(loop.body, tirx.BufferStore) and loop.kind == tirx.ForKind.SERIAL
+        if loop.loop_var not in tiles.columns or not is_store:
+            return loop
+        return _like(loop, loop.extent, tirx.ForKind.VECTORIZED)
+
+    unguarded = structural_map(tiles.loop.body, (tirx.IfThenElse, keep))
+    return structural_map(unguarded, (tirx.For, vectorize))
+
+
+def _with_columns(tiles: _Tiles, count: int) -> tirx.Stmt:
+    """The body for the first `count` columns of a tile."""
+    shape = [count if at == tiles.axis else extent for at, extent in enumerate(tiles.buffer.shape)]
+    buffer = tirx.decl_buffer(shape, tiles.buffer.dtype, tiles.buffer.name, layout=None)
+
+    def shorten(loop: tirx.For) -> tirx.Stmt:
+        if loop.loop_var not in tiles.columns:
+            return loop
+        return _like(loop, tirx.const(count, str(loop.loop_var.ty)), loop.kind)
+
+    shorter = structural_map(tiles.loop.body, (tirx.For, shorten))
+    return redirected(shorter, tiles.buffer, [buffer], lambda position: (buffer, position))
+
+
+def _like(loop: tirx.For, extent: tirx.Expr, kind: tirx.ForKind) -> tirx.For:
+    return tirx.For(loop.loop_var, loop.min, extent, kind, loop.body, None, loop.annotations)
