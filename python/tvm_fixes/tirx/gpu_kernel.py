@@ -26,7 +26,7 @@ from tvm_ffi.structural import StructuralMutator
 from ..errors import summarize
 from ..target import cuda
 from ..target.gpu import Limits, limits_of
-from .loop_nest import uses
+from .loop_nest import sequence, uses
 from .util import bytes_of, contains, count_of, is_positive, with_parts
 
 _THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -209,29 +209,52 @@ def read_results_first(function: tirx.PrimFunc) -> tirx.PrimFunc:
     lacks recent writes.
     """
 
-    def read_first(store: tirx.BufferStore) -> tirx.Stmt:
-        variable = tirx.Var("old", store.value.ty)
-
-        def read(load: tvm.ir.TensorLoad) -> tirx.Expr:
-            is_own = load.source.same_as(store.buffer)
-            return variable if is_own and structural_equal(load.indices, store.indices) else load
-
-        if store.buffer.scope() != "global":
-            return store
-        value = structural_map(store.value, (tvm.ir.TensorLoad, read))
-        if value.same_as(store.value):
-            return store
-        old = tirx.BufferLoad(store.buffer, store.indices)
-        changed = tirx.BufferStore(store.buffer, value, store.indices)
-        return tirx.SeqStmt([tirx.Bind(variable, old), changed])
-
     def visit(block: s_tir.SBlock) -> s_tir.SBlock:
         # A block with an initial value is a reduction across threads.
         if block.init is not None or contains(block.body, s_tir.SBlock):
             return block
-        return with_parts(block, body=structural_map(block.body, (tirx.BufferStore, read_first)))
+        return with_parts(block, body=_read_first(block.body))
 
     return function.with_body(structural_map(function.body, (s_tir.SBlock, visit)))
+
+
+def _read_first(body: tirx.Stmt) -> tirx.Stmt:
+    """The body of a block, with a variable for each element that it reads and then replaces."""
+    parts = list(body) if isinstance(body, tirx.SeqStmt) else [body]
+    if not all(isinstance(part, tirx.Bind | tirx.BufferStore) for part in parts):
+        # Of nested statements, each store is on its own.
+        return structural_map(body, (tirx.BufferStore, lambda store: sequence(_with_old([store]))))
+    return sequence(_with_old(parts))
+
+
+def _with_old(parts: Sequence[tirx.Bind | tirx.BufferStore]) -> list[tirx.Stmt]:
+    """Statements that replace elements, after those that read the elements into variables."""
+    bound = [part.var for part in parts if isinstance(part, tirx.Bind)]
+    buffers = [part.buffer for part in parts if isinstance(part, tirx.BufferStore)]
+    reads: list[tirx.Stmt] = []
+    changed: list[tirx.Stmt] = list(parts)
+    for position, store in enumerate(parts):
+        if not isinstance(store, tirx.BufferStore) or store.buffer.scope() != "global":
+            continue
+        is_only = sum(store.buffer.same_as(buffer) for buffer in buffers) == 1
+        if not is_only or any(uses(index, bound) for index in store.indices):
+            continue
+        variable = tirx.Var("old", store.value.ty)
+        until = [_with_element(part, store, variable) for part in changed[: position + 1]]
+        if not all(new.same_as(old) for new, old in zip(until, changed, strict=False)):
+            changed[: position + 1] = until
+            reads.append(tirx.Bind(variable, tirx.BufferLoad(store.buffer, store.indices)))
+    return [*reads, *changed]
+
+
+def _with_element(part: tirx.Stmt, store: tirx.BufferStore, variable: tirx.Var) -> tirx.Stmt:
+    """The statement with `variable` instead of the element that `store` replaces."""
+
+    def read(load: tvm.ir.TensorLoad) -> tirx.Expr:
+        is_element = load.source.same_as(store.buffer)
+        return variable if is_element and structural_equal(load.indices, store.indices) else load
+
+    return structural_map(part, (tvm.ir.TensorLoad, read))
 
 
 def skip_empty_grids(function: tirx.PrimFunc) -> tirx.PrimFunc:

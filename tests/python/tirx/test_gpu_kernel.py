@@ -247,5 +247,18 @@ def test_an_accumulator_in_global_memory_is_read_first(window):
     np.testing.assert_array_equal(run_on_gpu(mod, x), expected)
 
 
+def test_the_two_results_of_a_reduction_are_read_first():
+    """An index and a value: each is the old one or that of another element."""
+    mod = build({"x": tensor(5, 333, dtype="int64")}, lambda _, x: relax.op.argmax(x, axis=1))
+    steps = [f for f in scheduled(mod).functions.values() if isinstance(f, tirx.PrimFunc)]
+    reductions = [text for text in (f.script() for f in steps) if "partial_v1" in text]
+    assert len(reductions) == 2
+    for text in reductions:
+        combined = text[text.index("v_partial_v0: ") :]
+        assert combined.count("partial_v0[") == combined.count("partial_v1[") == 1
+    x = np.random.default_rng(0).integers(-2, 2, (5, 333))
+    np.testing.assert_array_equal(run_on_gpu(mod, x), x.argmax(1))
+
+
 if __name__ == "__main__":
     tvm.testing.main()
