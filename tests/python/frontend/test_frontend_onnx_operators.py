@@ -269,6 +269,14 @@ def test_prelu_of_zero_is_zero_for_any_slope() -> None:
     assert_follows_onnx_runtime(from_onnx, model, [x, slope], [normal(2, 3, 4), slope])
 
 
+def test_prelu_of_equal_symbolic_parts() -> None:
+    model = text_model(
+        "(float[n,4] x) => (float[a,4] y) "
+        "{ a, b, c = Split<axis=0, num_outputs=3>(x) y = PRelu(b, a) }"
+    )
+    assert_follows_onnx_runtime(from_onnx, model, [normal(9, 4)], [normal(12, 4)])
+
+
 @pytest.mark.parametrize("slope", ((), (1,), (3, 1, 1), (1, 3, 1, 1)))
 @pytest.mark.parametrize("shape", ((1, 3, 4, 5), ("n", 3, "h", "w")))
 def test_prelu_is_kept(slope: tuple[int, ...], shape: Sequence[int | str]) -> None:

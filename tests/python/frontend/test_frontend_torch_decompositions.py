@@ -211,6 +211,26 @@ def test_copies_and_empty_slices() -> None:
     check(function, torch.arange(6.0).reshape(2, 3, 1))
 
 
+def test_a_write_to_transposed_elements() -> None:
+    """PyTorch's rule ends in a copy with the strides of the transposed tensor."""
+    check(
+        lambda x: [x.permute(2, 0, 1).clone().index_fill_(0, torch.tensor([0, 3]), 2.0), x],
+        torch.arange(24.0).reshape(2, 3, 4),
+    )
+
+
+def test_layer_norm_over_a_symbolic_extent() -> None:
+    module = Call(lambda x: F.layer_norm(x, x.shape[1:]))
+    x = torch.arange(90.0).reshape(3, 30).sin()
+    shapes = (({1: torch.export.Dim.AUTO},),)
+    program = torch.export.export(module, (x,), dynamic_shapes=shapes)
+    mod = from_exported_program(program)
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline="tvm_fixes"), tvm.cpu())
+    for values in (x[:, :7], x):
+        got = torch.from_dlpack(vm["main"](tvm.runtime.from_dlpack(values.contiguous()))[0])
+        torch.testing.assert_close(got, module(values))
+
+
 def test_norm_of_one_element_is_its_magnitude() -> None:
     """Its square may be 0 or infinite."""
     check_function(

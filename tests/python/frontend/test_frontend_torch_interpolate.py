@@ -44,6 +44,7 @@ from helpers.torch_programs import (
     run,
     run_functions,
 )
+from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.support import switches
 
 WIDE = (torch.float32, torch.float64)
@@ -213,18 +214,43 @@ def test_symbolic_extents(name: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("name", IMPORTERS)
+@pytest.mark.parametrize("mode", ("nearest", "nearest-exact"))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.uint8))
+def test_nearest_elements_of_symbolic_extents(name: str, mode: str, dtype: torch.dtype) -> None:
+    for options in ({"scale_factor": 3.0}, {"size": (9, 13)}):
+        module = Interpolate(**options, mode=mode)
+        mod = IMPORTERS[name](module, (torch.zeros(2, 3, 5, 4, dtype=dtype),), dynamic=(0, 2, 3))
+        for extent in ((5, 4), (2, 31), (58, 3), (9, 13)):
+            x = random(2, 3, *extent, dtype=torch.float32, seed=0).mul(50).to(dtype)
+            assert torch.equal(run(mod, x), module(x)), (options, extent)
+
+
+def test_nearest_elements_for_the_extents_of_another_tensor() -> None:
+    class Skip(nn.Module):
+        def forward(self, x: torch.Tensor, skip: torch.Tensor) -> torch.Tensor:
+            return F.interpolate(x, size=skip.shape[2:]) + skip
+
+    example = torch.zeros(1, 2, 5, 7), torch.zeros(1, 2, 9, 13)
+    shapes = [{2: torch.export.Dim.AUTO, 3: torch.export.Dim.AUTO}] * 2
+    program = torch.export.export(Skip(), example, dynamic_shapes=tuple(shapes))
+    mod = from_exported_program(program, unwrap_unit_return_tuple=True)
+    for small, large in (((4, 6), (8, 12)), ((5, 7), (36, 29)), ((58, 31), (3, 2))):
+        inputs = [random(1, 2, *extent, dtype=torch.float32, seed=1) for extent in (small, large)]
+        assert torch.equal(run(mod, *inputs), Skip()(*inputs))
+
+
+@pytest.mark.parametrize("name", IMPORTERS)
 @pytest.mark.parametrize(
     "options, expected",
     (
         (
-            {"scale_factor": 3.0},
-            r"attribute scale_factor is .*3.0.*; expected static extents, .* mode 'nearest'",
-        ),
-        (
             {"scale_factor": 1.5, "mode": "bilinear"},
             r"attribute scale_factor is .*1.5.*; expected an integer for an axis of symbolic",
         ),
-        ({"size": (9, 9)}, r"attribute size is .*9.*; expected static extents"),
+        (
+            {"size": (9, 9), "mode": "bilinear", "align_corners": True},
+            r"attribute size is .*9.*; expected static extents, .* mode 'bilinear'",
+        ),
     ),
     ids=str,
 )

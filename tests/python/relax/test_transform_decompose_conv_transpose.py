@@ -169,6 +169,15 @@ def test_symbolic_extents(padding, output_padding):
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_all_elements_are_taken_without_checks():
+    """TVM cannot prove that a slice of (n - 1) // 2 + 1 windows is in bounds."""
+    h = tirx.Var("h", "int64")
+    mod = transposed((1, 3, 6, tirx.floordiv(h - 1, 2) + 1), (3, 5, 4, 4), strides=2, padding=1)
+    (interleaved,) = calls(DecomposeConvTranspose()(mod), "relax.strided_slice")
+    analyzer = tvm.sym.Analyzer()
+    assert analyzer.can_prove_equal(interleaved.ty.shape[3], tirx.floordiv(h - 1, 2) * 2 + 2)
+
+
 @pytest.mark.parametrize("strides", [1, 2, 7])
 def test_one_element(strides):
     """All outputs are phases of one window, so nothing is multiplied by zero."""

@@ -30,6 +30,7 @@ How to remove
 """
 
 from tvm import relax
+from tvm.sym import Analyzer
 
 from ...fixes.onnx_importer import PRELU
 from ...support import switches
@@ -57,11 +58,12 @@ def convert_prelu(node: Node, convert: Converter) -> relax.Expr:
     varying = [
         axis for axis, count in enumerate(slopes) if not (isinstance(count, int) and count == 1)
     ]
+    analyzer = Analyzer()
     known_axes = [axis for axis in varying if isinstance(slopes[axis], int)]
     fits = len(slopes) == len(extents) and all(
         not static[axis] or extents[axis] == slopes[axis]
         if axis in known_axes
-        else slopes[axis].same_as(extents[axis])
+        else analyzer.can_prove_equal(slopes[axis], extents[axis])
         for axis in varying
     )
     if not fits:

@@ -154,7 +154,8 @@ def _is_known(node: fx.Node, known: Container[str]) -> bool:
     """Whether the converter for the name of an operator computes all results that are read."""
     # An operator of prims has the name of one of ATen, but other arguments.
     is_aten = node.target not in _PRIMS.values()
-    is_covered = not (_has_read_statistics(node) or _has_strides(node))
+    needs_rule = _has_read_statistics, _has_strides, _has_symbolic_ones
+    is_covered = not any(needs(node) for needs in needs_rule)
     return is_aten and node.target.__name__ in known and is_covered
 
 
@@ -191,6 +192,15 @@ def _has_strides(node: fx.Node) -> bool:
     return is_view and not any(
         isinstance(value, fx.Node) for values in node.args[1:3] for value in values
     )
+
+
+def _has_symbolic_ones(node: fx.Node) -> bool:
+    """Whether a layer norm needs a weight of ones, or a bias of zeros, of symbolic extents."""
+    if node.target is not torch.ops.aten.native_layer_norm.default:
+        return False
+    _, extents, weight, bias, _ = node.args
+    is_symbolic = any(isinstance(extent, fx.Node) for extent in extents)
+    return is_symbolic and (weight is None or bias is None)
 
 
 class Decompositions(Corrections):

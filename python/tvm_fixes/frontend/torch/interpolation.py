@@ -261,10 +261,36 @@ def _taps(
     return np.where(weights == 0, positions[0], positions), weights
 
 
+def _nearest_positions(
+    builder: relax.BlockBuilder, axis: _Axis, arguments: Interpolation
+) -> relax.Expr:
+    """The input positions of a symbolic output axis.
+
+    As in PyTorch, the product of a position, or its center, and the ratio of the extents is
+    computed in float32 and rounded down.
+    """
+    emit = builder.emit
+    if axis.scale_factor is None:
+        shape = emit(relax.op.shape_to_tensor(relax.ShapeExpr([axis.extent, axis.out])))
+        extents = emit(relax.op.split(emit(relax.op.astype(shape, "float32")), 2))
+        scale = emit(relax.op.divide(extents[0], extents[1]))
+    else:
+        scale = relax.const(np.float32(1 / axis.scale_factor))
+    places = emit(relax.op.astype(emit(relax.op.arange(0, axis.out, 1, "int64")), "float32"))
+    if arguments.mode == "nearest-exact":
+        places = emit(relax.op.add(places, relax.const(np.float32(0.5))))
+    positions = emit(relax.op.floor(emit(relax.op.multiply(places, scale))))
+    return emit(relax.op.astype(positions, "int64"))
+
+
 def _gather(
     builder: relax.BlockBuilder, x: relax.Expr, axis: _Axis, arguments: Interpolation
 ) -> relax.Expr:
     """Interpolate one axis of `x` with weights of the dtype of `x`."""
+    # For float64, PyTorch's kernels round differently from each other.
+    if arguments.is_nearest and not axis.is_static and dtype_of(x) != "float64":
+        positions = _nearest_positions(builder, axis, arguments)
+        return builder.emit(relax.op.take(x, positions, axis.position, mode="clip"))
     if not axis.is_static:
         raise arguments.invalid(
             "size" if arguments.scale_factor is None else "scale_factor",
@@ -310,9 +336,8 @@ def interpolate(
         ``(N, C, *spatial)``, or ``(N, *spatial, C)`` if `channels_last`, with 1 to 3 spatial axes.
         Floating-point, or of any dtype for the nearest modes.
     arguments : Interpolation
-        Supports all of PyTorch's modes.  Spatial extents may be symbolic if TVM's resize takes the
-        same elements for every value: linear and cubic modes that grow or shrink by the ratio of
-        the extents, and nearest modes that grow by a power of two.
+        Supports all of PyTorch's modes.  Spatial extents may be symbolic in nearest modes, except
+        for float64, and in linear and cubic modes that grow or shrink by the ratio of the extents.
 
     Returns
     -------

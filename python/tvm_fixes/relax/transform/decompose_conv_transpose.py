@@ -224,7 +224,8 @@ class _Decomposing(PyExprMutator):
         places = [phases.layout.letters.index(name) for name in phases.axes]
         begins = [axis.begin for axis in phases.axes.values()]
         ends = [begin + wanted[place] for begin, place in zip(begins, places, strict=True)]
-        return relax.op.strided_slice(whole, places, begins, ends)
+        # PhasedAxis computes at least these.  TVM could not prove it for symbolic extents.
+        return relax.op.strided_slice(whole, places, begins, ends, assume_inbound=True)
 
 
 def _are_equal(shape: relax.ShapeExpr, other: Sequence[tirx.Expr]) -> bool:

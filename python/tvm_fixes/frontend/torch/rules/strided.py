@@ -85,6 +85,12 @@ def _as_strided_scatter(
     return flat.reshape(moved.shape).permute([axes.index(axis) for axis in range(x.ndim)])
 
 
+def _copy_strided(x: Tensor, stride: Sequence[int]) -> Tensor:
+    axes = sorted(range(x.ndim), key=lambda axis: -stride[axis])
+    copy = x.permute(axes).clone(memory_format=torch.contiguous_format)
+    return copy.permute([axes.index(axis) for axis in range(x.ndim)])
+
+
 def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
     if not dims:
         return _roll(x.flatten(), shifts, [0]).reshape(x.shape)
@@ -105,4 +111,5 @@ RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten.as_strided.default: _as_strided,
     aten.as_strided_scatter.default: _as_strided_scatter,
     aten.roll.default: _roll,
+    torch.ops.prims.copy_strided.default: _copy_strided,
 }
