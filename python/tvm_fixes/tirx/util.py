@@ -43,7 +43,7 @@ def prim_func_pass(
     *,
     any_target: bool = False,
 ) -> tvm.transform.Pass:
-    """Make a module pass over the PrimFuncs for a CPU target.
+    """Make a module pass over the PrimFuncs for a CPU: of a GPU's module, those of the host.
 
     Parameters
     ----------
@@ -64,12 +64,13 @@ def prim_func_pass(
         target = tvm.target.Target.current(allow_none=True)
         if not switches.enabled(fix_id) or target is None:
             return mod
-        if not (any_target or is_cpu(target)):
-            return mod
         rewritten = {}
         for variable, function in mod.functions_items():
-            if isinstance(function, tirx.PrimFunc):
-                new = rewrite(function, target)
+            if not isinstance(function, tirx.PrimFunc):
+                continue
+            of_function = _target_of(function, target)
+            if any_target or is_cpu(of_function):
+                new = rewrite(function, of_function)
                 if not new.same_as(function):
                     rewritten[variable] = new
         if not rewritten:
@@ -78,6 +79,13 @@ def prim_func_pass(
         return tvm.IRModule({**dict(mod.functions_items()), **rewritten}, attrs=mod.attrs)
 
     return tvm.transform.module_pass(run, opt_level=0, name=name)
+
+
+def _target_of(function: tirx.PrimFunc, target: tvm.target.Target) -> tvm.target.Target:
+    """The target that compiles a function: the host's for one that computes shapes."""
+    if not (function.attrs and function.attrs.get("tirx.is_host_func")):
+        return target
+    return target if is_cpu(target) else target.host or tvm.target.Target("llvm")
 
 
 def contains(

@@ -280,6 +280,23 @@ def test_cuda_adds_64_bits_without_sign():
     assert "int128" not in text
 
 
+def test_the_host_of_cuda_computes_shapes_as_a_cpu():
+    """For LLVM, TVM marks arithmetic without sign as never wrapping around."""
+
+    @I.ir_module
+    class Module:
+        @T.prim_func(s_tir=True)
+        def main(heap: T.Buffer((2,), "int64")):
+            T.func_attr({"tirx.is_host_func": True})
+            heap[1] = (heap[0] + T.int64(-1) - heap[0]) // T.int64(2)
+
+    mod = guarded(Module, {"kind": "cuda", "arch": "sm_90"})
+    tvm.ir.assert_structural_equal(mod, guarded(Module, "llvm"))
+    heap = tvm.runtime.tensor(np.array([3, 0]))
+    tvm.compile(mod, "llvm")["main"](heap)
+    np.testing.assert_array_equal(heap.numpy(), [3, -1])
+
+
 def test_cuda_writes_the_smallest_int32_as_one():
     """In C, -2147483648 has 64 bits, and no ``min`` takes numbers of two types."""
 
