@@ -231,6 +231,14 @@ def test_layer_norm_over_a_symbolic_extent() -> None:
         torch.testing.assert_close(got, module(values))
 
 
+def test_the_median_of_data_with_nan_is_nan() -> None:
+    x = torch.tensor([[1, NAN, 3, NAN, 2], [5, 1, 4, 2, 3], [INF, -1, -INF, 0, -1], [NAN] * 5])
+    check(lambda x: (*x.median(1), *x.t().median(0, keepdim=True), x.median(), x[1:3].median()), x)
+    check(
+        lambda x: (x.median(1)[0], x.median(), x[0, 0].median()), torch.arange(24).reshape(4, 6) % 7
+    )
+
+
 def test_norm_of_one_element_is_its_magnitude() -> None:
     """Its square may be 0 or infinite."""
     check_function(

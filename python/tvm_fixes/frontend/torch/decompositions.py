@@ -22,11 +22,11 @@ Trigger
     tensors, Fourier transforms and other complex numbers.  Normalizations whose statistics the
     program reads: batch norm in training mode, ``native_layer_norm``.  ``adaptive_max_pool1d`` and
     ``adaptive_max_pool2d`` of extents that are symbolic, or not multiples of the output extents.
-    ``as_strided`` of a permuted tensor.
+    ``as_strided`` of a permuted tensor.  ``median`` of data with a NaN, or on a GPU.
 Symptom
     ``Unsupported function types [...]``, which names neither node nor location.  Silently, the
-    statistics are the normalized data or zeros, poolings are correct only for multiples, and
-    ``as_strided`` ignores the strides of its operand.
+    statistics are the normalized data or zeros, poolings are correct only for multiples,
+    ``as_strided`` ignores the strides of its operand, and ``median`` ignores NaN.
 Mechanism
     The importer converts fewer operators than PyTorch's core set has, and
     ``default_decompositions`` has fewer decompositions than PyTorch.  The converters of
@@ -71,6 +71,9 @@ _WITHOUT_INDICES = (
     torch.ops.aten.max_pool2d_with_indices.default,
     torch.ops.aten.max_pool3d_with_indices.default,
 )
+
+# The converters of these ignore NaN, and sort with a function that GPUs have not.
+_MEDIANS = torch.ops.aten.median.default, torch.ops.aten.median.dim
 
 # Errors of these types, but not of derived types, come without the name of the node.
 _UNNAMED = (
@@ -155,7 +158,7 @@ def _is_known(node: fx.Node, known: Container[str]) -> bool:
     # An operator of prims has the name of one of ATen, but other arguments.
     is_aten = node.target not in _PRIMS.values()
     needs_rule = _has_read_statistics, _has_strides, _has_symbolic_ones
-    is_covered = not any(needs(node) for needs in needs_rule)
+    is_covered = node.target not in _MEDIANS and not any(needs(node) for needs in needs_rule)
     return is_aten and node.target.__name__ in known and is_covered
 
 

@@ -62,6 +62,20 @@ def _median(x: torch.Tensor) -> torch.Tensor:
     return torch.median(x.flatten(), 0)[0]
 
 
+def _median_along(
+    x: torch.Tensor, dim: int = -1, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    count = x.shape[dim] if x.ndim else 1
+    if not x.is_floating_point() or x.ndim == 0:
+        return _nth_smallest(x, (count + 1) // 2, dim, keepdim)
+    values, places = torch.sort(x, dim)
+    # Of data with a NaN, the median is the first NaN: NaN are sorted last.
+    numbers = (~torch.isnan(x)).to(torch.int64).sum(dim, keepdim=True)
+    middle = torch.where(numbers == count, (count - 1) // 2, numbers)
+    values, places = values.gather(dim, middle), places.gather(dim, middle)
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
 def _median_of_numbers(x: torch.Tensor) -> torch.Tensor:
     return torch.nanmedian(x.flatten(), 0)[0]
 
@@ -97,6 +111,7 @@ RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten.histc.default: _histogram,
     aten.kthvalue.default: _nth_smallest,
     aten.median.default: _median,
+    aten.median.dim: _median_along,
     aten.mode.default: _mode,
     aten.nanmedian.default: _median_of_numbers,
     aten.nanmedian.dim: _median_of_numbers_along,
