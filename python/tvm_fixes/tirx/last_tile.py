@@ -32,6 +32,7 @@ and after, with 2 last columns::
 Whole tiles are stored without conditions, and few columns take less time than a tile.
 """
 
+import functools
 from dataclasses import dataclass
 
 import tvm
@@ -62,23 +63,26 @@ class _Tiles:
         The axis of the columns in `buffer`.
     columns : dict of tirx.Var to tirx.For
         The loops over the columns of a tile.
-    guards : list of tirx.Expr
-        The conditions of `limit`.
-    limit : tirx.Expr
-        The number of columns to store.
+    bounds : list of tuple of tirx.Expr
+        The conditions for storing a column, and the bound of its position in each.
     """
 
     loop: tirx.For
     buffer: tirx.Buffer
     axis: int
     columns: dict[tirx.Var, tirx.For]
-    guards: list[tirx.Expr]
-    limit: tirx.Expr
+    bounds: list[tuple[tirx.Expr, tirx.Expr]]
 
     @property
     def size(self) -> int:
         """The columns of a tile."""
         return int(self.buffer.shape[self.axis])
+
+    @property
+    def limit(self) -> tirx.Expr:
+        """The number of columns to store."""
+        bounds = (bound for _, bound in self.bounds)
+        return functools.reduce(tirx.min, bounds, self.loop.extent * self.size)
 
 
 def split_last_tiles(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -125,11 +129,7 @@ def _tiles_of(loop: tirx.For) -> _Tiles | None:
             continue
         bounds = _bounds(loop, buffer, columns)
         if bounds and _are_independent(loop, buffer, axis, columns):
-            limit = loop.extent * buffer.shape[axis]
-            for _, bound in bounds:
-                limit = tirx.min(limit, bound)
-            guards = [condition for condition, _ in bounds]
-            return _Tiles(loop, buffer, axis, columns, guards, limit)
+            return _Tiles(loop, buffer, axis, columns, bounds)
     return None
 
 
@@ -155,17 +155,15 @@ def _bounds(
 
     Empty unless all stores to other buffers are in one such statement.
     """
-    analyzer = Analyzer()
     inner = [loop.loop_var]
     structural_walk(loop.body, (tirx.For, lambda node: inner.append(node.loop_var)))
 
     def bound_of(condition: tirx.Expr) -> tirx.Expr | None:
         if not isinstance(condition, tirx.LT | tirx.LE) or uses(condition.b, inner):
             return None
-        for column, over in columns.items():
-            if analyzer.can_prove_equal(condition.a, loop.loop_var * over.extent + column):
-                return condition.b if isinstance(condition, tirx.LT) else condition.b + 1
-        return None
+        if not _is_position(condition.a, loop, columns):
+            return None
+        return condition.b if isinstance(condition, tirx.LT) else condition.b + 1
 
     found: list[tuple[tirx.IfThenElse, list[tuple[tirx.Expr, tirx.Expr]]]] = []
 
@@ -180,6 +178,12 @@ def _bounds(
         return []
     [(statement, bounds)] = found
     return bounds if _stores(statement, buffer) == _stores(loop.body, buffer) else []
+
+
+def _is_position(expr: tirx.Expr, loop: tirx.For, columns: dict[tirx.Var, tirx.For]) -> bool:
+    """Whether an expression is the position of a column among those of all tiles."""
+    positions = (loop.loop_var * over.extent + column for column, over in columns.items())
+    return any(Analyzer().can_prove_equal(expr, position) for position in positions)
 
 
 def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
@@ -252,11 +256,21 @@ def _split(tiles: _Tiles, columns: int) -> tirx.Stmt:
 
 
 def _unguarded(tiles: _Tiles) -> tirx.Stmt:
-    """The body without the conditions of columns; columns are stored as a vector."""
+    """The body without the conditions of columns, which are stored as a vector.
+
+    Without ``min(position, bound - 1)`` either, the columns of a tile are adjacent for LLVM.
+    """
+    guards = [condition for condition, _ in tiles.bounds]
+
+    def unclamp(smaller: tirx.Min) -> tirx.Expr:
+        is_position = _is_position(smaller.a, tiles.loop, tiles.columns)
+        beyond = smaller.b + 1
+        is_last = any(Analyzer().can_prove_equal(beyond, bound) for _, bound in tiles.bounds)
+        return smaller.a if is_position and is_last else smaller
 
     def keep(statement: tirx.IfThenElse) -> tirx.Stmt:
         parts = _conjuncts(statement.condition)
-        kept = [part for part in parts if not any(part.same_as(guard) for guard in tiles.guards)]
+        kept = [part for part in parts if not any(part.same_as(guard) for guard in guards)]
         if len(kept) == len(parts):
             return statement
         if not kept:
@@ -269,7 +283,7 @@ def _unguarded(tiles: _Tiles) -> tirx.Stmt:
             return loop
         return _like(loop, loop.extent, tirx.ForKind.VECTORIZED)
 
-    unguarded = structural_map(tiles.loop.body, (tirx.IfThenElse, keep))
+    unguarded = structural_map(tiles.loop.body, [(tirx.IfThenElse, keep), (tirx.Min, unclamp)])
     return structural_map(unguarded, (tirx.For, vectorize))
 
 
