@@ -37,6 +37,9 @@ _MAX_CHANNELS = 7
 # Unrolling a loop over more kernel rows takes long to compile.
 _MAX_UNROLLED = 16
 
+# The rows of a tile, if their number is unknown: most networks halve 224 or 256.
+_UNKNOWN_ROWS = 8
+
 # With a larger stride, most sums would be dropped.
 MAX_STRIDE = 2
 
@@ -101,10 +104,12 @@ def choose_tile_of_columns(cpu: Cpu, dtype: str, spatial: list[tirx.Expr], strid
     # The operands are a vector of the data and an element of the kernel; keep one register spare.
     limit = max_columns(cpu, other_operands=3)
     max_vectors = limit // 2 if outer else limit  # room for two rows
-    vectors = 2 if columns is None else even_part(-(-columns // lanes), max_vectors)
+    # The last tile is computed whole: of unknown extents, a tile has few rows and columns.
+    of_unknown = 1 if outer else 2
+    vectors = of_unknown if columns is None else even_part(-(-columns // lanes), max_vectors)
     rows = limit // vectors if outer else 1
-    if outer and outer[-1] is not None:
-        rows = even_part(outer[-1], rows)
+    if outer:
+        rows = min(rows, _UNKNOWN_ROWS) if outer[-1] is None else even_part(outer[-1], rows)
     return Tile(vectors * lanes, 1, rows=rows, vectorizes_columns=True)
 
 
