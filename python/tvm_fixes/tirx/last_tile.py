@@ -46,7 +46,7 @@ from .util import contains, is_zero
 LAST_COLUMNS = "tvm_fixes.last_columns"
 """The annotation of a loop over tiles: the columns of a smaller last tile, or those of a tile."""
 
-# Statements that may depend on a column in other ways than by an index.
+# Statements that may depend on a column without an index.
 _UNKNOWN = tirx.Bind, tirx.Evaluate, tirx.While, tirx.AssertStmt
 
 
@@ -88,7 +88,7 @@ class _Tiles:
 def split_last_tiles(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Compute the last tile of loops with the annotation :data:`LAST_COLUMNS` apart.
 
-    A loop stays as it is unless it stores columns under conditions on their positions.
+    A loop is unchanged unless it stores columns under conditions on their positions.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def split_last_tiles(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _tiles_of(loop: tirx.For) -> _Tiles | None:
-    """What the loop computes; None if its columns are not known to be independent."""
+    """The tiles of a loop; None unless its columns are known to be independent."""
     loops: dict[tirx.Var, tirx.For] = {}
     buffers: list[tirx.Buffer] = []
     callbacks = [
@@ -153,7 +153,7 @@ def _bounds(
 ) -> list[tuple[tirx.Expr, tirx.Expr]]:
     """The conditions ``column < bound`` of the statement that stores columns, and each `bound`.
 
-    Empty unless all stores to other buffers are in one such statement.
+    Empty unless one such statement contains all stores except those to `buffer`.
     """
     inner = [loop.loop_var]
     structural_walk(loop.body, (tirx.For, lambda node: inner.append(node.loop_var)))
@@ -193,7 +193,7 @@ def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
 
 
 def _stores(stmt: tirx.Stmt, but: tirx.Buffer) -> int:
-    """The number of stores to other buffers than `but`."""
+    """The number of stores, except those to `but`."""
     found: list[tirx.BufferStore] = []
     structural_walk(stmt, (tirx.BufferStore, found.append))
     return sum(not store.buffer.same_as(but) for store in found)
@@ -202,7 +202,7 @@ def _stores(stmt: tirx.Stmt, but: tirx.Buffer) -> int:
 def _are_independent(
     loop: tirx.For, buffer: tirx.Buffer, axis: int, columns: dict[tirx.Var, tirx.For]
 ) -> bool:
-    """Whether all of the body but the indices of `axis` depends on the position of columns alone.
+    """Whether the body, except for the indices of `axis`, depends only on the position of columns.
 
     The position is ``tile * size + column``: it stays the same if the tile is one more and the
     column `size` less.
