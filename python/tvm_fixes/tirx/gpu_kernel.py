@@ -222,7 +222,7 @@ def _read_first(body: tirx.Stmt) -> tirx.Stmt:
     """The body of a block, with a variable for each element that it reads and then replaces."""
     parts = list(body) if isinstance(body, tirx.SeqStmt) else [body]
     if not all(isinstance(part, tirx.Bind | tirx.BufferStore) for part in parts):
-        # Of nested statements, each store is on its own.
+        # A load in a branch or a loop may be out of bounds elsewhere.
         return structural_map(body, (tirx.BufferStore, lambda store: sequence(_with_old([store]))))
     return sequence(_with_old(parts))
 
@@ -237,13 +237,19 @@ def _with_old(parts: Sequence[tirx.Bind | tirx.BufferStore]) -> list[tirx.Stmt]:
         if not isinstance(store, tirx.BufferStore) or store.buffer.scope() != "global":
             continue
         is_only = sum(store.buffer.same_as(buffer) for buffer in buffers) == 1
-        if not is_only or any(uses(index, bound) for index in store.indices):
-            continue
+        is_first = is_only and not any(uses(index, bound) for index in store.indices)
+        affected = slice(0 if is_first else position, position + 1)
         variable = tirx.Var("old", store.value.ty)
-        until = [_with_element(part, store, variable) for part in changed[: position + 1]]
-        if not all(new.same_as(old) for new, old in zip(until, changed, strict=False)):
-            changed[: position + 1] = until
-            reads.append(tirx.Bind(variable, tirx.BufferLoad(store.buffer, store.indices)))
+        new = [_with_element(part, store, variable) for part in changed[affected]]
+        if all(part.same_as(old) for part, old in zip(new, changed[affected], strict=True)):
+            continue
+        read = tirx.Bind(variable, tirx.BufferLoad(store.buffer, store.indices))
+        if is_first:
+            reads.append(read)
+            changed[affected] = new
+        else:
+            # The index is computed, or the element replaced, by a statement before.
+            changed[position] = tirx.SeqStmt([read, *new])
     return [*reads, *changed]
 
 

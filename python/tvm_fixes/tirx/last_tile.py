@@ -40,7 +40,7 @@ from tvm import tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_equal, structural_map, structural_walk
 
-from .loop_nest import positions_of, redirected, substitute, uses, with_new_variables
+from .loop_nest import positions_of, redirected, sources, substitute, uses, with_new_variables
 from .util import contains, is_zero
 
 LAST_COLUMNS = "tvm_fixes.last_columns"
@@ -202,12 +202,13 @@ def _stores(stmt: tirx.Stmt, but: tirx.Buffer) -> int:
 def _are_independent(
     loop: tirx.For, buffer: tirx.Buffer, axis: int, columns: dict[tirx.Var, tirx.For]
 ) -> bool:
-    """Whether the body, except for the indices of `axis`, depends only on the position of columns.
+    """Whether columns are independent, and depend only on their positions, in any order.
 
-    The position is ``tile * size + column``: it stays the same if the tile is one more and the
-    column `size` less.
+    The indices of `axis` are exempt.  The position is ``tile * size + column``: it stays the same
+    if the tile is one more and the column `size` less.
     """
     analyzer, tile = Analyzer(), loop.loop_var
+    loaded = sources(loop.body)
     shift = {tile: tile + 1} | {column: column - over.extent for column, over in columns.items()}
     depends = False
 
@@ -227,6 +228,10 @@ def _are_independent(
         for at, index in enumerate(node.indices):
             if not (node.buffer.same_as(buffer) and at == axis):
                 check(index)
+        if not node.buffer.same_as(buffer):
+            # Columns would depend on each other.
+            is_shared = not any(uses(index, columns) for index in node.indices)
+            depends |= is_shared or node.buffer in loaded
         depends |= uses(node.value, shift)
         return node
 

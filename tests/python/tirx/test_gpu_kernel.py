@@ -23,7 +23,12 @@ from helpers.gpu_kernels import GPU, functions, kernels
 from helpers.gpu_modules import run_on_gpu, scheduled
 from helpers.relax_modules import build, tensor
 from helpers.simt import Fault, execute
-from tvm_fixes.tirx.gpu_kernel import keep_predicates, reason_of, why_not_runnable
+from tvm_fixes.tirx.gpu_kernel import (
+    keep_predicates,
+    read_results_first,
+    reason_of,
+    why_not_runnable,
+)
 from tvm_fixes.tirx.transform import ApplyGpuSchedule
 from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
 
@@ -258,6 +263,29 @@ def test_the_two_results_of_a_reduction_are_read_first():
         assert combined.count("partial_v0[") == combined.count("partial_v1[") == 1
     x = np.random.default_rng(0).integers(-2, 2, (5, 333))
     np.testing.assert_array_equal(run_on_gpu(mod, x), x.argmax(1))
+
+
+def test_elements_that_are_replaced_twice_are_read_each_time():
+    @T.prim_func(s_tir=True)
+    def kernel(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.sblock("y"):
+                v = T.axis.spatial(4, i)
+                y[v] = T.max(y[v], x[v])
+                y[v] = y[v] * T.float32(2)
+
+    @T.prim_func(s_tir=True)
+    def expected(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.sblock("y"):
+                v = T.axis.spatial(4, i)
+                old: T.let[T.float32] = y[v]
+                y[v] = T.max(old, x[v])
+                old_1: T.let[T.float32] = y[v]
+                y[v] = old_1 * T.float32(2)
+
+    expected = expected.with_attr("global_symbol", "kernel")
+    tvm.ir.assert_structural_equal(read_results_first(kernel), expected)
 
 
 if __name__ == "__main__":

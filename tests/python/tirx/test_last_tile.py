@@ -127,7 +127,32 @@ def test_other_loops_stay_as_they_are() -> None:
                 if tile * 4 + column < n:
                     y[0] = y[0] + x[tile * 4 + column] + sums[column]
 
-    for function in (unguarded, counting):
+    @T.prim_func(s_tir=True)
+    def summing(x_handle: T.handle, y: T.Buffer((1,), "float32")):
+        n = T.int64()
+        x = T.match_buffer(x_handle, (n,), "float32")
+        for tile in T.serial((n + 3) // 4, annotations={LAST_COLUMNS: 2}):
+            sums = T.alloc_buffer((4,))
+            for column in T.unroll(4):
+                sums[column] = x[T.min(tile * 4 + column, n - 1)]
+            for column in range(4):
+                if tile * 4 + column < n:
+                    y[0] = y[0] + sums[column]
+
+    @T.prim_func(s_tir=True)
+    def scanning(x_handle: T.handle, y_handle: T.handle):
+        n = T.int64()
+        x = T.match_buffer(x_handle, (n,), "float32")
+        y = T.match_buffer(y_handle, (n + 1,), "float32")
+        for tile in T.serial((n + 3) // 4, annotations={LAST_COLUMNS: 2}):
+            sums = T.alloc_buffer((4,))
+            for column in T.unroll(4):
+                sums[column] = x[T.min(tile * 4 + column, n - 1)]
+            for column in range(4):
+                if tile * 4 + column < n:
+                    y[tile * 4 + column + 1] = y[tile * 4 + column] + sums[column]
+
+    for function in (unguarded, counting, summing, scanning):
         assert split_last_tiles(function).same_as(function)
 
 

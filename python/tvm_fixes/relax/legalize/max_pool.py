@@ -72,7 +72,7 @@ class _Windows:
         if self.dilation > 1 or self.before >= self.kernel:
             return False
         if not isinstance(extent, tirx.IntImm) or not isinstance(self.count, tirx.IntImm):
-            # The last window ends with the padding, and without data there is no window.
+            # A window that ends inside the padded data overlaps the data; empty data has none.
             return self.before + self.after < self.kernel
         if extent.value == 0:
             return False

@@ -207,7 +207,7 @@ class Convolution:
         taps = self.taps(kernel_extent)
         *_, column = self.spatial
         if repeats_last:
-            # Data without columns has no last one.
+            # Without columns, the last one would be before the data.
             taps[column] = te.reduce_axis((0, tirx.min(out_extent[column], 1)), f"t{column}")
         channels = self._channel_axes(group_in)
         acc_shape = acc_layout.shape(acc_extent)
@@ -311,7 +311,7 @@ class Convolution:
         An element is read once for each element of the kernel and for each tile of channels.  In a
         plain layout, each channel is in a different page, and all are in the same cache set if the
         extents are powers of two.  If the number of columns is unknown, the last tile would read
-        beyond the data; see also :meth:`_repeats_last`.
+        beyond the data, except for pointwise convolutions: see :meth:`_repeats_last`.
 
         Parameters
         ----------
@@ -326,10 +326,14 @@ class Convolution:
             return True
         group_in, _ = self.group_channels(kernel)
         is_depthwise = self.groups > 1 and Analyzer().can_prove_equal(group_in, 1)
-        has_taps = any(not is_one(kernel[axis]) for axis in self.spatial)
-        is_known = isinstance(data[list(self.spatial)[-1]], tirx.IntImm)
-        needs_columns = not is_known and not self._repeats_last(data, kernel)
-        return (has_taps or needs_columns) and not is_depthwise
+        needs_columns = not self._has_known_columns(data) and not self._repeats_last(data, kernel)
+        return (self._has_taps(kernel) or needs_columns) and not is_depthwise
+
+    def _has_taps(self, kernel: dict[str, tirx.Expr]) -> bool:
+        return any(not is_one(kernel[axis]) for axis in self.spatial)
+
+    def _has_known_columns(self, data: dict[str, tirx.Expr]) -> bool:
+        return isinstance(data[list(self.spatial)[-1]], tirx.IntImm)
 
     def _repeats_last(self, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
         """Whether the columns beyond the last one read the data of the last one.
@@ -339,11 +343,10 @@ class Convolution:
         """
         if self.tile is None or not self.tile.is_vectorized or self.tile.vectorizes_columns:
             return False
-        is_known = isinstance(data[list(self.spatial)[-1]], tirx.IntImm)
-        has_taps = any(not is_one(kernel[axis]) for axis in self.spatial)
         has_padding = any(axis.pad_before or axis.pad_after for axis in self.spatial.values())
         has_depth = self.multiply_accumulate.depth > 1
-        return not (is_known or has_taps or has_padding or has_depth)
+        is_pointwise = not (self._has_taps(kernel) or has_padding or has_depth)
+        return is_pointwise and not self._has_known_columns(data)
 
     def _reads_data(self, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]) -> bool:
         """Whether a dot product can read the data itself: adjacent channels, without guards."""

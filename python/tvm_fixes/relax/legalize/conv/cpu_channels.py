@@ -14,6 +14,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import tvm
 from tvm import s_tir, tirx
@@ -34,6 +35,7 @@ _MIN_SUMS = 8
 
 # The numbers of columns that are likely, if the number is unknown: most networks halve 224 or 256.
 _LIKELY_COLUMNS = (7, 8, 14, 16, 28, 32, 56, 64, 112, 128)
+_MANY_COLUMNS = 1024
 
 # A vector of the kernel comes from the L2 cache, which takes twice as long as from the L1 cache.
 _LOADS_OF_KERNEL = 2
@@ -50,6 +52,11 @@ class TileOfChannels:
     columns: int
     channels: int
     vectors: int = 1
+
+
+def max_vector_bytes(cpu: Cpu) -> int:
+    """The maximum size of a vector of sums: two registers, but at most a cache line."""
+    return min(2 * cpu.vector_bytes, cpu.cache_line_bytes)
 
 
 def choose_tile_of_channels(
@@ -86,7 +93,7 @@ def choose_tile_of_channels(
     TileOfChannels
         With 1 channel if no vector length suits them.
     """
-    vector_bytes = min(2 * cpu.vector_bytes, cpu.cache_line_bytes)
+    vector_bytes = max_vector_bytes(cpu)
     extent = int(columns) if isinstance(columns, tirx.IntImm) else None
     element_bytes = max(tvm.DataType(dtype).bits // 8, 4)
     lanes, register_lanes = vector_bytes // element_bytes, cpu.vector_bytes // element_bytes
@@ -136,14 +143,18 @@ def _columns(extent: int | None, limit: int, registers: int, phases: int) -> tup
     The sums of a column are in `registers` registers. The time of a step of a tile is the maximum
     of its sums, its loads and :data:`_MIN_SUMS` sums, plus overhead: most CPUs issue two
     multiply-adds and two loads per cycle. The last tile is computed whole. If the extent is
-    unknown, the time is the sum of those for :data:`_LIKELY_COLUMNS`.
+    unknown, the time is the sum of those for :data:`_LIKELY_COLUMNS`; with several phases, the last
+    tile is not computed apart, and a tile has at most :data:`_MIN_SUMS` sums.
     """
-    extents = _LIKELY_COLUMNS if extent is None else [extent]
+    extents = _LIKELY_COLUMNS if extent is None else (extent,)
+    if extent is None and phases > 1:
+        limit = min(limit, math.lcm(-(-_MIN_SUMS // registers), phases))
+        extents = (_MANY_COLUMNS,)
 
     def time(columns: int) -> float:
         loads = columns + _LOADS_OF_KERNEL * registers
         step = max(columns * registers, loads, _MIN_SUMS) + 1
-        return step * sum(-(-extent // columns) / extent for extent in extents)
+        return step * sum(-(-count // columns) / count for count in extents)
 
     limit = min(limit, max(extents))
     columns = min(range(phases, limit + 1, phases) or range(1, limit + 1), key=time)
@@ -235,7 +246,7 @@ def schedule_channels(
     outer = outer[len(channel_tiles) :] if is_apart else outer
     is_fused = any(loop.same_as(tile) for loop in outer[:2])  # by parallelize()
     if vector > 1 and not is_fused and not isinstance(sch.get(tile).extent, tirx.IntImm):
-        sch.annotate(tile, LAST_COLUMNS, _last_columns(convolution.tile))
+        sch.annotate(tile, LAST_COLUMNS, _last_columns(convolution, cpu))
     parallelize(sch, outer)
     if vector > 1:
         loops = [column, channel, *lane]
@@ -245,10 +256,13 @@ def schedule_channels(
     return sch.mod["main"]
 
 
-def _last_columns(tile: Tile) -> int:
+def _last_columns(convolution: Convolution, cpu: Cpu) -> int:
     """The columns of a smaller last tile: half of a tile if its sums still hide the latency."""
+    tile = cast(Tile, convolution.tile)
+    bits = tvm.DataType(convolution.multiply_accumulate.accumulator).bits
+    registers = tile.vectors * -(-tile.channels * bits // (8 * cpu.vector_bytes))
     half = tile.columns // 2
-    return half if half * tile.vectors >= _MIN_SUMS else tile.columns
+    return half if half * registers >= _MIN_SUMS else tile.columns
 
 
 def _reads_own_block(convolution: Convolution, out_extent: dict[str, tirx.Expr]) -> bool:

@@ -28,7 +28,7 @@ from ...layouts import Layout, to_layout
 from ..override import Legalize, override
 from ..targets import cpu_of, multiply_accumulate_of
 from .compute import Convolution, SpatialAxis, Tile
-from .cpu_channels import choose_tile_of_channels, schedule_channels
+from .cpu_channels import choose_tile_of_channels, max_vector_bytes, schedule_channels
 from .cpu_columns import channels_first, choose_tile_of_columns, has_small_groups, schedule_columns
 from .gemm import has_few_channels, lower_as_gemm
 from .phases import has_phases, lower_phases
@@ -320,5 +320,5 @@ def _max_vectors(cpu: Cpu, convolution: Convolution, kernel: dict[str, tirx.Expr
         return _MAX_VECTORS
     element_bytes = 4 // convolution.multiply_accumulate.depth
     channel_bytes = element_bytes * math.prod(int(extent) for extent in extents)
-    channels = min(2 * cpu.vector_bytes, cpu.cache_line_bytes) // 4
+    channels = max_vector_bytes(cpu) // 4
     return max(min(_MAX_VECTORS, cpu.l2_bytes // 2 // max(channels * channel_bytes, 1)), 1)

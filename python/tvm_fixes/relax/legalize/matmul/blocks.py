@@ -41,7 +41,7 @@ from .tiles import Tile, choose_tile, depth_chunk
 # More vectors of sums do not hide more of the latency of a multiplication.
 _MAX_VECTORS = 4
 
-# With more rows, multiplications take longer than conversions.
+# With more rows in a tile, multiplications take longer than conversions.
 _FEW_ROWS = 2
 
 
@@ -90,7 +90,7 @@ class PackedBlocks:
         row: tirx.Expr,
         column: tirx.Expr,
         *,
-        few_rows: bool,
+        few_rows: bool = False,
     ) -> tirx.Expr:
         """An element of the matrix minus its zero point; `zero` is empty for 0.
 
@@ -113,10 +113,10 @@ def _converted(word: tirx.Expr, within: tirx.Expr, bits: int) -> tirx.Expr:
 
 
 def _in_mantissa(word: tirx.Expr, within: tirx.Expr, bits: int) -> tirx.Expr:
-    """The same as :func:`_converted`, in less time unless multiplications take longer.
+    """The same as :func:`_converted`, faster where conversions take longer than multiplications.
 
-    An integer i at bit p of the mantissa of 2^(23 - p) makes it 2^(23 - p) + i.  Few integers are
-    so high in the word that a shift is necessary, and shifts are equal for several integers.
+    The number 2^(23 - p), with an integer i at bit p of its mantissa, is 2^(23 - p) + i.  Most
+    integers need no shift, and several share one.
     """
     of_mantissa = MANTISSA_BITS // bits
     first = within // of_mantissa * of_mantissa
@@ -244,7 +244,7 @@ class _Dequantizing:
 
         def element(tile: tirx.Var, row: tirx.Var, column: tirx.Var) -> tirx.Expr:
             block = row // packed.block
-            factor = packed.factor(words, zero, tile, block, row, column, few_rows=False)
+            factor = packed.factor(words, zero, tile, block, row, column)
             return factor * scale(tile, block, column)
 
         tiles, _, columns = words.shape
