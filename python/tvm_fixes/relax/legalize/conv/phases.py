@@ -22,14 +22,14 @@ reading the kernel.  Outputs of the same phase read the same elements::
 
 import numpy as np
 import tvm
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 from ....fixes.conv import CONV_LEGALIZE
 from ....support import switches
 from ...constants.make import rearranged
 from ...layouts import Layout, to_layout
 from ...phases import PhasedAxis, interleaved
-from .compute import Convolution
+from .compute import Convolution, bounded
 
 # Interleaving the phases takes as long as this many multiplications per output.
 _MIN_PRODUCTS = 128
@@ -49,9 +49,8 @@ def has_phases(
     if "float" not in convolution.multiply_accumulate.accumulator:
         return False
     [(name, axis)] = convolution.spatial.items()
-    extent = convolution.data_layout.extents(list(data.ty.shape.values))[name]
     kernel_extent = layout.extents(list(kernel.ty.shape.values))
-    if not isinstance(extent, tirx.IntImm) or axis.phases == 1 or axis.dilation > 1:
+    if axis.phases == 1 or axis.dilation > 1:
         return False
     taps, rest = divmod(kernel_extent[name].value, axis.stride)
     block = convolution.out_layout.blocks.get("C", 1)
@@ -85,7 +84,7 @@ def lower_phases(
     [(name, axis)] = convolution.spatial.items()
     plain = to_layout(bb, kernel, Layout(call.attrs.kernel_layout), Layout(f"IO{name}"))
     weight = rearranged(plain, lambda array: _of_phases(array, axis.stride), "phases")
-    out_extent = int(convolution.out_layout.extents(list(call.ty.shape.values))[name])
+    out_extent = convolution.out_layout.extents(list(call.ty.shape.values))[name]
     phased = PhasedAxis.of(call.attrs, 0, int(plain.ty.shape.values[-1]))
     phases = relax.op.nn.conv1d(
         data,
@@ -96,9 +95,37 @@ def lower_phases(
         out_layout=convolution.out_layout.name,
         out_dtype=convolution.out_dtype,
     )
-    whole = interleaved(bb, bb.emit(phases), convolution.out_layout, {name: axis.stride})
-    begin, place = phased.begin, convolution.out_layout.letters.index(name)
+    phases, layout = bb.emit(phases), convolution.out_layout
+    if not isinstance(out_extent, tirx.IntImm):
+        return _interleaved(bb, phases, call, layout, phased.begin)
+    whole = interleaved(bb, phases, layout, {name: axis.stride})
+    begin, place = phased.begin, layout.letters.index(name)
     return relax.op.strided_slice(whole, [place], [begin], [begin + out_extent])
+
+
+def _interleaved(
+    bb: relax.BlockBuilder, phases: relax.Var, call: relax.Call, layout: Layout, begin: int
+) -> relax.Call:
+    """The outputs from position `begin` on, of an unknown number.
+
+    TVM cannot prove that a reshape of them needs no copy.
+    """
+    (stride,), (name,) = call.attrs.strides, set(layout.plain) - set("NC")
+    shape = list(call.ty.shape.values)
+    channels = layout.extents(shape)["C"]
+
+    def element(data: te.Tensor, *position: tirx.Var) -> tirx.Expr:
+        analyzer = bounded(position, shape)
+        at = layout.element(position)
+        place = at[name] + begin
+        at["C"] = tirx.floormod(place, int(stride)) * channels + at["C"]
+        at[name] = tirx.floordiv(place, int(stride))
+        return data(*layout.position(at, analyzer))
+
+    def compute(data: te.Tensor) -> te.Tensor:
+        return te.compute(shape, lambda *position: element(data, *position), name="interleaved")
+
+    return bb.call_te(compute, phases, primfunc_name_hint="interleaved")
 
 
 def _of_phases(kernel: np.ndarray, stride: int) -> np.ndarray:
