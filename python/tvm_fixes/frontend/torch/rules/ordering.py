@@ -34,6 +34,14 @@ def _stable_order(
     return torch.argsort(x, dim, descending)
 
 
+def _at(
+    found: tuple[torch.Tensor, torch.Tensor], at: torch.Tensor, dim: int, keepdim: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The value and the place at one position of each row of a sorted tensor."""
+    value, place = (each.gather(dim, at) for each in found)
+    return (value, place) if keepdim else (value.squeeze(dim), place.squeeze(dim))
+
+
 def _nth_smallest(
     x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -54,8 +62,7 @@ def _mode(
     equal = values.unsqueeze(axis) == values.unsqueeze(axis + 1)
     # Of equal counts, the first one belongs to the smallest value.
     best = equal.to(torch.int64).sum(axis + 1).argmax(axis, keepdim=True)
-    values, places = values.gather(axis, best), places.gather(axis, best)
-    return (values, places) if keepdim else (values.squeeze(axis), places.squeeze(axis))
+    return _at((values, places), best, axis, keepdim)
 
 
 def _median(x: torch.Tensor) -> torch.Tensor:
@@ -68,12 +75,10 @@ def _median_along(
     count = x.shape[dim] if x.ndim else 1
     if not x.is_floating_point() or x.ndim == 0:
         return _nth_smallest(x, (count + 1) // 2, dim, keepdim)
-    values, places = torch.sort(x, dim)
     # Of data with a NaN, the median is the first NaN: NaN are sorted last.
     numbers = (~torch.isnan(x)).to(torch.int64).sum(dim, keepdim=True)
     middle = torch.where(numbers == count, (count - 1) // 2, numbers)
-    values, places = values.gather(dim, middle), places.gather(dim, middle)
-    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+    return _at(torch.sort(x, dim), middle, dim, keepdim)
 
 
 def _median_of_numbers(x: torch.Tensor) -> torch.Tensor:
@@ -85,11 +90,9 @@ def _median_of_numbers_along(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     if x.ndim == 0:
         return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
-    values, places = torch.sort(x, dim)
     numbers = (~torch.isnan(x)).to(torch.int64).sum(dim, keepdim=True)
     middle = ((numbers - 1) // 2).clamp(min=0)
-    values, places = values.gather(dim, middle), places.gather(dim, middle)
-    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+    return _at(torch.sort(x, dim), middle, dim, keepdim)
 
 
 def _histogram(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:

@@ -101,7 +101,7 @@ def _legalize(
     if cpu is not None:
         if has_few_channels(convolution, extents[1]):
             return lower_as_gemm(bb, convolution, data, kernel, Layout(attrs.kernel_layout))
-        if has_phases(convolution, data, kernel, Layout(attrs.kernel_layout)):
+        if has_phases(convolution, kernel, Layout(attrs.kernel_layout)):
             return lower_phases(bb, call, convolution, data, kernel)
         moved = channels_first(convolution, extents[1])
         if moved is not None:

@@ -35,9 +35,7 @@ from .compute import Convolution, bounded
 _MIN_PRODUCTS = 128
 
 
-def has_phases(
-    convolution: Convolution, data: relax.Expr, kernel: relax.Expr, layout: Layout
-) -> bool:
+def has_phases(convolution: Convolution, kernel: relax.Expr, layout: Layout) -> bool:
     """Whether `convolution` with a `kernel` in this layout is faster as a convolution of phases.
 
     In 2-D and 3-D, it is not: there are fewer phases along a row, and more outputs to interleave.
