@@ -38,10 +38,11 @@ from tvm import relax, tirx
 
 from ...fixes.onnx_importer import LOOPS
 from ...support import switches
+from ..extents import Extent, extents_of, slice_at
+from ..recursion import LoopTypeError, scan
 from .graph import GraphImporter
 from .node import invalid_value
-from .recursion import LoopTypeError, scan
-from .values import Element, Extent, Value, extents_of
+from .values import Element, Value
 
 __all__ = ["convert_loop", "convert_scan", "has_branches"]
 
@@ -64,7 +65,7 @@ def convert_loop(
     """Convert a Loop.
 
     A Loop of at most :data:`MAX_UNROLLED_ITERATIONS` iterations is unrolled if the trip count, or
-    the condition of every iteration, is known; otherwise it becomes a :func:`~.recursion.scan`.
+    the condition of every iteration, is known; otherwise it becomes a :func:`~...recursion.scan`.
 
     Raises
     ------
@@ -245,7 +246,7 @@ def convert_scan(
     operands: Sequence[Operand | None],
     attributes: Mapping[str, Any],
 ) -> list[Operand]:
-    """Convert a Scan to a :func:`~.recursion.scan`; in opset 8, nested in one over the batch.
+    """Convert a Scan to a :func:`~...recursion.scan`; in opset 8, nested in one over the batch.
 
     Raises
     ------
@@ -311,7 +312,7 @@ class _Scan:
             carried: list[relax.Expr],
             invariant: list[relax.Expr],
         ) -> tuple[list[relax.Expr], list[relax.Expr]]:
-            rows = [_slice_at(builder, tensor, 0, number) for tensor in invariant[: len(operands)]]
+            rows = [slice_at(builder, tensor, 0, number) for tensor in invariant[: len(operands)]]
             with captured.bound(invariant[len(operands) :]):
                 return [], self.convert(rows, "directions")
 
@@ -348,7 +349,7 @@ class _Scan:
             for tensor, axis, is_reversed in zip(invariant, axes, reversed_inputs, strict=False):
                 last = self._extents(tensor)[axis] - 1
                 parts.append(
-                    _slice_at(builder, tensor, axis, last - number if is_reversed else number)
+                    slice_at(builder, tensor, axis, last - number if is_reversed else number)
                 )
             inputs = dict(zip(_names_of(self.body.input), [*carried, *parts], strict=True))
             with captured.bound(invariant[len(rows) :]):
@@ -449,11 +450,3 @@ def _scalar(element: Element, dtype: str = "int64") -> Value:
     elements = np.empty((), object)
     elements[()] = element
     return Value(elements, dtype)
-
-
-def _slice_at(
-    builder: relax.BlockBuilder, tensor: relax.Expr, axis: int, position: Extent
-) -> relax.Expr:
-    """The slice of `tensor` at a position on an axis, without that axis."""
-    part = relax.op.strided_slice(tensor, [axis], [position], [position + 1], assume_inbound=True)
-    return builder.emit(relax.op.squeeze(builder.emit(part), [axis]))

@@ -38,9 +38,9 @@ from tvm import relax, tirx
 from ...fixes.onnx_importer import RECURRENT
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
+from ..recursion import scan
 from .node import Converter, Node
 from .recurrent_activations import Activation, Arithmetic, activations_of
-from .recursion import scan
 from .values import Extent, extents_of
 
 __all__ = ["QUANTIZATION", "convert_recurrent", "convert_with"]

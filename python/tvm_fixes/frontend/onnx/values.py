@@ -47,6 +47,8 @@ from tvm import relax, te, tirx
 from tvm.sym import Analyzer, ConstIntBound
 from tvm_ffi import structural_equal, structural_walk
 
+from ..extents import Extent, extents_of
+
 __all__ = [
     "MAX_ELEMENTS",
     "Element",
@@ -63,9 +65,6 @@ MAX_ELEMENTS = 4096
 
 _MAX_SYMBOLIC_ELEMENTS = 64
 """The maximum if an element is an expression: building a shape in TVM takes superlinear time."""
-
-Extent: TypeAlias = int | tirx.Expr
-"""The extent of a dim: an int if it is static, else an expression."""
 
 Element: TypeAlias = int | bool | float | tirx.Expr
 """An element of a tensor: an expression of dtype int64 if it depends on symbols."""
@@ -339,14 +338,6 @@ class KnownValues:
             if symbol.same_as(extent):
                 return joined
         return [extent]
-
-
-def extents_of(tensor: relax.Expr) -> list[Extent] | None:
-    """The extents of a tensor, static ones as int, or None if they are unknown."""
-    shape = getattr(tensor.ty, "shape", None)
-    if not isinstance(shape, relax.ShapeExpr):
-        return None
-    return [int(dim) if isinstance(dim, tirx.IntImm) else dim for dim in shape.values]
 
 
 def is_small(elements: np.ndarray) -> bool:

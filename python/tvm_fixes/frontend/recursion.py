@@ -24,7 +24,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from .values import Extent, extents_of
+from .extents import Extent, extents_of
 
 __all__ = ["LoopTypeError", "Step", "scan"]
 
