@@ -23,7 +23,7 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import tirx as T
 from tvm.sym import Analyzer
 
-from .loop_kernels import computed, when
+from ..tirx.loop_kernels import computed, when
 from .threefry import WORDS, hashed, u64
 
 __all__ = ["Key", "computing_dtype", "random_tensor"]

@@ -18,7 +18,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.script.ir_builder import tirx as T
 
-from .loop_kernels import Outputs, cast, local, loops, nest, when
+from ..tirx.loop_kernels import Outputs, cast, local, loops, nest, when
 
 __all__ = ["Overlap", "kept_boxes", "overlap_of"]
 

@@ -22,8 +22,8 @@ from tvm.script.ir_builder import tirx as T
 
 from ...fixes.onnx_importer import OPERATORS
 from ...support import switches
+from ...tirx.loop_kernels import computed, local, when
 from ..dtypes import accumulation_dtype, dtype_of
-from ..loop_kernels import computed, local, when
 from .extents import equal, expression, product
 from .node import Converter, Node
 from .shape_operands import (

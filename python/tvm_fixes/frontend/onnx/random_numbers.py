@@ -28,8 +28,8 @@ from tvm.script.ir_builder import tirx as T
 
 from ...fixes.onnx_importer import OPERATORS
 from ...support import switches
+from ...tirx.loop_kernels import cast, computed, when
 from ..dtypes import dtype_of
-from ..loop_kernels import cast, computed, when
 from ..random_tensors import Key, computing_dtype, random_tensor
 from ..threefry import normal_number, uniform_number
 from .extents import expression, product

@@ -27,20 +27,24 @@ How to remove
     and the fix id ``onnx-recurrent``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
+import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
 from ...fixes.onnx_importer import RECURRENT
+from ...relax.constants.make import rearranged
 from ...support import switches
-from ..dtypes import accumulation_dtype, dtype_of
+from ...tirx.recurrence_activations import Activation as KernelActivation
+from ..dtypes import dtype_of
+from ..recurrent import recurrent_layer
 from ..recursion import scan
 from .node import Converter, Node
-from .recurrent_activations import Activation, Arithmetic, activations_of
+from .recurrent_activations import Arithmetic, activations_of, relax_activation
 from .values import Extent, extents_of
 
 __all__ = ["QUANTIZATION", "convert_recurrent", "convert_with"]
@@ -97,7 +101,7 @@ class _Direction:
         Whether the steps run from the last to the first.
     """
 
-    activations: list[Activation]
+    activations: list[KernelActivation]
     clip: float | None
     hidden: int
     linear_before_reset: bool
@@ -109,7 +113,7 @@ class _Direction:
         x = a.sum(*terms)
         if self.clip is not None:
             x = a.clip(x, -self.clip, self.clip)
-        return self.activations[index](a, x)
+        return relax_activation(self.activations[index])(a, x)
 
     def gates(self, a: Arithmetic, x: relax.Expr, first: int, last: int) -> relax.Expr:
         """The gates of `x` from `first` up to, but not including, `last`."""
@@ -181,16 +185,99 @@ def _lstm(
     f = a("subtract", 1.0, i) if d.input_forget else gate(2, 0, "P_f")
     c = a("add", a("multiply", f, c), a("multiply", i, gate(3, 1)))
     o = gate(1, 0, "P_o", c)
-    return [a("multiply", o, d.activations[2](a, c)), c]
+    return [a("multiply", o, relax_activation(d.activations[2])(a, c)), c]
 
 
 _CELLS: dict[str, _Cell] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
 
 
 def convert_recurrent(node: Node, convert: Converter) -> relax.Expr:
-    """Convert an RNN, GRU or LSTM, as :func:`convert_with` does."""
-    dtype = accumulation_dtype(dtype_of(node.operands[0]))
-    return convert_with(node, Arithmetic(node.builder, dtype))
+    """Convert an RNN, GRU or LSTM; each direction becomes a kernel (:func:`recurrent_layer`).
+
+    Returns
+    -------
+    relax.Tuple
+        Y, Y_h and, for an LSTM, Y_c.  As in ONNX Runtime, Y is 0 beyond the length of a sequence,
+        and the states after a sequence of length 0 are 0.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If an attribute or the shape of an operand violates the ONNX specification.
+    """
+    switches.note(RECURRENT)
+    kind = _KINDS[node.operator]
+    directions = _directions(node, kind)
+    tensors = _checked_operands(node, kind, directions)
+    batch_first = node.attributes.get("layout", 0) == 1
+
+    def transposed(x: relax.Expr, *axes: int) -> relax.Expr:
+        return node.emit(relax.op.permute_dims(x, axes)) if batch_first else x
+
+    for name in ("X", *kind.states):
+        if name in tensors:
+            tensors[name] = transposed(tensors[name], 1, 0, 2)
+    if "sequence_lens" in tensors:
+        tensors["sequence_lens"] = node.emit(relax.op.astype(tensors["sequence_lens"], "int64"))
+    passes = [_layer(node, d, index, tensors) for index, d in enumerate(directions)]
+    y, *states = (
+        _stacked(node, of_all, axis)
+        for of_all, axis in zip(zip(*passes, strict=True), (1, 0, 0), strict=False)
+    )
+    return relax.Tuple([transposed(y, 2, 0, 1, 3), *(transposed(s, 1, 0, 2) for s in states)])
+
+
+def _stacked(node: Node, tensors: Sequence[relax.Expr], axis: int) -> relax.Expr:
+    """The results of all directions along a new axis."""
+    if len(tensors) == 1:
+        return node.emit(relax.op.expand_dims(tensors[0], axis))
+    return node.emit(relax.op.stack(list(tensors), axis))
+
+
+def _layer(
+    node: Node, direction: _Direction, index: int, tensors: dict[str, relax.Expr]
+) -> tuple[relax.Expr, ...]:
+    """Emit a direction; return the outputs and the states after the last step."""
+    kind = _KINDS[node.operator]
+
+    def part(name: str) -> relax.Expr | None:
+        """The operand of this direction."""
+        tensor = tensors.get(name)
+        if isinstance(tensor, tvm.ir.GenericConst):
+            return rearranged(tensor, lambda array: array[index], node.operator)
+        if tensor is None:
+            return None
+        of_direction = relax.op.strided_slice(tensor, [0], [index], [index + 1])
+        return node.emit(relax.op.squeeze(node.emit(of_direction), [0]))
+
+    bias, rows = part("B"), kind.gates * direction.hidden
+    halves = None
+    if bias is not None:
+        halves = tuple(
+            node.emit(relax.op.strided_slice(bias, [0], [begin], [begin + rows]))
+            for begin in (0, rows)
+        )
+    initial: list[relax.Expr] | None = None
+    if any(name in tensors for name in kind.states):
+        shape = [tensors["X"].ty.shape.values[1], direction.hidden]
+        given = map(part, kind.states)
+        zeros = relax.op.zeros(shape, dtype_of(tensors["X"]))
+        initial = [node.emit(zeros) if state is None else state for state in given]
+    return recurrent_layer(
+        node.builder,
+        node.operator,
+        tensors["X"],
+        (part("W"), part("R")),
+        halves,
+        initial,
+        activations=direction.activations,
+        clip=direction.clip,
+        linear_before_reset=direction.linear_before_reset,
+        input_forget=direction.input_forget,
+        backwards=direction.backwards,
+        peepholes=part("P"),
+        lengths=tensors.get("sequence_lens"),
+    )
 
 
 def convert_with(node: Node, a: Arithmetic) -> relax.Expr:

@@ -13,15 +13,16 @@
 """The activations of RNN, GRU and LSTM."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from math import isnan, nan
 from typing import Any, TypeAlias
 
 from tvm import relax
 
+from ...tirx.recurrence_activations import DEFAULT_NUMBERS
+from ...tirx.recurrence_activations import Activation as KernelActivation
 from .node import Node
 
-__all__ = ["Activation", "Arithmetic", "activations_of"]
+__all__ = ["Activation", "Arithmetic", "activations_of", "relax_activation"]
 
 
 class Arithmetic:
@@ -115,7 +116,7 @@ A default is that of the ONNX operator of the same name, NaN if that operator ha
 None if the activation does not take the number."""
 
 
-def activations_of(node: Node, defaults: Sequence[str]) -> Iterator[Activation]:
+def activations_of(node: Node, defaults: Sequence[str]) -> Iterator[KernelActivation]:
     """Yield the activations of a node, one direction after the other.
 
     Each activation consumes the next elements of ``activation_alpha`` and ``activation_beta`` that
@@ -143,10 +144,10 @@ def activations_of(node: Node, defaults: Sequence[str]) -> Iterator[Activation]:
         name: iter(node.attributes.get(f"activation_{name}", ())) for name in ("alpha", "beta")
     }
     for name in names:
-        if name.lower() not in _FUNCTIONS:
-            reason = f"expected names from {', '.join(_FUNCTIONS)} (case-insensitive)"
+        if name.lower() not in DEFAULT_NUMBERS:
+            reason = f"expected names from {', '.join(DEFAULT_NUMBERS)} (case-insensitive)"
             raise node.invalid("attribute activations", names, reason)
-        function, *number_defaults = _FUNCTIONS[name.lower()]
+        number_defaults = DEFAULT_NUMBERS[name.lower()]
         given = [
             default if default is None else next(numbers[kind], default)
             for kind, default in zip(numbers, number_defaults, strict=True)
@@ -154,15 +155,10 @@ def activations_of(node: Node, defaults: Sequence[str]) -> Iterator[Activation]:
         if any(number is not None and isnan(number) for number in given):
             reason = f"expected an activation_alpha and an activation_beta for {name}"
             raise node.invalid("attribute activations", names, reason)
-        alpha, beta = given
-        yield partial(_activate, function, alpha, beta)
+        yield KernelActivation(name.lower(), *given)
 
 
-def _activate(
-    function: _Function,
-    alpha: float | None,
-    beta: float | None,
-    a: Arithmetic,
-    x: relax.Expr,
-) -> relax.Expr:
-    return function(a, x, alpha, beta)
+def relax_activation(activation: KernelActivation) -> Activation:
+    """An activation as Relax operators."""
+    function, *_ = _FUNCTIONS[activation.name]
+    return lambda a, x: function(a, x, activation.alpha, activation.beta)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from tvm import relax, tirx
 
-from ..loop_kernels import Outputs, loops
+from ...tirx.loop_kernels import Outputs, loops
 from .converter import OpCall
 from .extents import Extent, check, same, shaped, wide
 

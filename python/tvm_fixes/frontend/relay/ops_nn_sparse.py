@@ -17,7 +17,7 @@ from typing import Any
 from tvm import relax, te
 from tvm.script.ir_builder import tirx as T
 
-from ..loop_kernels import cast, local, when
+from ...tirx.loop_kernels import cast, local, when
 from .converter import OpCall, converter
 from .extents import number, quotient, reshaped, shaped
 from .indices import checked_indices

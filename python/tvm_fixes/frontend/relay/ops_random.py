@@ -23,7 +23,7 @@ from typing import Any
 from tvm import relax, te, tirx
 from tvm.script.ir_builder import tirx as T
 
-from ..loop_kernels import cast, local, when
+from ...tirx.loop_kernels import cast, local, when
 from ..threefry import WORDS, hashed, normal_number, plus, u64, uniform_number
 from .converter import OpCall, converter
 from .extents import is_static, product, reshaped, shaped

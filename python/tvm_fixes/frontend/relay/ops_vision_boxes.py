@@ -20,7 +20,7 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.script.ir_builder import tirx as T
 
-from ..loop_kernels import cast, local, when
+from ...tirx.loop_kernels import cast, local, when
 from .converter import OpCall, converter
 from .extents import Extent, is_static, shaped
 from .loop_kernels import checked, loop_kernel

@@ -19,7 +19,7 @@ from typing import Any
 from tvm import relax, te, tirx
 from tvm.script.ir_builder import tirx as T
 
-from ..loop_kernels import cast, local, when
+from ...tirx.loop_kernels import cast, local, when
 from ..suppression import overlap_of
 from .converter import OpCall, converter
 from .extents import product, shaped

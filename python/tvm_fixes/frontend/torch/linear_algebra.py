@@ -27,7 +27,7 @@ from tvm.script.ir_builder import tirx as T
 
 from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ...support import switches
-from ..loop_kernels import Outputs, cast, local, loops, nest, when
+from ...tirx.loop_kernels import Outputs, cast, local, loops, nest, when
 from .corrections import Converters, Corrections
 from .symbols import Symbols
 

@@ -22,8 +22,8 @@ from tvm.script.ir_builder import tirx as T
 
 from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ...support import switches
+from ...tirx.loop_kernels import Outputs, cast, local, loops, nest, when
 from ..dtypes import dtype_of
-from ..loop_kernels import Outputs, cast, local, loops, nest, when
 from .corrections import Converters, Corrections
 
 __all__ = ["Ordering"]

@@ -37,8 +37,8 @@ from tvm import relax, tirx
 
 from ...fixes.torch_importer import RANDOM as FIX_ID
 from ...support import switches
+from ...tirx.loop_kernels import cast
 from ..dtypes import dtype_of
-from ..loop_kernels import cast
 from ..random_tensors import computing_dtype, random_tensor
 from ..threefry import normal_number, u64, uniform_number
 from .corrections import Converters, Corrections

@@ -25,9 +25,9 @@ from tvm import relax, tirx
 
 from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ...support import switches
+from ...tirx.loop_kernels import cast
 from ..deformable import deformed_convolution
 from ..dtypes import accumulation_dtype, dtype_of
-from ..loop_kernels import cast
 from ..suppression import kept_boxes
 from .corrections import Converters, static_extent
 from .sizes import Sizes

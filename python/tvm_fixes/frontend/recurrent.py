@@ -1,0 +1,157 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Recurrent layers of all importers: one kernel for all steps of a direction."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import tvm
+from tvm import relax, tirx
+from tvm.relax.utils import gen_call_tir_inputs
+
+from ..tirx.recurrence import ATTRIBUTE, KINDS, Cell, recurrence
+from ..tirx.recurrence_activations import Activation
+from ..tirx.recurrence_schedule import Schedule
+from ..tirx.util import OPAQUE
+from .dtypes import accumulation_dtype, dtype_of
+
+__all__ = ["recurrent_layer"]
+
+
+def recurrent_layer(
+    builder: relax.BlockBuilder,
+    kind: str,
+    x: relax.Expr,
+    weights: Sequence[relax.Expr],
+    bias: Sequence[relax.Expr] | None = None,
+    initial: Sequence[relax.Expr] | None = None,
+    *,
+    gates: str | None = None,
+    activations: Sequence[Activation] | None = None,
+    clip: float | None = None,
+    linear_before_reset: bool = False,
+    input_forget: bool = False,
+    backwards: bool = False,
+    peepholes: relax.Expr | None = None,
+    lengths: relax.Expr | None = None,
+) -> tuple[relax.Expr, ...]:
+    """Emit one direction of a recurrent layer.
+
+    Import time and the size of the program do not depend on the number of steps, which may be
+    symbolic, as may the number of sequences.  The extents of a sequence's elements and of the
+    states must be known.
+
+    Parameters
+    ----------
+    builder : relax.BlockBuilder
+        Receives the bindings and the kernel.
+    kind : str
+        ``RNN``, ``GRU`` or ``LSTM``.
+    x : relax.Expr
+        The input, of shape (steps, batch, features).
+    weights : pair of relax.Expr
+        W, of shape (gates * hidden, features), and R, of shape (gates * hidden, hidden).
+    bias : pair of relax.Expr, optional
+        What is added to the product of W and to the product of R, each of shape (gates * hidden,).
+    initial : sequence of relax.Expr, optional
+        The states before the first step, each of shape (batch, hidden): h, and c of an LSTM.  By
+        default 0.
+    gates : str, optional
+        The order of the gates in the rows of the weights and biases, with ONNX's letters.  By
+        default ONNX's order: ``iofc`` for an LSTM, ``zrh`` for a GRU.  PyTorch's is ``ifco`` and
+        ``rzh``.  The hidden gate of a GRU must be the last one.
+    activations : sequence of Activation, optional
+        As in ONNX: one of an RNN, two of a GRU, three of an LSTM.  By default ONNX's, which
+        are PyTorch's, too.
+    clip : float, optional
+        The bound that the inputs of the activations are clipped to.
+    linear_before_reset : bool
+        Whether a GRU multiplies the state by its weights before the reset, as PyTorch does.
+    input_forget : bool
+        Whether the forget gate of an LSTM is 1 minus its input gate.
+    backwards : bool
+        Whether the steps run from the last to the first.
+    peepholes : relax.Expr, optional
+        The weights that multiply the cell of an LSTM in the gates i, o and f, of shape
+        (3 * hidden,).
+    lengths : relax.Expr, optional
+        The lengths of the sequences in int64, of shape (batch,).  The outputs of later steps are 0,
+        and so are the states after a sequence of length 0.
+
+    Returns
+    -------
+    tuple of relax.Expr
+        The outputs of all steps, of shape (steps, batch, hidden), and the states after the last
+        step, of shape (batch, hidden): h, and c of an LSTM.  They have the dtype of `x`; 16-bit
+        floats are computed in float32 and rounded at the end.
+    """
+    dtype = dtype_of(x)
+    wide = accumulation_dtype(dtype)
+
+    def widened(value: relax.Expr) -> relax.Expr:
+        return value if dtype_of(value) == wide else emit(relax.op.astype(value, wide))
+
+    emit = builder.emit
+    cell = Cell(
+        kind,
+        gates or KINDS[kind].gates,
+        tuple(activations or map(Activation, KINDS[kind].activations)),
+        clip,
+        linear_before_reset,
+        input_forget,
+        backwards,
+        has_peepholes=peepholes is not None,
+        has_lengths=lengths is not None,
+    )
+    hidden = int(weights[1].ty.shape.values[-1])
+    of_input = emit(relax.op.permute_dims(widened(weights[0])))
+    product = emit(relax.op.matmul(widened(x), of_input))
+    extra: list[relax.Expr] = []
+    if bias is not None:
+        of_x, of_h = map(widened, bias)
+        if kind == "GRU" and linear_before_reset:
+            # The reset gate scales the bias of the hidden gate.
+            count = (len(cell.gates) - 1) * hidden
+            last = emit(relax.op.strided_slice(of_h, [0], [count], [count + hidden]))
+            extra.append(last)
+            cell = replace(cell, has_hidden_bias=True)
+            others = emit(relax.op.strided_slice(of_h, [0], [0], [count]))
+            zeros = emit(relax.op.zeros([hidden], wide))
+            of_h = emit(relax.op.concat([others, zeros], 0))
+        product = emit(relax.op.add(product, emit(relax.op.add(of_x, of_h))))
+    states = 2 if kind == "LSTM" else 1
+    if initial is None:
+        zeros = emit(relax.op.zeros([x.ty.shape.values[1], tirx.const(hidden, "int64")], wide))
+        initial = (zeros,) * states
+    extra += [widened(peepholes)] if peepholes is not None else []
+    extra += [lengths] if lengths is not None else []
+    operands = [product, *map(widened, initial), widened(weights[1]), *extra]
+    results = _steps(builder, cell, operands)
+    if wide == dtype:
+        return results
+    return tuple(emit(relax.op.astype(result, dtype)) for result in results)
+
+
+def _steps(
+    builder: relax.BlockBuilder, cell: Cell, operands: list[relax.Expr]
+) -> tuple[relax.Expr, ...]:
+    """Emit the kernel of all steps; :func:`.LowerRecurrence` schedules it for the target."""
+
+    def compute(*tensors: tvm.te.Tensor) -> list[tvm.te.Tensor]:
+        return recurrence(cell, Schedule(), *tensors)
+
+    kernel, arguments, types = gen_call_tir_inputs(compute, *operands)
+    kernel = kernel.with_attrs({"op_pattern": OPAQUE, ATTRIBUTE: cell.to_json()})
+    variable = builder.add_func(kernel, cell.kind.lower())
+    call = builder.emit(relax.call_tir(variable, arguments, types))
+    return tuple(builder.emit(relax.TupleGetItem(call, index)) for index in range(len(types)))

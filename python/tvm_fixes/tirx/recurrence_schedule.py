@@ -1,0 +1,194 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Schedules of the kernels of recurrent layers: loops over elements, and matrix products."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import tvm
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from ..target.cpu import Cpu
+from .loop_kernels import cast, local
+from .register_tile import even_part
+
+__all__ = ["CpuSchedule", "Part", "Schedule", "int64"]
+
+_MAX_ROWS = 4
+_MAX_ROWS_OF_FEW_REGISTERS = 2
+_MAX_VECTORS = 8
+
+
+def int64(number: int) -> tirx.Expr:
+    """A number as an extent or an index."""
+    return tirx.const(number, "int64")
+
+
+class Part(NamedTuple):
+    """The gates that a product computes.
+
+    Attributes
+    ----------
+    number : int
+        The index of the product.
+    first, rows : int
+        The first row of the weights, and their number.
+    """
+
+    number: int
+    first: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Scalar loops over unpacked weights, for any target.
+
+    Attributes
+    ----------
+    lanes : int
+        The elements of a vector.
+    rows : int
+        The sequences of a block.
+    """
+
+    lanes: int = 1
+    rows: int = 1
+
+    def operands(self, products: int) -> int:
+        """The number of operands that have the weights of all products."""
+        return 1
+
+    def padded(self, columns: int) -> int:
+        """The columns that a product writes, of which the first `columns` matter."""
+        return columns
+
+    def rounded(self, extent: int) -> int:
+        """`extent`, rounded up to whole vectors."""
+        return -(-extent // self.lanes) * self.lanes
+
+    def blocks(self, count: tirx.Expr) -> AbstractContextManager[Any]:
+        """A loop over the blocks of sequences."""
+        return T.serial(0, count)
+
+    def each(self, extent: int, body: Callable[[Any], None]) -> None:
+        """Run `body`, which stores to one buffer, for each element below `extent`."""
+        done = 0
+        lanes = self.lanes
+        while done < extent:
+            count = (extent - done) // lanes
+            if count:
+                with T.serial(0, int64(count)) as vector, T.vectorized(0, int64(lanes)) as lane:
+                    body(int64(done) + vector * lanes + lane)
+                done += count * lanes
+            lanes //= 2
+
+    def multiply(
+        self, states: Any, results: Any, weights: Sequence[Any], rows: int, part: Part
+    ) -> None:
+        """Store the product of `states` and weights in columns of `results`.
+
+        Parameters
+        ----------
+        states, results : buffer
+            Each has `rows` rows.
+        weights : sequence of buffers
+            The operands with weights.
+        rows : int
+        part : Part
+            The rows of the weights, and the columns of the results.
+        """
+        [matrix] = weights
+        with T.serial(0, int64(rows)) as row, T.serial(0, int64(part.rows)) as column:
+            total = local(str(results.dtype), 0.0)
+            with T.serial(0, matrix.shape[1]) as k:
+                total[0] = total[0] + states[row, k] * matrix[column + part.first, k]
+            results[row, column + part.first] = total[0]
+
+
+@dataclass(frozen=True)
+class CpuSchedule(Schedule):
+    """Vectors, register tiles, and packed weights.
+
+    Each product has an operand of its own, of shape (tiles, hidden, columns of a tile).
+
+    Attributes
+    ----------
+    registers : int
+        The number of vector registers.
+    """
+
+    registers: int = 16
+
+    @classmethod
+    def of(cls, cpu: Cpu, dtype: str, batch: tirx.Expr) -> Self:
+        """The schedule for states of `dtype`."""
+        lanes = cpu.vector_bytes // (tvm.DataType(dtype).bits // 8)
+        limit = _MAX_ROWS if cpu.vector_registers > 16 else _MAX_ROWS_OF_FEW_REGISTERS
+        rows = even_part(int(batch), limit) if isinstance(batch, tirx.IntImm) and batch else limit
+        return cls(lanes, rows, cpu.vector_registers)
+
+    def tile_columns(self, columns: int) -> int:
+        """The columns of a tile of a product."""
+        return even_part(-(-columns // self.lanes), _MAX_VECTORS) * self.lanes
+
+    def operands(self, products: int) -> int:
+        return products
+
+    def padded(self, columns: int) -> int:
+        width = self.tile_columns(columns)
+        return -(-columns // width) * width
+
+    def blocks(self, count: tirx.Expr) -> AbstractContextManager[Any]:
+        return T.parallel(0, count)
+
+    def multiply(
+        self, states: Any, results: Any, weights: Sequence[Any], rows: int, part: Part
+    ) -> None:
+        matrix = weights[part.number]
+        tiles, _, width = matrix.shape
+        vectors = int(width) // self.lanes
+        # Each vector of weights is multiplied by an element of each row.
+        at_once = even_part(vectors, max((self.registers - 2) // (rows + 1), 1))
+        with T.serial(0, tiles) as tile:
+            for begin in range(0, vectors, at_once):
+                at = [vector * self.lanes for vector in range(begin, min(begin + at_once, vectors))]
+                sums = self._tile(states, matrix, tile, rows, at)
+                for row, total in enumerate(sums):
+                    for place, column in enumerate(at):
+                        with T.vectorized(0, int64(self.lanes)) as lane:
+                            target = int64(part.first + column) + tile * width + lane
+                            results[row, target] = total[int64(place * self.lanes) + lane]
+
+    def _tile(
+        self, states: Any, matrix: Any, tile: Any, rows: int, columns: Sequence[int]
+    ) -> list[Any]:
+        """Multiply by a register tile; return the sums of each row."""
+        dtype, lanes = str(states.dtype), self.lanes
+        shape = (len(columns) * lanes,)
+        # A buffer for each row: TVM puts larger ones on the heap.
+        sums = [T.buffer_proxy(T.alloc_buffer(shape, dtype, scope="local")) for _ in range(rows)]
+        for total in sums:
+            with T.vectorized(0, int64(shape[0])) as lane:
+                total[lane] = cast(0.0, dtype)
+        with T.serial(0, matrix.shape[1]) as k:
+            for place, column in enumerate(columns):
+                for row, total in enumerate(sums):
+                    with T.vectorized(0, int64(lanes)) as lane:
+                        at = int64(place * lanes) + lane
+                        weight = matrix[tile, k, int64(column) + lane]
+                        total[at] = total[at] + states[int64(row), k] * weight
+        return sums
