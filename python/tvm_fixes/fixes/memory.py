@@ -80,6 +80,19 @@ PLAN_MEMORY_ESCAPE = declare(
     },
 )
 
+PLAN_MEMORY_BOUNDS = declare(
+    "plan-memory-bounds",
+    family="memory",
+    kind=Kind.PASS,
+    summary="allocates the size of a large symbolic tensor, not the upper bound of its size",
+    symptoms={
+        Symptom.CRASH: (
+            "a slice of a symbolic axis up to 2**31 - 1, which exporters write for the end, "
+            "allocates 2**31 - 1 rows: `std::bad_alloc`"
+        ),
+    },
+)
+
 VM_SHAPE_LOWER_WEIGHTS = declare(
     "vm-shape-lower-weights",
     family="memory",

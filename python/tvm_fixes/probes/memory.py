@@ -30,6 +30,7 @@ from ..fixes.memory import (
     EMPTY_CONSTANTS,
     FOLD_PERMUTE_INTO_SCATTER,
     LONG_LOOPS,
+    PLAN_MEMORY_BOUNDS,
     PLAN_MEMORY_ESCAPE,
     PLAN_MEMORY_IF,
     SELECT_LOADS,
@@ -257,6 +258,35 @@ register(
         stock=_keep_stock,
         fixed=_keep_guarded,
         symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
+    ),
+)
+
+
+def _allocate_bound(relax_pipeline: str | tvm.transform.Pass) -> None:
+    builder = relax.BlockBuilder()
+    n = tirx.Var("n", "int64")
+    x = relax.Var("x", relax.TensorType((n,), "float32"))
+    with builder.function("main", [x]):
+        ones = builder.emit(relax.op.ones((tirx.min(n, 1 << 50), 4), "float32"))
+        builder.emit_func_output(builder.emit(relax.op.nn.softmax(ones)))
+    got = run(builder.get(), np.ones(3, "float32"), relax_pipeline=relax_pipeline)
+    np.testing.assert_array_equal(got, np.full((3, 4), 0.25, "float32"))
+
+
+def _allocate_bound_stock() -> None:
+    _allocate_bound("default")
+
+
+def _allocate_bound_fixed() -> None:
+    _allocate_bound(pipeline())
+
+
+register(
+    PLAN_MEMORY_BOUNDS,
+    Probe(
+        stock=_allocate_bound_stock,
+        fixed=_allocate_bound_fixed,
+        symptom=re.compile("bad_alloc"),
     ),
 )
 

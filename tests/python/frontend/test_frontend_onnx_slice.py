@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm.testing
+from onnx import helper
 
 from helpers.grids import sample
 from helpers.onnx_graphs import (
@@ -64,6 +65,23 @@ def test_a_start_after_a_short_axis(start: int) -> None:
     numbers = {"start": vector(start), "most": vector(MOST), "next": vector(start + 1)}
     model = program(nodes, {"x": ("float32", ("n", 2))}, numbers, list(nodes))
     assert_follows_onnx_runtime(from_onnx, model, *([normal(n, 2)] for n in (5, 2, 1, 0)))
+
+
+@pytest.mark.parametrize("extent", ("n", 5))
+def test_bounds_in_attributes(extent: str | int) -> None:
+    """Up to opset 9, the bounds of a Slice are attributes."""
+    cuts = {
+        "both": {"starts": [1, -3], "ends": [1000, 2**31 - 1]},
+        "last": {"starts": [-2], "ends": [-1], "axes": [1]},
+        "none": {"starts": [4], "ends": [2], "axes": [0]},
+    }
+    nodes = [helper.make_node("Slice", ["x"], [name], **cut) for name, cut in cuts.items()]
+    data = [helper.make_tensor_value_info("x", 1, (extent, 4))]
+    results = [helper.make_tensor_value_info(name, 1, [None, None]) for name in cuts]
+    graph = helper.make_graph(nodes, "slices", data, results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=4)
+    runs = [[normal(n, 4)] for n in ((5,) if extent == 5 else (5, 3, 1))]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
 
 
 def test_an_end_after_the_last_index_stays_within_the_data() -> None:

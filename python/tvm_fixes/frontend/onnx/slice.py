@@ -18,12 +18,14 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     A Slice with a bound that is a dim or is computed from dims, or with bounds, axes or steps that
-    are known only at run time. A Split with such sizes, or with opset 18's num_outputs.
+    are known only at run time. A Slice of opset 9 or older. A Split with such sizes, or with opset
+    18's num_outputs.
 Symptom
     A result whose shape exceeds the data, silently; ``Dynamic Split not yet supported``; results of
-    unknown shape.
+    unknown shape; ``Cannot cast NoneType``.
 Mechanism
     The converter sets ``assume_inbound`` if any bound is an expression; then no bound is clamped.
+    It reads bounds from operands, which are attributes up to opset 9.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its tests
     and the fix id ``onnx-slice``.
@@ -100,7 +102,8 @@ def convert_slice(node: Node, convert: Converter) -> relax.Expr:
     # TVM's converter takes no scalars, which an unrolled loop may compute.
     is_of_vectors = all(len(value.shape) == 1 for value in values[1:] if value is not None)
     counts = [count for _, count in ranges]
-    if is_of_vectors and is_static(*bounds) and min([*steps, *counts], default=1) > 0:
+    is_tvms = is_of_vectors and node.opset >= 10  # where bounds are operands
+    if is_tvms and is_static(*bounds) and min([*steps, *counts], default=1) > 0:
         return convert(node)
     switches.note(SLICE)
     return take_ranges(node, data, axes, ranges, steps)

@@ -18,24 +18,28 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     An If with tensors of one size in both of its branches. A call with effects that keeps a tensor
-    argument, such as ``set_item`` of ``LazyTransformParams``.
+    argument, such as ``set_item`` of ``LazyTransformParams``. A slice of a symbolic axis whose
+    constant end is far beyond it.
 Symptom
     The process crashes (SIGSEGV) when the second branch runs. A tensor that was kept silently gets
-    the elements of a later one.
+    the elements of a later one. ``std::bad_alloc`` at run time.
 Mechanism
     The planner walks one branch after the other as if both ran, and gives the second one storage
     that is allocated in the first. It reuses the storage of a tensor after the last call that reads
-    it, even if the call keeps the tensor.
+    it, even if the call keeps the tensor. It allocates the upper bound of a symbolic extent: all
+    2147483647 rows of ``min(2147483647, n)``.
 How to remove
     When TVM plans both correctly, use its pass in :mod:`tvm_fixes.pipeline`; delete this file, its
-    tests and the fix ids ``plan-memory-if`` and ``plan-memory-escape``.
+    tests, :mod:`..allocation_sizes` and the fix ids ``plan-memory-if``, ``plan-memory-escape`` and
+    ``plan-memory-bounds``.
 """
 
 import tvm
 from tvm import relax, tirx
 
-from ...fixes.memory import PLAN_MEMORY_ESCAPE, PLAN_MEMORY_IF
+from ...fixes.memory import PLAN_MEMORY_BOUNDS, PLAN_MEMORY_ESCAPE, PLAN_MEMORY_IF
 from ...support import switches
+from ..allocation_sizes import with_exact_sizes
 from ..analysis import bindings
 from ..guard import guarded
 from ..ir import with_functions
@@ -54,6 +58,9 @@ def StaticPlanBlockMemory() -> tvm.transform.Pass:
     Functions that pass tensors to a call with effects are skipped too, since the callee may keep
     them: a packed function, or a function of the module with effects.
 
+    A large tensor of symbolic extents gets the memory that it needs, not that of the upper bounds
+    of its extents.
+
     Returns
     -------
     tvm.transform.Pass
@@ -62,6 +69,11 @@ def StaticPlanBlockMemory() -> tvm.transform.Pass:
     stock = relax.transform.StaticPlanBlockMemory()
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if switches.enabled(PLAN_MEMORY_BOUNDS):
+            exact = with_exact_sizes(mod)
+            if not exact.same_as(mod):
+                switches.note(PLAN_MEMORY_BOUNDS)
+                mod = exact
         kept = {
             var: function
             for var, function in mod.functions_items()
