@@ -48,6 +48,7 @@ from .relax.transform import (
     InsertRuntimeChecks,
     LiftWorkspaces,
     LowerAssertOp,
+    LowerRecurrence,
     LowerScan,
     MergeReshapes,
     ReadTransposedRows,
@@ -314,7 +315,7 @@ def _legalize_passes(
         DecomposeConvTranspose(),
     ]
     # Before TVM's dispatch, whose kernels write out of bounds for empty rows.
-    before = [SortByKeys(), LowerScan(), *([] if is_cpu(target) else on_gpu)]
+    before = [SortByKeys(), LowerScan(), LowerRecurrence(), *([] if is_cpu(target) else on_gpu)]
     dispatch = [*before, *stock.library_dispatch_passes(target)]
     return [*dispatch, *first, *passes]
 

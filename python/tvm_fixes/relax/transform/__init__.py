@@ -42,6 +42,7 @@ from .lazy_transform_params import LazyTransformParams
 from .lift_transform_params import LiftTransformParams
 from .lift_workspaces import LiftWorkspaces
 from .lower_assert_op import LowerAssertOp
+from .lower_recurrence import LowerRecurrence
 from .lower_scan import LowerScan
 from .merge_reshapes import MergeReshapes
 from .prepare_layout import PrepareLayout
@@ -89,6 +90,7 @@ __all__ = [
     "LiftTransformParams",
     "LiftWorkspaces",
     "LowerAssertOp",
+    "LowerRecurrence",
     "LowerScan",
     "MergeReshapes",
     "PrepareLayout",
