@@ -64,6 +64,10 @@ check-full: native $(LIBRARIES)/.installed  ## Run all cases of all grids, and w
 	@TVM_FIXES_LIBRARIES=$(abspath $(LIBRARIES)) \
 	  $(RUN) -m pytest --tier full -o faulthandler_timeout=0 --tables docs/tables $(ARGS)
 
+.PHONY: check-shipped
+check-shipped: native  ## Compile models that packages ship (downloads), and write docs/tables.
+	@$(RUN) -m benchmarks.shipped $(ARGS)
+
 .PHONY: fuzz
 fuzz: native  ## Fuzz with random models, programs and files, e.g. ARGS="--minutes 60".
 	@PYTHONPATH=tests/python $(RUN) -m tests.fuzz $(ARGS)

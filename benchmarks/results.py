@@ -34,7 +34,7 @@ def identity(settings: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str
     return {
         "settings": dict(settings),
         "target": dict(target),
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "system": platform.platform(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
@@ -113,7 +113,7 @@ def _version(name: str) -> str:
         return "none"
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,0 +1,293 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""benchmarks.shipped, without a network: the tool's logic."""
+
+import hashlib
+import io
+import json
+import sys
+import tarfile
+import zipfile
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import tvm.testing
+
+from benchmarks.shipped import __main__ as command
+from benchmarks.shipped import data, fetch, find, judge, run, table, worker
+from benchmarks.shipped.models import Model, Package
+from benchmarks.shipped.packages import MODELS, PACKAGES
+from tvm_fixes.errors import UsageError
+
+OUTCOME = run.Outcome("net", "pkg 1", "vision", run.RIGHT, "", 2.0, 2**20, 1000, 2000, "abc")
+
+
+def package(path, content, name="pkg-1-py3-none-any.whl"):
+    """A package in a cache at `path`, with files by name."""
+    file = path / "packages" / name
+    file.parent.mkdir()
+    if name.endswith(".whl"):
+        with zipfile.ZipFile(file, "w") as archive:
+            for member, text in content.items():
+                archive.writestr(member, text)
+    else:
+        with tarfile.open(file, "w:gz") as archive:
+            for member, text in content.items():
+                info = tarfile.TarInfo(member)
+                info.size = len(text)
+                archive.addfile(info, io.BytesIO(text))
+    checksum = hashlib.sha256(file.read_bytes()).hexdigest()
+    return Package("pypi", "pkg", "1", name, checksum, "MIT")
+
+
+def test_names_and_packages_are_distinct():
+    names = [model.name for model in MODELS]
+    assert len(set(names)) == len(names) > 70
+    assert {model.package.name for model in MODELS} == set(PACKAGES)
+    assert all(len(found.sha256) == 64 for found in PACKAGES.values())
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_inputs_are_repeatable(model):
+    for case in model.cases:
+        for make in case.inputs.values():
+            one, other = (make(np.random.default_rng(3)) for _ in range(2))
+            np.testing.assert_array_equal(one, other)
+            assert np.isfinite(one).all()
+        assert set(case.carry) <= set(case.inputs)
+
+
+def test_recipes():
+    rng = np.random.default_rng(0)
+    image = data.picture(2, 3, 20, 30, low=-1)(rng)
+    assert (image.shape, image.dtype, image.min() >= -1, image.max() <= 1) == (
+        (2, 3, 20, 30),
+        "float32",
+        True,
+        True,
+    )
+    assert image.std() > 0.1
+    assert data.picture(1, 20, 30, 3, channels_last=True)(rng).shape == (1, 20, 30, 3)
+    assert data.sound(2, 400)(rng).shape == (2, 400)
+    assert data.one_hot(2, 5, 7)(rng).sum() == 10
+    np.testing.assert_array_equal(data.counting(1, 3)(rng), [[0, 1, 2]])
+
+
+@pytest.mark.parametrize("name", ["pkg-1-py3-none-any.whl", "pkg-1.tgz"])
+def test_models_are_taken_out_of_packages(tmp_path, name):
+    found = package(tmp_path, {"a/net.onnx": b"weights"}, name)
+    model = Model("net", "vision", (), found, "a/net.onnx")
+    assert fetch.take_out(model, tmp_path).read_bytes() == b"weights"
+    missing = replace(model, name="other", path="a/no.onnx")
+    with pytest.raises(UsageError, match=r"a/no\.onnx"):
+        fetch.take_out(missing, tmp_path)
+
+
+def test_chunks_are_joined(tmp_path):
+    index = {"/models/small": {"chunks": [{"hash": "x"}, {"hash": "y"}]}}
+    content = {"d/index.json": json.dumps(index).encode(), "d/x": b"one ", "d/y": b"two"}
+    model = Model("net", "", (), package(tmp_path, content), "d/index.json", "/models/small")
+    assert fetch.take_out(model, tmp_path).read_bytes() == b"one two"
+
+
+def test_checksums_are_checked(tmp_path):
+    found = replace(package(tmp_path, {"net.onnx": b""}), sha256="0" * 64)
+    with pytest.raises(UsageError, match=r"SHA-256.*expected 0000"):
+        fetch.fetch(found, tmp_path)
+
+
+def test_options_of_pip_name_the_file():
+    assert fetch._kind_of_file("a-1.tar.gz") == ["--no-binary", ":all:"]
+    assert fetch._kind_of_file("a-1-py3-none-any.whl") == ["--only-binary", ":all:"]
+    options = fetch._kind_of_file("a-1-py3-none-linux_x86_64.manylinux_2_28_x86_64.whl")
+    assert options[2:] == ["--platform=linux_x86_64", "--platform=manylinux_2_28_x86_64"]
+
+
+def test_cache_is_outside_the_repository(monkeypatch, tmp_path):
+    monkeypatch.delenv(fetch.CACHE_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert fetch.default_cache() == tmp_path / "tvm-fixes" / "shipped"
+    monkeypatch.setenv(fetch.CACHE_VARIABLE, "/elsewhere")
+    assert str(fetch.default_cache()) == "/elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda value: value, ""),
+        (lambda value: value + 5e-5, ""),
+        (lambda value: value + 1e-2, "error 0.01 of 1"),
+        (lambda value: np.full_like(value, np.nan), "NaN"),
+        (lambda value: value[:1], "expected float32"),
+        (lambda value: value.astype("float64"), "expected float32"),
+    ],
+)
+def test_errors_are_judged(change, message):
+    reference = np.linspace(-1, 1, 20).astype("float32")
+    found = judge.problem([change(reference)], [reference], [[reference]], ["y"])
+    assert bool(found) == bool(message)
+    assert message in found
+
+
+def test_an_unsure_reference_allows_more():
+    reference = np.linspace(-1, 1, 20).astype("float32")
+    other = [[reference + np.float32(0.01)]]
+    assert not judge.problem([reference - np.float32(0.03)], [reference], other, ["y"])
+    assert "own: 0.01" in judge.problem([reference + np.float32(0.05)], [reference], other, ["y"])
+
+
+def test_integers_are_judged_by_number():
+    reference = np.arange(20)
+    wrong = reference.copy()
+    wrong[3] = 0
+    assert judge.problem([wrong], [reference], [[reference]], ["y"]).startswith("output 'y': 1 of")
+    assert not judge.problem([wrong], [reference], [[wrong]], ["y"])
+
+
+def test_states_are_carried():
+    case = data.Case({"x": data.full(1, value=2), "h": data.full(1, value=0)}, 4, {"h": "sum"})
+    results = worker.steps(case, lambda feed: [-feed["x"], feed["h"] + feed["x"]], ["y", "sum"])
+    assert [float(step[1][0]) for step in results] == [2, 4, 6, 8]
+
+
+def test_moved_inputs_stay_near():
+    case = data.Case({"x": data.full(100, value=3), "n": data.full(2, value=1, dtype="int64")})
+    [[x, n]] = worker.steps(case, lambda feed: [feed["x"], feed["n"]], ["x", "n"], moved=True)
+    assert 0 < np.abs(x - 3).max() < 1e-6
+    np.testing.assert_array_equal(n, [1, 1])
+
+
+def ended(status, output="", errors=""):
+    return run.Ended(status, output, errors, 1.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("process", "saved", "lacks", "expected"),
+    [
+        (ended(0), True, "", (run.RIGHT, "")),
+        (ended(0), True, "strings", (run.FAILED, "expected an error that names strings")),
+        (
+            ended(1, "", "tvm-fixes: error: no strings"),
+            False,
+            "strings",
+            (run.REJECTED, "no strings"),
+        ),
+        (ended(1, "", "tvm-fixes: error: bad"), False, "strings", (run.FAILED, "bad")),
+        (ended(1, "", "x\ntvm-fixes: error: bad\ny"), False, "", (run.FAILED, "bad")),
+        (
+            ended(1, "not saved   outputs differ\n│ y │ (2,) │ 4 differ │"),
+            False,
+            "",
+            (run.NOT_SAVED, "y 4 differ"),
+        ),
+        (ended(None), False, "", (run.ENDED, "compile: out of time")),
+        (ended(-11), False, "", (run.ENDED, "compile: SIGSEGV")),
+    ],
+)
+def test_compilations_are_judged(process, saved, lacks, expected):
+    assert run.judge_compilation(process, lacks, saved=saved) == expected
+
+
+def test_runs_are_judged():
+    times = {"ms": 1.0, "reference_ms": 2.0, "ratio": 0.5}
+    assert run.judge_run(ended(0, json.dumps({"wrong": ""} | times))) == (run.RIGHT, "", times)
+    assert run.judge_run(ended(0, 'noise\n{"wrong": "y"}')) == (run.WRONG, "y", {})
+    assert run.judge_run(ended(1, "", "ValueError: no"))[:2] == (run.WRONG, "run: ValueError: no")
+    assert run.judge_run(ended(-9))[0] == run.ENDED
+
+
+def test_processes_are_measured_and_ended(tmp_path):
+    python = partial(run.run_process, logs=tmp_path / "log")
+    work = "x = bytearray(100 << 20); sum(range(3_000_000)); print('done')"
+    found = python([sys.executable, "-c", work], limit=60)
+    assert (found.status, found.output) == (0, "done\n")
+    assert found.memory_bytes > 100 << 20
+    assert found.seconds > 0.01
+    assert python([sys.executable, "-c", "import time; time.sleep(60)"], limit=0.2).status is None
+
+
+def test_results_are_kept(tmp_path):
+    path = tmp_path / "results" / "r.jsonl"
+    table.Results(path).add(OUTCOME)
+    table.Results(path).add(replace(OUTCOME, name="other"))
+    table.Results(path).add(replace(OUTCOME, outcome=run.WRONG))
+    results = table.Results(path)
+    assert results.get("net").outcome == run.WRONG
+    assert results.get("other") == replace(OUTCOME, name="other")
+    assert results.get("absent") is None
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], ["bad", "new", "old"]),
+        (["--failed"], ["bad", "new"]),
+        (["--again"], ["bad", "new", "old", "known"]),
+        (["--only", "know"], ["known"]),
+        (["--only", "b.d", "old"], ["bad", "old"]),
+    ],
+)
+def test_interrupted_runs_resume(tmp_path, options, expected):
+    everything = [Model(name, "", (), maker="m") for name in ("bad", "new", "old", "known")]
+    results = table.Results(tmp_path / "r.jsonl")
+    results.add(replace(OUTCOME, name="bad", outcome=run.FAILED, revision="1"))
+    results.add(replace(OUTCOME, name="old", revision="0"))
+    results.add(replace(OUTCOME, name="known", revision="1"))
+    parser = command.argparse.ArgumentParser()
+    command.add_arguments(parser)
+    chosen = command.chosen(everything, results, parser.parse_args(options), "2")
+    if "--again" in options or "--only" in options:
+        assert [model.name for model in chosen] == expected
+    else:
+        assert [model.name for model in chosen] == [*expected, *(["known"] if not options else [])]
+    again = command.chosen(everything, results, parser.parse_args([]), "1")
+    assert [model.name for model in again] == ["new", "old"]
+
+
+def test_unknown_models_are_rejected(capsys):
+    with pytest.raises(SystemExit) as error:
+        command.main(["--only", "nothing-like-this", "--no-table"])
+    assert error.value.code == 2
+    assert "no such model or package" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("outcome", "status"), [(run.RIGHT, 0), (run.FAILED, 1)])
+def test_exit_status_and_table(tmp_path, monkeypatch, capsys, outcome, status):
+    measured = replace(OUTCOME, name=MODELS[0].name, outcome=outcome, ratio=0.5, ms=1.0)
+    monkeypatch.setattr(command, "measure", lambda *_: measured)
+    options = ["--cache", str(tmp_path), "--table", str(tmp_path), "--only", MODELS[0].name + "$"]
+    assert command.main(options) == status
+    assert f"[1/1] {MODELS[0].name} … {outcome}" in capsys.readouterr().out
+    page = (tmp_path / "shipped_models.md").read_text()
+    assert f"1 models: 1 {outcome}. Geometric mean of the ratios: 0.50" in page
+    assert f"| {MODELS[0].name} | pkg 1 | vision | {outcome} | 2 | 1 MiB |" in page
+    assert PACKAGES["silero-vad"].sha256 in page
+
+
+def test_summary_names_slow_models():
+    slow = replace(OUTCOME, name="slow", ratio=2.0)
+    text = table.summary([replace(OUTCOME, ratio=0.5), slow, replace(OUTCOME, outcome=run.FAILED)])
+    assert text.startswith("3 models: 2 right, 1 failed. Geometric mean of the ratios: 1.00;")
+    assert text.endswith("Above 1.3: slow.")
+
+
+def test_models_by_name():
+    assert find(MODELS[0].name) is MODELS[0]
+    with pytest.raises(KeyError):
+        find("nothing like this")
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
