@@ -60,9 +60,9 @@ def add(commands: Commands) -> None:
         "source",
         metavar="MODEL",
         help="an .onnx file, a .pt2 file (torch.export.save), or package.module:factory: a "
-        "callable, which is executed, that returns an nn.Module in eval mode and a tuple of "
-        "example inputs; or a Relay program: a .relay or .txt file of its text, or a .json file of "
-        "tvm.ir.save_json (TVM 0.6 to 0.19)",
+        "callable, which is executed, that returns an nn.Module in eval mode, a tuple of example "
+        "inputs, and perhaps a dict of keyword arguments; or a Relay program: a .relay or .txt "
+        "file of its text, or a .json file of tvm.ir.save_json (TVM 0.6 to 0.19)",
     )
     add_params(parser)
     parser.add_argument(

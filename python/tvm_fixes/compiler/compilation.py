@@ -83,11 +83,12 @@ def compile(
     ----------
     source : str, path or object
         An ``.onnx`` file, a ``.pt2`` file (``torch.export.save``), ``"package.module:factory"`` (a
-        callable that returns an ``nn.Module`` in eval mode and a tuple of example inputs), a pair
-        of such a module and tuple, an ``onnx.ModelProto``, a ``torch.export.ExportedProgram``, or
-        an ``IRModule``.  An ``IRModule`` has no reference to compare with.  Neither has a Relay
-        program of TVM 0.6 to 0.19: a ``.relay`` or ``.txt`` file of its text, a ``.json`` file of
-        ``tvm.ir.save_json``, or a :class:`tvm_fixes.relay.IRModule`.
+        callable that returns an ``nn.Module`` in eval mode and a tuple of example inputs, and
+        perhaps a dict of keyword arguments), such a module and inputs as a tuple, an
+        ``onnx.ModelProto``, a ``torch.export.ExportedProgram``, or an ``IRModule``.  An
+        ``IRModule`` has no reference to compare with.  Neither has a Relay program of TVM 0.6 to
+        0.19: a ``.relay`` or ``.txt`` file of its text, a ``.json`` file of ``tvm.ir.save_json``,
+        or a :class:`tvm_fixes.relay.IRModule`.
     target : str, mapping or tvm.target.Target
         ``"native"`` (this CPU with its features), ``"cuda/sm_90"`` (a GPU architecture),
         ``"cuda"`` (the GPU of this machine), a TVM target tag, or a target configuration as a

@@ -124,10 +124,10 @@ def scratch_for(source: Source, weights: str) -> Scratch | None:
 
 def _check_static(main: relax.Function) -> None:
     for param in main.params:
-        shape = getattr(param.ty, "shape", None)
-        if not isinstance(shape, relax.ShapeExpr) or not all(
-            isinstance(dim, tvm.tirx.IntImm) for dim in shape.values
-        ):
+        is_number = isinstance(param.ty, relax.ShapeType)
+        shape = param.ty if is_number else getattr(param.ty, "shape", None)
+        dims = getattr(shape, "values", None)
+        if dims is None or not all(isinstance(dim, tvm.tirx.IntImm) for dim in dims):
             raise UsageError(f"cannot make input {param.name!r} static: its type is {param.ty}")
 
 

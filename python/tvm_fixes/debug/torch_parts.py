@@ -23,6 +23,7 @@ import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
+from ..frontend.torch.signature import call_arguments
 from ..support.tensors import to_numpy, to_torch
 from .parts import Candidate, Parts, Text, describe
 
@@ -116,9 +117,7 @@ class _Recorder(fx.Interpreter):
     def record(
         self, program: torch.export.ExportedProgram, inputs: Sequence[np.ndarray]
     ) -> dict[fx.Node, Any]:
-        args, kwargs = pytree.tree_unflatten(
-            [to_torch(one) for one in inputs], program.call_spec.in_spec
-        )
+        args, kwargs = call_arguments(program, [to_torch(one) for one in inputs])
         with torch.no_grad():
             self.run(*pytree.tree_leaves((args, kwargs)))
         return self.results

@@ -23,6 +23,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from ..frontend.torch.signature import call_arguments
 from ..frontend.torch.source_nodes import source_node
 from ..source.torch import TorchSource
 from ..support.tensors import to_torch
@@ -42,7 +43,7 @@ def torch_node_times(
     run_seconds = median_seconds(lambda: run(list(inputs)), _MAX_RUNS, seconds / 2)
     program = source.program
     machine = _Timing(program.module())
-    args, kwargs = pytree.tree_unflatten(list(map(to_torch, inputs)), program.call_spec.in_spec)
+    args, kwargs = call_arguments(program, list(map(to_torch, inputs)))
     leaves = pytree.tree_leaves((args, kwargs))
     end = time.perf_counter() + seconds / 2
     runs = 0

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..support.tensors import dtype_of, is_torch, span_of
-from .manifest import TensorSpec, describe_shape
+from .manifest import Dim, TensorSpec, describe_shape
 
 Bounds = Mapping[str, tuple[int, int | None]]
 """The minimum and maximum size of each symbolic dim; None means no maximum."""
@@ -77,7 +77,12 @@ def bind(specs: Sequence[TensorSpec], args: Sequence[Any], named: Mapping[str, A
     return [bound[name] for name in names]
 
 
-def check_arrays(values: Iterable[tuple[TensorSpec, Any]], bounds: Bounds, role: Role) -> None:
+def check_arrays(
+    values: Iterable[tuple[TensorSpec, Any]],
+    bounds: Bounds,
+    role: Role,
+    integers: Mapping[str, Dim] | None = None,
+) -> None:
     """Check arrays against their specifications.
 
     Parameters
@@ -85,6 +90,8 @@ def check_arrays(values: Iterable[tuple[TensorSpec, Any]], bounds: Bounds, role:
     values : iterable of (TensorSpec, array)
     bounds : Bounds
     role : Role
+    integers : mapping of str to (int or str), optional
+        The values that are integers, by name, and the dim that each equals.
 
     Raises
     ------
@@ -94,11 +101,36 @@ def check_arrays(values: Iterable[tuple[TensorSpec, Any]], bounds: Bounds, role:
     """
     sizes: dict[str, tuple[int, str]] = {}
     for spec, value in values:
+        if integers and spec.name in integers:
+            _check_integer(spec, integers[spec.name], value, sizes, bounds, role)
+            continue
         problem = _problem_of(spec, value, role)
         if problem:
             raise InputError(f"{role.word} {spec.name!r}: {problem}")
         if value.shape != spec.shape:
             _check_shape(spec, tuple(value.shape), sizes, bounds, role)
+
+
+def _check_integer(
+    spec: TensorSpec,
+    dim: Dim,
+    value: Any,
+    sizes: dict[str, tuple[int, str]],
+    bounds: Bounds,
+    role: Role,
+) -> None:
+    """Check an input that is an integer, also against the dims that it equals."""
+    is_array = is_torch(value) or isinstance(value, np.ndarray | np.generic)
+    if not is_array or dtype_of(value) != "int64" or value.ndim:
+        got = f"{dtype_of(value)} of rank {value.ndim}" if is_array else type(value).__name__
+        raise InputError(f"{role.word} {spec.name!r}: expected an integer, got {got}")
+    number = int(value)
+    if isinstance(dim, int):
+        problem = "" if number == dim else f"expected {dim}"
+    else:
+        problem = _dim_problem(dim, number, spec.name, sizes, bounds, role)
+    if problem:
+        raise InputError(f"{role.word} {spec.name!r} is {number}: {problem}")
 
 
 def _problem_of(spec: TensorSpec, value: Any, role: Role) -> str:
@@ -164,17 +196,30 @@ def _check_shape(
         if isinstance(want, int):
             problem = problem or ("" if want == got else f"axis {axis}")
             continue
-        low, high = bounds.get(want, (0, None))
-        if got < low or (high is not None and got > high):
-            bound = f"at least {low}" if high is None else f"from {low} to {high}"
-            problem = problem or f"{want} must be {bound}"
-        # The compiled library itself checks dim expressions such as `2 * n` on entry.
-        if want.isidentifier():
-            size, where = sizes.setdefault(want, (got, spec.name))
-            if size != got:
-                problem = problem or f"{want} is {size} in {role.word} {where!r}"
+        problem = problem or _dim_problem(want, got, spec.name, sizes, bounds, role)
     if problem:
         raise InputError(
             f"{role.word} {spec.name!r}: expected shape {describe_shape(spec.shape)}, "
             f"got {describe_shape(shape)}: {problem}"
         )
+
+
+def _dim_problem(
+    dim: str,
+    size: int,
+    name: str,
+    sizes: dict[str, tuple[int, str]],
+    bounds: Bounds,
+    role: Role,
+) -> str:
+    """An error in the size of a symbolic dim in the array `name`; empty if it is right."""
+    low, high = bounds.get(dim, (0, None))
+    if size < low or (high is not None and size > high):
+        bound = f"at least {low}" if high is None else f"from {low} to {high}"
+        return f"{dim} must be {bound}"
+    # The compiled library itself checks dim expressions such as `2 * n` on entry.
+    if dim.isidentifier():
+        known, where = sizes.setdefault(dim, (size, name))
+        if known != size:
+            return f"{dim} is {known} in {role.word} {where!r}"
+    return ""

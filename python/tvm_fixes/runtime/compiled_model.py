@@ -25,6 +25,7 @@ import tvm
 from ..support.temporary import TemporaryDirectory
 from ..support.tensors import assign, from_tvm, is_torch, to_device, to_tvm
 from .arguments import INPUT, bind, check_arrays, check_updated
+from .call_arguments import bind_call, size_of
 from .library import Library
 from .manifest import WEIGHTS, Manifest, TensorSpec, load_whole, read_manifest
 from .staging import check_destination, staged, write_manifest
@@ -106,9 +107,13 @@ class CompiledModel:
         Parameters
         ----------
         *args : numpy.ndarray or torch.Tensor
-            Inputs in order, with any strides; PyTorch tensors must be on the CPU.
+            Inputs in order, with any strides; PyTorch tensors must be on the CPU.  An input in
+            ``manifest.sizes`` is an integer.  Instead of the inputs, the arguments of a PyTorch
+            module may be given as the module takes them: nested, and with the constants in
+            ``manifest.arguments``.
         **named : numpy.ndarray or torch.Tensor
-            Inputs by name; use ``**{"input.1": x}`` if a name is not an identifier.
+            Inputs by name; use ``**{"input.1": x}`` if a name is not an identifier.  Constants may
+            be left out.
 
         Returns
         -------
@@ -121,8 +126,9 @@ class CompiledModel:
         ------
         InputError
             If there are too many, too few or unknown inputs, or if the shape or dtype of one does
-            not fit the model.  Also if an updated input is read-only or shares memory with another
-            input.  The model does not run in these cases.
+            not fit the model.  Also if a constant differs from the value that the model was
+            compiled for, or if an updated input is read-only or shares memory with another input.
+            The model does not run in these cases.
         ArtifactError
             If the library does not run on this machine.
 
@@ -133,12 +139,11 @@ class CompiledModel:
         into its memory; others are copied before the run, and after it.
         """
         manifest = self._manifest
-        values = bind(manifest.inputs, args, named)
-        check_arrays(zip(manifest.inputs, values, strict=True), manifest.bounds, INPUT)
+        inputs, by_name = bind_call(manifest.arguments, manifest.inputs, args, named)
+        values = self._checked(bind(manifest.inputs, inputs, by_name))
         check_updated(manifest.inputs, values, manifest.updates)
         as_torch = any(map(is_torch, values))
-        function, device = self._function, self._library.device
-        tensors = [to_device(to_tvm(value), device) for value in values]
+        function, tensors = self._function, self._operands(values)
         with self._library.lock:
             result = function(*tensors)
         if not manifest.updates:
@@ -146,6 +151,25 @@ class CompiledModel:
         by_name = {spec.name: value for spec, value in zip(manifest.inputs, values, strict=True)}
         new = {index: by_name[name] for name, index in manifest.updates.items()}
         return updated(result, new, len(self.outputs), as_torch=as_torch)
+
+    def _checked(self, values: list[Any]) -> list[Any]:
+        """The inputs, with integers as arrays, after a check of their types."""
+        specs, sizes = self._manifest.inputs, self._manifest.sizes
+        if sizes:
+            pairs = zip(specs, values, strict=True)
+            values = [size_of(value) if spec.name in sizes else value for spec, value in pairs]
+        check_arrays(zip(specs, values, strict=True), self._manifest.bounds, INPUT, sizes)
+        return values
+
+    def _operands(self, values: list[Any]) -> list[Any]:
+        """The operands of the model's function for its inputs."""
+        device, sizes = self._library.device, self._manifest.sizes
+        return [
+            tvm.runtime.ShapeTuple([int(value)])
+            if spec.name in sizes
+            else to_device(to_tvm(value), device)
+            for spec, value in zip(self.inputs, values, strict=True)
+        ]
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Run the model: see :meth:`run`."""
@@ -164,14 +188,12 @@ class CompiledModel:
         run : callable
             Returns the outputs as TVM does.  An updated input keeps its new value for the next run.
         """
-        values = bind(self.inputs, args, {})
-        check_arrays(zip(self.inputs, values, strict=True), self._manifest.bounds, INPUT)
+        operands = self._operands(self._checked(bind(self.inputs, args, {})))
         function = self._function
-        tensors = [to_device(to_tvm(value), self._library.device) for value in values]
 
         def run() -> Any:
             with self._library.lock:
-                return function(*tensors)
+                return function(*operands)
 
         return run
 

@@ -31,6 +31,7 @@ from ..relax.kernel_calls import KernelCall, KernelCalls
 from ..relax.source_nodes import SourceNode
 from ..relax.updates import updates_of
 from ..support.files import open_regular, read_text
+from .call_arguments import Argument, check_arguments, read_argument
 from .report import Report
 from .typed import MALFORMED, check_types
 
@@ -78,12 +79,18 @@ class Signature(NamedTuple):
     updates : dict of str to int
         For each input that a run overwrites, the index of the result that is its new value.
         Results after `outputs` are only new values of inputs.
+    sizes : dict of str to (int or str)
+        For each input that is an integer, the dim that it equals.
+    arguments : tuple of Argument
+        The arguments of the original, if they differ from `inputs`; otherwise empty.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     bounds: dict[str, tuple[int, int | None]]
     updates: dict[str, int]
+    sizes: dict[str, Dim]
+    arguments: tuple[Argument, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -165,7 +172,7 @@ class Manifest:
 
     Attributes
     ----------
-    inputs, outputs, bounds, updates
+    inputs, outputs, bounds, updates, sizes, arguments
         As for :class:`Signature`.
     target : dict
         The TVM target's configuration.
@@ -202,6 +209,8 @@ class Manifest:
     constants: tuple[ConstantRecord, ...] = ()
     weights: WeightsRecord | None = None
     updates: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, Dim] = field(default_factory=dict)
+    arguments: tuple[Argument, ...] = ()
     kernels: KernelCalls = field(default_factory=KernelCalls)
     report: Report | None = None
 
@@ -248,12 +257,14 @@ class Manifest:
                 values["weights"] = read_weights_record(values["weights"])
             if "kernels" in values:
                 values["kernels"] = _read_kernels(values["kernels"])
+            values["arguments"] = tuple(map(read_argument, values.get("arguments", ())))
             values["bounds"] = {k: (low, high) for k, (low, high) in values["bounds"].items()}
             if values.get("report") is not None:
                 values["report"] = Report.from_dict(values["report"])
             manifest = cls(**values)
             check_types(manifest)
             _check_updates(manifest)
+            check_arguments(manifest.arguments, manifest.sizes, manifest.inputs)
             _check_target(manifest.target)
             return manifest
         except ArtifactError:
@@ -277,6 +288,8 @@ def describe_function(
     input_names, output_names : sequence of str
         The model's names; by default, those of the parameters, and ``output``, ``output1``.
 
+    A parameter that is a shape of one extent is an integer.
+
     Returns
     -------
     signature : Signature
@@ -292,6 +305,11 @@ def describe_function(
         _spec_of(name, param.ty, dim_names, "input")
         for name, param in zip(names, function.params, strict=True)
     )
+    sizes = {
+        spec.name: _dim_of(param.ty.values[0], dim_names)
+        for spec, param in zip(inputs, function.params, strict=True)
+        if _is_size(param.ty)
+    }
     types = function.ret_ty
     flat = list(types.fields) if isinstance(types, relax.TupleType) else [types]
     declared = updates_of(function)
@@ -315,7 +333,7 @@ def describe_function(
         for name in dim_names.values()
         if name in lower or name in upper
     }
-    return Signature(inputs, outputs, bounds, updates)
+    return Signature(inputs, outputs, bounds, updates, sizes)
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -378,7 +396,9 @@ def hash_file(path: Path) -> str:
 
 
 def _spec_of(name: str, ty: Any, dim_names: dict[Any, str], role: str) -> TensorSpec:
-    if isinstance(ty, relax.ShapeType):
+    if role == "input" and _is_size(ty):
+        return TensorSpec(name, (), "int64")
+    if role == "output" and isinstance(ty, relax.ShapeType):
         # The virtual machine returns a shape as a tuple of dims.
         return TensorSpec(name, (ty.ndim,) if ty.ndim >= 0 else None, "int64")
     if not isinstance(ty, relax.TensorType):
@@ -388,6 +408,10 @@ def _spec_of(name: str, ty: Any, dim_names: dict[Any, str], role: str) -> Tensor
         dims = tuple(_dim_of(dim, dim_names) for dim in ty.shape.values)
         return TensorSpec(name, dims, dtype)
     return TensorSpec(name, ("?",) * ty.ndim if ty.ndim >= 0 else None, dtype)
+
+
+def _is_size(ty: Any) -> bool:
+    return isinstance(ty, relax.ShapeType) and ty.values is not None and len(ty.values) == 1
 
 
 def _dim_of(dim: Any, dim_names: dict[Any, str]) -> Dim:

@@ -18,6 +18,7 @@ import os
 import sys
 import traceback
 import types
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,11 @@ def open_source(
     if torch is not None and isinstance(source, torch.export.ExportedProgram):
         return TorchSource(source, "ExportedProgram", shapes)
     if torch is not None and _is_module_and_inputs(source, torch):
-        return TorchSource.export(source[0], source[1], type(source[0]).__name__, shapes)
+        return _export(source, type(source[0]).__name__, shapes)
     raise UsageError(
         "expected a path, 'package.module:factory', an onnx.ModelProto, an ExportedProgram, "
-        f"(nn.Module, example inputs), an IRModule or a relay.IRModule, got {type(source).__name__}"
+        "(nn.Module, example inputs), with keyword arguments last, an IRModule or a "
+        f"relay.IRModule, got {_described(source)}"
     )
 
 
@@ -125,13 +127,19 @@ def _open_factory(source: str, shapes: Shapes | None) -> Source:
         ) from error
     torch = import_extra("torch", "torch", source)
     if not _is_module_and_inputs(made, torch):
-        got = type(made).__name__
-        if isinstance(made, tuple):
-            got = f"({', '.join(type(item).__name__ for item in made)})"
         raise UsageError(
-            f"{source}: the factory must return (nn.Module, tuple of example inputs), got {got}"
+            f"{source}: the factory must return (nn.Module, tuple of example inputs), "
+            f"and may add a dict of keyword arguments; got {_described(made)}"
         )
-    return TorchSource.export(made[0], made[1], source, shapes)
+    return _export(made, source, shapes)
+
+
+def _export(made: tuple[Any, ...], name: str, shapes: Shapes | None) -> TorchSource:
+    """Export a module with its example inputs: a tuple, a dict, or both."""
+    module, *inputs = made
+    args: tuple[Any, ...] = next((part for part in inputs if isinstance(part, tuple)), ())
+    kwargs: Mapping[str, Any] = next((part for part in inputs if isinstance(part, Mapping)), {})
+    return TorchSource.export(module, args, name, shapes, kwargs)
 
 
 def _import_module(name: str) -> types.ModuleType:
@@ -156,12 +164,18 @@ def _import_module(name: str) -> types.ModuleType:
 
 
 def _is_module_and_inputs(value: object, torch: types.ModuleType) -> bool:
-    return (
-        isinstance(value, tuple)
-        and len(value) == 2
-        and isinstance(value[0], torch.nn.Module)
-        and isinstance(value[1], tuple)
-    )
+    """Whether `value` is a module, and its example inputs by position, by name, or both."""
+    if not (isinstance(value, tuple) and value and isinstance(value[0], torch.nn.Module)):
+        return False
+    inputs = value[1:]
+    kinds: tuple[Any, ...] = (tuple, Mapping) if len(inputs) == 2 else (tuple | Mapping,)
+    return len(inputs) == len(kinds) and all(map(isinstance, inputs, kinds))
+
+
+def _described(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(type(item).__name__ for item in value)})"
+    return type(value).__name__
 
 
 def _place(error: BaseException) -> str:

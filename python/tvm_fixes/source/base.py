@@ -99,6 +99,8 @@ class Source(ABC):
         The names of its outputs.
     parameter_bytes : int
         The size of its parameters and constants, shared storage counted once.
+    numbers : dict of str to str
+        For each input that is an integer, the symbolic dim that it equals.
     has_reference : bool
         Whether something else can run it, so that outputs can be compared.
     """
@@ -115,6 +117,7 @@ class Source(ABC):
             key: tuple(dim if isinstance(dim, str) else int(dim) for dim in dims)
             for key, dims in (shapes or {}).items()
         }
+        self.numbers: dict[str, str] = {}
         self._is_static = False
         self._scratch: Scratch | None = None
 
@@ -258,6 +261,7 @@ class Source(ABC):
         sizes = self._sizes()
         self.shapes = {spec.name: self._sized(spec, sizes) for spec in self.inputs}
         self._is_static = True
+        self._static_numbers = {name: sizes[dim] for name, dim in self.numbers.items()}
 
     def chosen_shape(self, spec: TensorSpec) -> tuple[Dim, ...] | None:
         """The shape of an input, with the sizes and names from `shapes`."""
@@ -308,6 +312,10 @@ class Source(ABC):
         main = mod["main"]
         chosen: dict[tvm.tirx.Var, Dim] = {}
         for spec, param in zip(self.inputs, main.params, strict=True):
+            if spec.name in self.numbers:
+                if self._is_static and tvm.ir.is_prim_var(param.ty.values[0]):
+                    chosen[param.ty.values[0]] = self._static_numbers[spec.name]
+                continue
             for extent, dim in zip(param.ty.shape, self.chosen_shape(spec) or (), strict=True):
                 if tvm.ir.is_prim_var(extent) and (self._is_static or isinstance(dim, str)):
                     chosen[extent] = dim

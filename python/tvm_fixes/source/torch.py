@@ -14,10 +14,12 @@
 
 import contextlib
 import copy
+import inspect
 import io
 import logging
 import re
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -25,24 +27,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tvm
+from tvm import relax
 
 from ..errors import (
     CompileError,
-    UnsupportedOperatorError,
     UntrustedError,
     UsageError,
     summarize,
 )
 from ..frontend.operators import Operator
 from ..relax.updates import updates_of
-from ..runtime.manifest import TensorSpec
+from ..runtime.call_arguments import Argument
+from ..runtime.manifest import Signature, TensorSpec
 from ..support.tensors import to_numpy, to_torch
 from .base import ModelValue, Reference, Shapes, Source, draw, import_extra, local_of
 from .pt2 import load_checked
-from .torch_values import program_values, with_program_outputs
+from .torch_values import number_to_tensor, program_values, with_program_outputs, without_results
 
 if TYPE_CHECKING:
     import torch
+
+
+_DEFAULT_NUMBER = 2
+"""The value of a dynamic int of a program without example inputs."""
 
 
 class TorchSource(Source):
@@ -70,8 +77,12 @@ class TorchSource(Source):
         super().__init__(name, shapes)
         self._program, self._module = program, module
         self._mutated: list[tuple[str, int]] = []
+        from ..frontend.torch.signature import arguments_of, results_of
+
+        self._arguments = arguments_of(program)
+        self._results = results_of(program)
         self.inputs = tuple(self._specs())
-        self.output_names = tuple(self._name_outputs())
+        self.output_names = tuple(one.name for one in self._results if not one.vanishes)
         self.parameter_bytes = self._count_parameter_bytes()
         self.check_shapes()
 
@@ -107,20 +118,26 @@ class TorchSource(Source):
         args: tuple[Any, ...],
         name: str,
         shapes: Shapes | None = None,
+        kwargs: Mapping[str, Any] | None = None,
     ) -> "TorchSource":
-        """Export `module`, which is in eval mode, with the example inputs `args`."""
+        """Export `module`, which is in eval mode, with the example inputs `args` and `kwargs`."""
+        kwargs = dict(kwargs or {})
         if module.training:
             raise UsageError(f"{name}: the module is in training mode; call .eval() first")
-        source = cls(_export(module, args, name), name, None, module)
+        source = cls(_export(module, args, kwargs, name), name, None, module)
         if shapes and any(isinstance(dim, str) for dims in shapes.values() for dim in dims):
             source._check_fit(shapes, can_name=True)
-            args, dynamic = source._make_dynamic(args, shapes)
-            source = cls(_export(module, args, name, dynamic), name, None, module)
+            args, kwargs, dynamic = source._make_dynamic(module, args, kwargs, shapes)
+            source = cls(_export(module, args, kwargs, name, dynamic), name, None, module)
         return cls(source._program, name, shapes, module)
 
     def _make_dynamic(
-        self, args: tuple[Any, ...], shapes: Shapes
-    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        self,
+        module: "torch.nn.Module",
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        shapes: Shapes,
+    ) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
         """The example inputs and ``dynamic_shapes`` for an export with the dim names in `shapes`.
 
         An extent of 1 on such an axis becomes 2: PyTorch treats 1 as a constant.
@@ -129,26 +146,27 @@ class TorchSource(Source):
         from torch.utils import _pytree as pytree
 
         symbols: dict[str, Any] = {}
-        leaves, structure = pytree.tree_flatten(args)
+        leaves, structure = pytree.tree_flatten((args, dict(kwargs)))
         dynamic: list[dict[int, Any] | None] = []
-        for index, (leaf, spec) in enumerate(zip(leaves, self.inputs, strict=True)):
-            given = shapes.get(spec.name, ())
+        for index, (leaf, argument) in enumerate(zip(leaves, self._arguments, strict=True)):
+            given = shapes.get(argument.name, ())
             names = {axis: dim for axis, dim in enumerate(given) if isinstance(dim, str)}
             for axis, name in names.items():
                 if not name.isidentifier():
                     raise UsageError(
-                        f"input {spec.name!r} of {self.name}: expected an identifier as name of a "
-                        f"dim, got {name!r}"
+                        f"input {argument.name!r} of {self.name}: expected an identifier as name "
+                        f"of a dim, got {name!r}"
                     )
                 symbols.setdefault(name, torch.export.Dim(name))
                 if leaf.shape[axis] == 1:
                     leaf = torch.cat([leaf, leaf], axis)
             leaves[index] = leaf
             dynamic.append({axis: symbols[name] for axis, name in names.items()} or None)
-        return (
-            pytree.tree_unflatten(leaves, structure),
-            pytree.tree_unflatten(dynamic, structure),
-        )
+        args, kwargs = pytree.tree_unflatten(leaves, structure)
+        dims, named_dims = pytree.tree_unflatten(dynamic, structure)
+        # By the parameters of the module, one of which may collect several arguments.
+        bound = inspect.signature(module.forward).bind(*dims, **named_dims)
+        return args, dict(kwargs), dict(bound.arguments)
 
     @property
     def program(self) -> "torch.export.ExportedProgram":
@@ -156,34 +174,29 @@ class TorchSource(Source):
         return self._program
 
     def _specs(self) -> Iterator[TensorSpec]:
+        """The inputs; a constant is none."""
         import torch
 
-        kinds = torch.export.graph_signature
         placeholders = {node.name: node for node in self._program.graph.nodes}
-        for spec in self._program.graph_signature.input_specs:
-            if spec.kind is not kinds.InputKind.USER_INPUT:
+        for argument in self._arguments:
+            if argument.is_constant:
                 continue
-            if not isinstance(spec.arg, kinds.TensorArgument):
-                value = getattr(spec.arg, "value", spec.arg)
-                raise UnsupportedOperatorError(
-                    f"input {spec.arg.name!r} of {self.name}: expected a tensor, got {value!r}; "
-                    "make it a constant of the module"
-                )
-            tensor = placeholders[spec.arg.name].meta["val"]
-            dims = tuple(dim if isinstance(dim, int) else str(dim) for dim in tensor.shape)
-            yield TensorSpec(spec.arg.name, dims, str(tensor.dtype).removeprefix("torch."))
+            value = placeholders[argument.node].meta["val"]
+            if isinstance(value, torch.SymInt):
+                self.numbers[argument.name] = str(value)
+                yield TensorSpec(argument.name, (), "int64")
+            else:
+                dims = tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape)
+                yield TensorSpec(argument.name, dims, str(value.dtype).removeprefix("torch."))
 
-    def _name_outputs(self) -> Iterator[str]:
-        from torch.utils import _pytree as pytree
-
-        spec = self._program.call_spec.out_spec
-        paths, _ = pytree.tree_flatten_with_path(
-            pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    def signature(self, main: relax.Function) -> Signature:
+        signature = super().signature(main)
+        arguments = tuple(
+            Argument(argument.path, not argument.is_constant, argument.value)
+            for argument in self._arguments
         )
-        for path, _ in paths:
-            keys = (getattr(k, "key", getattr(k, "idx", getattr(k, "name", k))) for k in path)
-            name = ".".join(map(str, keys))
-            yield name if name and not name[0].isdigit() else f"output{name}"
+        is_flat = all(argument.is_input and len(argument.path) == 1 for argument in arguments)
+        return signature if is_flat else signature._replace(arguments=arguments)
 
     def _tensors(self) -> "Iterator[tuple[str, torch.Tensor]]":
         """The strided tensors among the parameters, buffers and constants, by name."""
@@ -225,14 +238,28 @@ class TorchSource(Source):
     def to_relax(self) -> tvm.IRModule:
         from ..frontend.torch import from_exported_program
 
+        program = self._with_tensor_results()
         try:
-            mod = from_exported_program(
-                self._program, unwrap_unit_return_tuple=True, return_updates=True
-            )
+            mod = from_exported_program(program, unwrap_unit_return_tuple=True, return_updates=True)
         except Exception as error:
             raise self._explain(error) from error
         self._mutated = sorted(updates_of(mod["main"]).items(), key=lambda update: update[1])
         return self._bind_dims(mod) if self.shapes else mod
+
+    def _with_tensor_results(self) -> "torch.export.ExportedProgram":
+        """The program without the results that are not tensors; a warning names strings."""
+        for result in self._results:
+            if isinstance(result.value, str):
+                warnings.warn(
+                    f"output {result.name!r} of {self.name} is the string {result.value!r}, which "
+                    "the compiled model does not return",
+                    stacklevel=2,
+                )
+        if not any(result.vanishes for result in self._results):
+            return self._program
+        if not self.output_names:
+            raise CompileError(f"{self.name}: expected an output that is a tensor or a number")
+        return without_results(self._program, [result.vanishes for result in self._results])
 
     def to_stock_relax(self) -> tvm.IRModule:
         from tvm.relax.frontend.torch import from_exported_program
@@ -253,13 +280,24 @@ class TorchSource(Source):
             error, missing=missing, nodes=[_describe_fx_node(node) for node in nodes]
         )
 
+    def _sizes(self, *, default: bool = False) -> dict[str, int]:
+        sizes = super()._sizes(default=default)
+        examples = self._examples or [None] * len(self.inputs)
+        for spec, example in zip(self.inputs, examples, strict=True):
+            dim = self.numbers.get(spec.name)
+            if dim is not None and dim not in sizes and (default or example is not None):
+                sizes[dim] = _DEFAULT_NUMBER if example is None else int(example)
+        return sizes
+
     @cached_property
     def _examples(self) -> "list[torch.Tensor] | None":
         from torch.utils import _pytree as pytree
 
         if self._program.example_inputs is None:
             return None
-        return pytree.tree_leaves(self._program.example_inputs)
+        leaves = pytree.tree_leaves(self._program.example_inputs)
+        pairs = zip(leaves, self._arguments, strict=True)
+        return [leaf for leaf, argument in pairs if not argument.is_constant]
 
     def _example_size(self, spec: TensorSpec, axis: int) -> int | None:
         if self._examples is None:
@@ -270,6 +308,8 @@ class TorchSource(Source):
         self, rng: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...]
     ) -> np.ndarray:
         """Draw integers from the range of the example, because they may be indices."""
+        if spec.name in self.numbers:
+            return np.asarray(self._sizes(default=True)[self.numbers[spec.name]], "int64")
         low, high = 0, 1
         if self._examples is not None:
             example = self._examples[self.inputs.index(spec)]
@@ -294,24 +334,33 @@ class TorchSource(Source):
 
     def reference(self) -> tuple[str, Reference]:
         import torch
-        from torch.utils import _pytree as pytree
 
         module = self._module if self._module is not None else self._program.module()
-        in_spec = self._program.call_spec.in_spec
 
         def run(inputs: list[np.ndarray]) -> list[np.ndarray]:
-            tensors = [to_torch(value) for value in inputs]
-            args, kwargs = pytree.tree_unflatten(tensors, in_spec)
-            with torch.no_grad():
-                outputs = pytree.tree_leaves(module(*args, **kwargs))
-            return [to_numpy(value) for value in (*outputs, *self._new_values(tensors))]
+            return self._outputs(module, [to_torch(value) for value in inputs])
 
         return f"PyTorch {torch.__version__}", run
 
+    def _outputs(self, module: Any, inputs: "list[torch.Tensor]") -> list[np.ndarray]:
+        """The results of a call of `module`, and then the new values of inputs."""
+        import torch
+        from torch.utils import _pytree as pytree
+
+        from ..frontend.torch.signature import call_arguments
+
+        args, kwargs = call_arguments(self._program, inputs)
+        with torch.no_grad():
+            leaves = pytree.tree_leaves(module(*args, **kwargs))
+        pairs = zip(leaves, self._results, strict=True)
+        outputs = [number_to_tensor(leaf) for leaf, result in pairs if not result.vanishes]
+        return [to_numpy(value) for value in (*outputs, *self._new_values(inputs))]
+
     def _new_values(self, inputs: "list[torch.Tensor]") -> "list[torch.Tensor]":
         """The inputs that the program writes to, in the order of the function's results."""
-        by_name = {spec.name: value for spec, value in zip(self.inputs, inputs, strict=True)}
-        return [by_name[name] for name, _ in self._mutated]
+        nodes = [argument.node for argument in self._arguments if not argument.is_constant]
+        by_node = dict(zip(nodes, inputs, strict=True))
+        return [by_node[node] for node, _ in self._mutated]
 
     def _run_in_float64(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
         import torch
@@ -336,21 +385,22 @@ class TorchSource(Source):
                 part.recompile()
         tensors = [to_torch(value) for value in inputs]
         wide = [tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors]
-        args, kwargs = pytree.tree_unflatten(wide, self._program.call_spec.in_spec)
-        with torch.no_grad():
-            outputs = pytree.tree_leaves(module(*args, **kwargs))
-        return [to_numpy(value) for value in (*outputs, *self._new_values(wide))]
+        return self._outputs(module, wide)
 
 
 def _export(
-    module: "torch.nn.Module", args: tuple[Any, ...], name: str, dynamic_shapes: Any = None
+    module: "torch.nn.Module",
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    name: str,
+    dynamic_shapes: Any = None,
 ) -> "torch.export.ExportedProgram":
     import torch
 
     # torch.export logs and prints the unfinished graph; the exception is enough.
     with _captured_log("torch"), contextlib.redirect_stderr(io.StringIO()), torch.no_grad():
         try:
-            return torch.export.export(module, args, dynamic_shapes=dynamic_shapes)
+            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
         except (Exception, SystemExit) as error:
             reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise CompileError(
@@ -360,8 +410,11 @@ def _export(
 
 def _user_frame(error: BaseException) -> str:
     """The place in the model's own code where ``torch.export`` failed, if the message names one."""
+    import torch
+
     places = re.findall(r'File "([^"]+)", line (\d+), in (\w+)', str(error))
-    own = [place for place in places if "/torch/" not in place[0]]
+    package = str(Path(torch.__file__).parent)
+    own = [place for place in places if not place[0].startswith(package)]
     return f" ({own[-1][0]}:{own[-1][1]}, in {own[-1][2]})" if own else ""
 
 

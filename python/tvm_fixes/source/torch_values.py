@@ -47,35 +47,68 @@ def with_program_outputs(
     program: "torch.export.ExportedProgram", names: Sequence[str]
 ) -> "torch.export.ExportedProgram":
     """A program with the same inputs that returns the results of the nodes `names`."""
+    from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
+
+    by_name = {node.name: node for node in program.graph.nodes}
+    specs = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=name), None) for name in names]
+    return _with_outputs(program, [by_name[name] for name in names], specs)
+
+
+def without_results(
+    program: "torch.export.ExportedProgram", vanishes: Sequence[bool]
+) -> "torch.export.ExportedProgram":
+    """A program without some of its results, for example those that are None."""
+    from torch.export.graph_signature import OutputKind
+
+    output = next(node for node in program.graph.nodes if node.op == "output")
+    specs = program.graph_signature.output_specs
+    dropped = iter(vanishes)
+    kept = [
+        (value, spec)
+        for value, spec in zip(output.args[0], specs, strict=True)
+        if spec.kind is not OutputKind.USER_OUTPUT or not next(dropped)
+    ]
+    return _with_outputs(program, [value for value, _ in kept], [spec for _, spec in kept])
+
+
+def _with_outputs(
+    program: "torch.export.ExportedProgram", values: Sequence[Any], specs: Sequence[Any]
+) -> "torch.export.ExportedProgram":
+    """A program that returns `values`, which are nodes of its graph or constants."""
     from torch import fx
-    from torch.export.graph_signature import (
-        ExportGraphSignature,
-        OutputKind,
-        OutputSpec,
-        TensorArgument,
-    )
+    from torch.export.graph_signature import ExportGraphSignature, OutputKind
     from torch.utils import _pytree as pytree
 
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     graph.graph_copy(program.graph, copies)
-    by_name = {node.name: copy for node, copy in copies.items()}
-    returned = tuple(by_name[name] for name in names)
+    returned = tuple(copies[v] if isinstance(v, fx.Node) else v for v in values)
     graph.output(returned)
     _rename(copies)
     graph.eliminate_dead_code()
-    arguments = [TensorArgument(name=name) for name in names]
-    _, out_spec = pytree.tree_flatten(returned)
+    pairs = zip(returned, specs, strict=True)
+    results = tuple(value for value, spec in pairs if spec.kind is OutputKind.USER_OUTPUT)
+    _, out_spec = pytree.tree_flatten(results)
     root = program.module_call_graph[0]
-    called = replace(root.signature, outputs=arguments, out_spec=out_spec)
+    # Like torch.export, name no outputs: a decomposition may rename them.
+    called = replace(root.signature, outputs=[], out_spec=out_spec)
     changed = copy.copy(program)
     changed._graph_module = fx.GraphModule(program.graph_module, graph)
     changed._graph_signature = ExportGraphSignature(
-        program.graph_signature.input_specs,
-        [OutputSpec(OutputKind.USER_OUTPUT, argument, None) for argument in arguments],
+        program.graph_signature.input_specs, list(specs)
     )
     changed._module_call_graph = [replace(root, signature=called)]
     return changed
+
+
+def number_to_tensor(value: Any) -> "torch.Tensor":
+    """A result of a module as a tensor, with the dtype that the importer gives a number."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value
+    dtype = {bool: torch.bool, int: torch.int64, float: torch.float64}[type(value)]
+    return torch.tensor(value, dtype=dtype)
 
 
 def _rename(copies: "dict[fx.Node, fx.Node]") -> None:

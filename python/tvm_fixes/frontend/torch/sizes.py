@@ -53,6 +53,7 @@ from ..dtypes import dtype_of
 from .corrections import Converters, static_extent
 from .found_elements import FoundElements
 from .guarded_extents import GuardedExtents
+from .plain_values import PlainValues
 from .promotion import value_of
 from .symbols import Size, Symbols
 
@@ -83,7 +84,7 @@ def _is_empty_list(value: torch.Tensor) -> bool:
     return value.ndim == 1 and isinstance(value.shape[0], int) and value.shape[0] == 0
 
 
-class Sizes(FoundElements, GuardedExtents):
+class Sizes(FoundElements, GuardedExtents, PlainValues):
     """Converters of sizes; the importer uses those of ``torch.export`` and recomputes none."""
 
     def __init__(self) -> None:
@@ -254,6 +255,9 @@ class Sizes(FoundElements, GuardedExtents):
             if isinstance(value := node.meta.get("val"), torch.Tensor)
         }
         bound = {size for sizes in shapes.values() for size in sizes if size.is_Symbol}
+        for node in placeholders:
+            if isinstance(number := node.meta.get("val"), torch.SymInt):
+                bound.update(number.node.expr.free_symbols)
         for name, sizes in shapes.items():
             for size in sizes:
                 if size.free_symbols <= bound:
