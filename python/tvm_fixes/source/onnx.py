@@ -16,6 +16,7 @@ import contextlib
 import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,9 +163,31 @@ class OnnxSource(Source):
         # TVM prints the operands of unsupported nodes.
         with contextlib.redirect_stdout(io.StringIO()):
             try:
-                return import_model(self._model, shapes, read=self._tensor)
+                mod = import_model(self._model, shapes, read=self._tensor)
             except Exception as error:
                 raise self._explain(error) from error
+        self._note_dims(mod["main"])
+        return mod
+
+    def _note_dims(self, main: tvm.relax.Function) -> None:
+        """Replace dims of inputs that the importer found to be equal."""
+        found: dict[str, Dim] = {}
+        for spec, param in zip(self.inputs, main.params, strict=False):
+            for dim, extent in zip(
+                self.chosen_shape(spec) or (), param.ty.shape or (), strict=True
+            ):
+                if isinstance(dim, str) and isinstance(extent, tvm.tirx.Var | tvm.tirx.IntImm):
+                    is_static = isinstance(extent, tvm.tirx.IntImm)
+                    found[dim] = int(extent) if is_static else str(extent.name)
+
+        def replaced(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+            return tuple(found.get(dim, dim) if isinstance(dim, str) else dim for dim in shape)
+
+        self.inputs = tuple(
+            spec if spec.shape is None else replace(spec, shape=replaced(spec.shape))
+            for spec in self.inputs
+        )
+        self.shapes = {name: replaced(shape) for name, shape in self.shapes.items()}
 
     def to_stock_relax(self) -> tvm.IRModule:
         from tvm.relax.frontend.onnx import from_onnx

@@ -68,5 +68,28 @@ def test_extents_that_differ_are_rejected() -> None:
     assert_rejected(from_onnx, model, message)
 
 
+@pytest.mark.parametrize("operator", ("MatMul", "Gemm"))
+def test_inner_extents_with_different_names(operator: str) -> None:
+    shapes = {"x": ("float32", ("a", "b")), "y": ("float32", ("c", "d"))}
+    nodes = {"product": (operator, ["x", "y"]), "z": ("Add", ["product", "product"])}
+    model = program(nodes, shapes, outputs=("z",))
+    runs = [[integers(2, 3), integers(inner, 4)] for inner in (3, 2, 1)]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+@pytest.mark.parametrize("names", (("e", "f"), ("f",), (None, None)))
+def test_bias_with_extents_of_other_names(names: tuple[str | None, ...]) -> None:
+    """The bias of a Gemm broadcasts to the product; the product does not to the bias."""
+    shapes = {"x": ("float32", ("a", "b")), "y": ("float32", ("b", "d"))}
+    model = program({"z": ("Gemm", ["x", "y", "c"])}, shapes | {"c": ("float32", names)}, (), "z")
+    biases = [(2, 4), (1, 4), (2, 1), (1, 1), (3, 4), (2, 3)]
+    for columns in (4, 1):
+        runs = [
+            [integers(2, 3), integers(3, columns), integers(*bias[-len(names) :])]
+            for bias in biases
+        ]
+        assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -38,6 +38,7 @@ from helpers.onnx_graphs import (
     node_model,
     normal,
     onnx_runtime,
+    program,
     side_by_side,
     text_model,
 )
@@ -318,15 +319,27 @@ def test_unnamed_dims() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*")
-def test_unnamed_dims_of_inputs_that_are_added() -> None:
-    model = onnx_model(
-        [helper.make_node("Add", ["a", "b"], ["y"])],
-        [("a", FLOAT, (None, "dim0", None)), ("b", FLOAT, (None, "dim0", None))],
-        [("y", FLOAT, [None] * 3)],
+@pytest.mark.parametrize("name", (None, "?", "None"))
+def test_unnamed_dims_of_two_inputs(name: str | None) -> None:
+    """Each is a dim of its own; Paddle gives every dim the name ``?``."""
+    model = program(
+        {"sum": ("Add", ["a", "b"]), "flat": ("Concat", ["c", "d"], {"axis": 1})},
+        {
+            "a": ("float32", (name, "dim0", name)),
+            "b": ("float32", (name, "dim0", name)),
+            "c": ("float32", (name, 2)),
+            "d": ("float32", (name, name)),
+        },
+        outputs=("sum", "flat"),
     )
-    a, b = normal(2, 3, 4), normal(2, 3, 4)
-    (got,) = imported_and_run(from_onnx, model, a, b)
-    np.testing.assert_array_equal(got, a + b)
+    shapes = [
+        [(2, 3, 4), (2, 3, 4), (5, 2), (5, 7)],
+        [(1, 3, 4), (2, 3, 1), (1, 2), (1, 1)],
+        [(2, 3, 4), (3, 3, 4), (5, 2), (5, 7)],
+        [(2, 3, 4), (2, 3, 4), (5, 2), (4, 7)],
+    ]
+    runs = [[normal(*shape) for shape in given] for given in shapes]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
 
 
 def switched_models() -> dict[str, onnx.ModelProto]:

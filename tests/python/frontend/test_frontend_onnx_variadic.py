@@ -21,7 +21,16 @@ from onnx import TensorProto, helper
 from tvm import relax
 from tvm_ffi import structural_walk
 
-from helpers.onnx_graphs import assert_as_onnx_runtime, imported_and_run, node_model, normal
+from helpers.growth import assert_grows_linearly
+from helpers.onnx_graphs import (
+    assert_as_onnx_runtime,
+    assert_follows_onnx_runtime,
+    assert_rejected,
+    imported_and_run,
+    node_model,
+    normal,
+    program,
+)
 from tvm_fixes.frontend.onnx import from_onnx
 
 OPERATORS = ("Max", "Mean", "Min", "Sum")
@@ -87,6 +96,110 @@ def test_concatenation_of_many_operands() -> None:
     found = calls(repeated("Concat", 4000, axis=0))
     assert len(found) < 300
     assert max(len(call.args[0].fields) for call in found) == 16
+
+
+def rows(count: int, columns: int = 3) -> np.ndarray:
+    return normal(count, columns, seed=count)
+
+
+def test_concatenation_of_symbols_with_different_names() -> None:
+    """The symbols of inputs become one, so that the check names the input."""
+    model = program(
+        {"y": ("Concat", ["a", "b"], {"axis": 1}), "z": ("Add", ["a", "y"])},
+        {"a": ("float32", ("n", 1)), "b": ("float32", ("m", "k"))},
+        outputs=("y", "z"),
+    )
+    runs = [[rows(2, 1), rows(2, 5)], [rows(2, 1), rows(3, 5)], [rows(1, 1), rows(2)]]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+    a, b = from_onnx(model)["main"].params
+    assert a.ty.shape[0].same_as(b.ty.shape[0])
+    model = program(
+        {"y": ("Concat", ["a", "b"], {"axis": 1})},
+        {"a": ("float32", ("n", 1)), "b": ("float32", (2, "k"))},
+    )
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+    assert from_onnx(model)["main"].params[0].ty.shape[0] == 2
+
+
+def test_concatenation_of_different_expressions() -> None:
+    """As after an upsampled skip connection: 2 * (n // 2) rows and n rows."""
+    model = program(
+        {
+            "half": ("MaxPool", ["x"], {"kernel_shape": [2], "strides": [2]}),
+            "up": ("Resize", ["half", "", "scales"], {"mode": "nearest"}),
+            "joined": ("Concat", ["up", "x"], {"axis": 1}),
+            "y": ("Add", ["joined", "x"]),
+            "again": ("Concat", ["x", "joined", "up"], {"axis": 1}),
+        },
+        {"x": ("float32", (1, 1, "n"))},
+        {"scales": np.array([1, 1, 2], "float32")},
+        outputs=("y", "again"),
+    )
+    runs = [[normal(1, 1, n)] for n in (4, 6, 5, 2)]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def test_concatenation_of_extents_that_depend_on_data() -> None:
+    model = program(
+        {
+            "few": ("Compress", ["x", "keep"], {"axis": 0}),
+            "y": ("Concat", ["few", "b", "few"], {"axis": 1}),
+            "z": ("Concat", ["few", "b"], {"axis": 0}),
+        },
+        {"x": ("float32", ("n", "k")), "keep": ("bool", ("n",)), "b": ("float32", ("m", "k"))},
+        outputs=("y", "z"),
+    )
+    keep = np.array([True, False, True])
+    runs = [[rows(3), keep, rows(2)], [rows(3), keep, rows(3)], [rows(3), ~keep, rows(1)]]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def test_concatenation_in_a_branch_does_not_change_the_inputs() -> None:
+    branch = program(
+        {"joined": ("Concat", ["a", "b"], {"axis": 1}), "y": ("ReduceSum", ["joined"])},
+        {"a": ("float32", ("n", 2)), "b": ("float32", ("m", 3))},
+    ).graph
+    del branch.input[:]
+    other = program({"y": ("ReduceSum", ["a"])}, {"a": ("float32", ("n", 2))}).graph
+    del other.input[:]
+    model = program(
+        {"y": ("If", ["condition"], {"then_branch": branch, "else_branch": other})},
+        {"condition": ("bool", ()), "a": ("float32", ("n", 2)), "b": ("float32", ("m", 3))},
+    )
+    true, false = np.array(True), np.array(False)
+    runs = [
+        [true, rows(4, 2), rows(4)],
+        [false, rows(4, 2), rows(5)],
+        [true, rows(4, 2), rows(5)],
+    ]
+    assert_follows_onnx_runtime(from_onnx, model, *runs, rtol=1e-6)
+
+
+def test_concatenation_of_extents_that_differ() -> None:
+    model = program(
+        {"y": ("Concat", ["a", "b"], {"axis": 1})},
+        {"a": ("float32", (2, "n")), "b": ("float32", (3, "n"))},
+    )
+    message = "Concat 'y': shapes of the operands are [[2, n], [3, n]]; expected equal extents"
+    assert_rejected(from_onnx, model, message)
+
+
+def test_checks_grow_linearly() -> None:
+    """Joined skip connections of a symbolic extent, as in a U-Net."""
+
+    def model(count: int) -> tvm.IRModule:
+        nodes: dict[str, tuple] = {}
+        name = "x"
+        for index in range(count):
+            pooled, up, joined = f"p{index}", f"u{index}", f"j{index}"
+            nodes[pooled] = ("MaxPool", [name], {"kernel_shape": [2], "strides": [2]})
+            nodes[up] = ("Resize", [pooled, "", "scales"], {"mode": "nearest"})
+            nodes[joined] = ("Concat", [up, name], {"axis": 1})
+            name = joined
+        scales = {"scales": np.array([1, 1, 2], "float32")}
+        return from_onnx(program(nodes, {"x": ("float32", (1, 1, "n"))}, scales, [name]))
+
+    assert_grows_linearly(model)
 
 
 if __name__ == "__main__":

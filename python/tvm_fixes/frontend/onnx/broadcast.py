@@ -40,7 +40,7 @@ from ...fixes.onnx_importer import EXPAND
 from ...support import switches
 from .extents import choose, equal, expression
 from .node import Converter, Extent, Node
-from .shape_operands import named, require
+from .shape_operands import named, require, retyped
 
 __all__ = [
     "BROADCASTING",
@@ -156,7 +156,7 @@ def _is_broadcast_by_tvm(node: Node, shapes: Sequence[list[Extent]]) -> bool:
         is_stacked = node.operator in _STACKED and 0 < len(others) < len(extents)
         if is_stacked and any(extent == 0 or not isinstance(extent, int) for extent in others):
             return False
-        if not all(node.known.equal(extent, others[0]) for extent in others[1:]):
+        if not all(node.known.is_evident(extent, others[0]) for extent in others[1:]):
             return False
     return True
 
@@ -201,7 +201,7 @@ def broadcast_to(
     lead = len(result) - len(extents)
     pairs = list(zip(extents, result[lead:], strict=True))
     if not lead and all(node.known.equal(*pair) for pair in pairs):
-        return data
+        return retyped(node, data, result)
     if all(node.known.equal(source, 1) or node.known.equal(source, got) for source, got in pairs):
         return relax.op.broadcast_to(data, relax.ShapeExpr(result))
 

@@ -29,12 +29,12 @@ How to remove
 
 from collections.abc import Sequence
 
-from tvm import relax
+from tvm import relax, tirx
 
 from .broadcast import broadcast_extent, broadcast_to, require_broadcast
 from .extents import equal
 from .node import Converter, Extent, Node
-from .shape_operands import require
+from .shape_operands import require, require_equal
 
 __all__ = ["check_einsum", "check_gemm", "check_matmul"]
 
@@ -50,21 +50,45 @@ def check_matmul(node: Node, convert: Converter) -> relax.Expr:
         If the inner extents are known to differ.
     """
     shapes = [node.known.extents(operand) for operand in node.operands[:2]]
-    if all(shapes):
-        lhs, rhs = ([*shape] for shape in shapes if shape)
-        _require_equal(node, lhs[-1], rhs[max(len(rhs) - 2, 0)], "extents of the inner axes")
-    return convert(node)
+    if not all(shapes):
+        return convert(node)
+    lhs, rhs = ([*shape] for shape in shapes if shape)
+    return convert(_with_equal_extents(node, lhs[-1], rhs[max(len(rhs) - 2, 0)]))
 
 
 def check_gemm(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Gemm after checking that its inner extents are equal."""
-    shapes = [node.known.extents(operand) for operand in node.operands[:2]]
-    lhs, rhs = shapes
-    if lhs and rhs and len(lhs) == len(rhs) == 2:
-        inner = lhs[0 if node.attributes.get("transA", 0) else 1]
-        other = rhs[1 if node.attributes.get("transB", 0) else 0]
-        _require_equal(node, inner, other, "extents of the inner axes")
+    """Convert a Gemm after checking that its inner extents are equal, and broadcast its bias."""
+    transposed = [node.attributes.get(name, 0) for name in ("transA", "transB")]
+    shapes = [node.known.extents(operand) for operand in node.operands]
+    if any(shape is None or len(shape) != 2 for shape in shapes[:2]):
+        return convert(node)
+    (rows, inner), (other, columns) = (
+        shape[::-1] if is_transposed else shape
+        for shape, is_transposed in zip(shapes, transposed, strict=False)
+        if shape is not None
+    )
+    node = _with_equal_extents(node, inner, other)
+    if node.operand(2) is not None:
+        bias = _broadcast_bias(node, [rows, columns])
+        node = node.with_operands(*node.operands[:2], bias, *node.operands[3:])
     return convert(node)
+
+
+def _broadcast_bias(node: Node, result: list[Extent]) -> relax.Expr:
+    """The bias of a Gemm; broadcast if TVM's type inference would not."""
+    bias = node.operands[2]
+    extents = node.known.extents(bias)
+    if extents is None or len(extents) > 2:
+        return bias
+    pairs = list(zip(extents, result[2 - len(extents) :], strict=True))
+    if all(extent == 1 or node.known.is_evident(extent, size) for extent, size in pairs):
+        return bias
+    for extent, size in pairs:
+        verdicts = [equal(node.known, extent, number) for number in (1, size)]
+        condition = True in verdicts or tirx.any(*(v for v in verdicts if v is not False), False)
+        reason = f"expected a shape that broadcasts to {result}"
+        require(node, condition, "shape of C", extents, reason)
+    return node.emit(broadcast_to(node, bias, extents, result))
 
 
 def check_einsum(node: Node, convert: Converter) -> relax.Expr:
@@ -110,5 +134,10 @@ def _labeled_extents(term: str, shape: Sequence[Extent] | None) -> list[tuple[st
     return list(zip(term, shape, strict=True))
 
 
-def _require_equal(node: Node, a: Extent, b: Extent, subject: str) -> None:
-    require(node, equal(node.known, a, b), subject, [a, b], "expected equal extents")
+def _with_equal_extents(node: Node, a: Extent, b: Extent) -> Node:
+    """The node after a check that two inner extents are equal."""
+    subject = "extents of the inner axes"
+    require_equal(node, a, b, subject, [a, b], "expected equal extents")
+    return node.with_operands(
+        *(x if x is None else node.known.refined(node.builder, x) for x in node.operands)
+    )

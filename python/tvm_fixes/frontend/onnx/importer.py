@@ -49,7 +49,7 @@ from .narrow import (
 )
 from .node import Node, float_defaults
 from .node_errors import name_of, naming, unsupported
-from .values import KnownValues, Value
+from .values import KnownValues, Value, extents_of
 
 __all__ = ["ONNXGraphImporter", "from_onnx"]
 
@@ -156,6 +156,8 @@ class ONNXGraphImporter(TVMGraphImporter):
             # main graph has an If node. The bodies of unrolled loops may contain one too.
             graph = _GraphWithIf(graph)
         mod = super().from_onnx(graph, opset)
+        if self.known.unified:
+            mod = relax.transform.BindSymbolicVars(dict(self.known.unified), "main")(mod)
         if not switches.enabled(SHAPE_VALUES):
             return mod
         spread(mod)
@@ -174,6 +176,8 @@ class ONNXGraphImporter(TVMGraphImporter):
         dtypes = self._dtype if isinstance(self._dtype, dict) else {}
         self._dtype = dtypes | {name: carrier_of(dtype) for name, dtype in narrow.items()}
         super()._parse_graph_input(graph)
+        dims = (dim for value in self._nodes.values() for dim in extents_of(value) or ())
+        self.known.add_inputs(dim for dim in dims if isinstance(dim, tirx.Var))
         self._narrow.update(narrow)
 
     def _parse_attr(self, attributes: Iterable[onnx.AttributeProto]) -> dict[str, Any]:

@@ -58,11 +58,15 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 
 
+_PLACEHOLDERS = frozenset({"", "?", "*", "-1", "None"})
+"""Names that exporters write for every dim without a name."""
+
+
 def input_dims(graph: onnx.GraphProto, given: Mapping[str, Sequence[Dim]]) -> dict[str, list[Dim]]:
     """The shapes of the inputs of `graph`, with a name for each dim that has no size.
 
-    Exporters also write 0 and -1 for an unknown dim.  Unnamed dims of the same axis share a name:
-    with different names, operators that combine the inputs elementwise would not lower.
+    Each unnamed dim gets its own name.  Exporters also write 0 and -1 for an unknown dim, and
+    Paddle the name ``?`` for every dim.
 
     Parameters
     ----------
@@ -79,15 +83,17 @@ def input_dims(graph: onnx.GraphProto, given: Mapping[str, Sequence[Dim]]) -> di
     declared = {
         value.name: [_declared_dim(dim) for dim in value.type.tensor_type.shape.dim]
         for value in graph.input
-        if value.name not in given and value.type.tensor_type.HasField("shape")
+        if value.type.tensor_type.HasField("shape")
     }
     taken = {dim for dims in chain(given.values(), declared.values()) for dim in dims}
-    prefixes = chain(["dim"], (f"dim{index}_" for index in count(1)))
-    rank = max(map(len, declared.values()), default=0)
-    prefix = next(p for p in prefixes if taken.isdisjoint(f"{p}{axis}" for axis in range(rank)))
-    return {name: list(dims) for name, dims in given.items()} | {
-        name: [f"{prefix}{axis}" if dim is None else dim for axis, dim in enumerate(dims)]
+    unused = (name for name in map("dim{}".format, count()) if name not in taken)
+    # Inputs in `given` take part, so that the names do not depend on it.
+    named = {
+        name: [next(unused) if dim is None else dim for dim in dims]
         for name, dims in declared.items()
+    }
+    return {name: list(dims) for name, dims in given.items()} | {
+        name: dims for name, dims in named.items() if name not in given
     }
 
 
@@ -156,4 +162,6 @@ def evaluate_dim(text: str, symbols: Mapping[str, Any]) -> Any:
 
 
 def _declared_dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
-    return dim.dim_value if dim.dim_value > 0 else dim.dim_param or None
+    if dim.dim_value > 0:
+        return dim.dim_value
+    return None if dim.dim_param.strip() in _PLACEHOLDERS else dim.dim_param

@@ -14,9 +14,9 @@
 
 from collections.abc import Sequence
 
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
-from .extents import simplified
+from .extents import equal, expression, simplified
 from .node import Extent, Node
 from .values import as_vector
 
@@ -28,6 +28,8 @@ __all__ = [
     "named",
     "require",
     "require_all",
+    "require_equal",
+    "retyped",
     "shaped",
     "symbols",
     "to_shape_tensor",
@@ -57,6 +59,39 @@ def require(
         _match(node, node.emit(relax.ShapeExpr([holds])), [1])
     elif not condition:
         raise node.invalid(subject, value, reason)
+
+
+def require_equal(
+    node: Node, a: Extent, b: Extent, subject: str, value: object, reason: str
+) -> None:
+    """Reject the `value` of `subject` unless two extents are equal; see :func:`require`.
+
+    From then on, both count as equal.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If they are known to differ.
+    """
+    condition = equal(node.known, a, b)
+    if condition is True or (condition is not False and node.known.unify(a, b)):
+        return
+    require(node, condition, subject, value, reason)
+    node.known.assume_equal(a, b)
+
+
+def retyped(node: Node, tensor: relax.Expr, extents: Sequence[Extent]) -> relax.Expr:
+    """The tensor with other expressions for the same extents, which are known to be equal.
+
+    TVM's type inference compares expressions, so the operands of an operator must have the same.
+    """
+    known = node.known.extents(tensor)
+    if known is None or all(map(node.known.is_evident, known, extents)):
+        return tensor
+    shape = [expression(extent) for extent in extents]
+    return node.builder.emit_te(
+        lambda data: te.compute(shape, lambda *indices: data(*indices)), tensor
+    )
 
 
 def require_all(node: Node, conditions: relax.Expr) -> None:

@@ -48,6 +48,7 @@ from tvm.sym import Analyzer, ConstIntBound
 from tvm_ffi import structural_equal, structural_walk
 
 from ..extents import Extent, extents_of
+from .assumptions import Replacements, has_symbol
 
 __all__ = [
     "MAX_ELEMENTS",
@@ -153,21 +154,35 @@ class KnownValues:
         self._params = params
         self._values: dict[relax.Var, Value] = {}
         self._extents: set[tirx.Var] = set()
-        self._analyzer = Analyzer()
+        self._analyzer, self._bare = Analyzer(), Analyzer()
         self._assumed = ExitStack()
         self._assumes = False
+        self._replaced = Replacements()
+        self._zeros: list[tirx.Expr] = []
         self._refined: dict[relax.Expr, relax.Var] = {}
         self._joins: list[tuple[tirx.Var, list[Extent]]] = []
+        self._depth = 0
+        self._inputs: list[tirx.Var] = []
+        self.unified = Replacements()
 
     @contextmanager
     def scope(self) -> Iterator[None]:
         """On exit, drop assumptions made since entry, e.g. in a branch that may not run."""
         outer = self._assumed, self._assumes, dict(self._refined), list(self._joins)
+        equalities = self._replaced, self._zeros
         try:
+            self._replaced, self._zeros = Replacements(self._replaced), list(self._zeros)
+            self._depth += 1
             with ExitStack() as self._assumed:
                 yield
         finally:
             self._assumed, self._assumes, self._refined, self._joins = outer
+            self._replaced, self._zeros = equalities
+            self._depth -= 1
+
+    def add_inputs(self, symbols: Iterable[tirx.Var]) -> None:
+        """Record that `symbols` are extents of inputs of the model."""
+        self._inputs += symbols
 
     def remember(self, variable: relax.Var, value: Value) -> None:
         """Record that `variable` has the value `value`."""
@@ -253,7 +268,7 @@ class KnownValues:
         """Simplify an element; return a number if it is constant."""
         if not isinstance(element, tirx.Expr):
             return element
-        element = self._analyzer.simplify(element)
+        element = self._analyzer.simplify(self._replaced.applied(element))
         return int(element) if isinstance(element, tirx.IntImm) else element
 
     def equal(self, a: Element, b: Element) -> bool | None:
@@ -263,7 +278,7 @@ class KnownValues:
         difference = self.simplify(a - b)
         if not isinstance(difference, tirx.Expr):
             return difference == 0
-        if self._analyzer.can_prove_equal(difference, 0):
+        if self._analyzer.can_prove_equal(difference, 0) or self._is_assumed_zero(difference):
             return True
         zero = tirx.const(0, "int64")
         return False if self._analyzer.can_prove(tirx.NE(difference, zero)) else None
@@ -281,8 +296,38 @@ class KnownValues:
         with self._analyzer.constraint_scope(condition):
             return self.equal(a, b) is True
 
+    def unify(self, a: Extent, b: Extent) -> bool:
+        """Make two extents equal by the types of the inputs, which are checked at run time.
+
+        Returns
+        -------
+        bool
+            False if one is not an extent of an input, or if the current node may not run.
+        """
+        if self._depth:
+            return False
+        a, b = self.simplify(a), self.simplify(b)
+        order = [next((i for i, s in enumerate(self._inputs) if s.same_as(e)), -1) for e in (a, b)]
+        if order[0] < order[1]:
+            a, b, order = b, a, order[::-1]
+        # The first input keeps its symbol.
+        if order[0] < 0 or (order[1] < 0 and not isinstance(b, int)):
+            return False
+        self.unified.add(a, b)
+        self._replaced.add(a, b)
+        self._assumes = True
+        return True
+
     def assume_equal(self, a: Extent, b: Extent) -> None:
         """Assume that two extents are equal; the caller has emitted a check of it."""
+        a, b = self.simplify(a), self.simplify(b)
+        self._assumes = True
+        is_input = [any(symbol.same_as(e) for symbol in self._inputs) for e in (a, b)]
+        pairs = ((b, a), (a, b)) if is_input[0] and not is_input[1] else ((a, b), (b, a))
+        for symbol, other in pairs:
+            if isinstance(symbol, tirx.Var) and not has_symbol(other, symbol):
+                self._replaced.add(symbol, other)
+                return
         for min_or_max, other in ((a, b), (b, a)):
             if not isinstance(min_or_max, tirx.Min | tirx.Max):
                 continue
@@ -291,8 +336,23 @@ class KnownValues:
                     order = tirx.LE if isinstance(min_or_max, tirx.Min) else tirx.GE
                     scope = self._analyzer.constraint_scope(order(side, bound))
                     self._assumed.enter_context(scope)
-                    self._assumes = True
                     return
+        difference = self.simplify(a - b)
+        if isinstance(difference, tirx.Expr):
+            self._zeros.append(difference)
+
+    def _is_assumed_zero(self, difference: tirx.Expr) -> bool:
+        return any(
+            self._analyzer.can_prove_equal(combined, 0)
+            for zero in self._zeros
+            for combined in (difference - zero, difference + zero)
+        )
+
+    def is_evident(self, a: Extent, b: Extent) -> bool:
+        """Whether TVM's type inference finds that two extents are equal."""
+        if isinstance(a, int) and isinstance(b, int):
+            return a == b
+        return bool(self._bare.can_prove_equal(a, b))
 
     def refined(self, builder: relax.BlockBuilder, tensor: relax.Expr) -> relax.Expr:
         """The tensor, with extents simplified under the assumptions."""
@@ -309,8 +369,16 @@ class KnownValues:
             def refined(operand: te.Tensor) -> te.Tensor:
                 return te.compute(shape, lambda *indices: operand(*indices))
 
-            # Not a match_cast: for TVM, one of `min(512, n)` to `n` defines n in terms of itself.
-            self._refined[tensor] = builder.emit_te(refined, tensor)
+            if all(
+                structural_equal(a, self.unified.applied(b))
+                for a, b in zip(shape, tensor.ty.shape, strict=True)
+            ):
+                # With the symbols of the inputs replaced, it is a match_cast to the same type.
+                variable = builder.match_cast(tensor, relax.TensorType(shape, tensor.ty.dtype))
+            else:
+                # For TVM, a match_cast of `min(512, n)` to `n` defines n in terms of itself.
+                variable = builder.emit_te(refined, tensor)
+            self._refined[tensor] = variable
         return self._refined[tensor]
 
     def covers(self, a: Extent, b: Extent) -> bool:

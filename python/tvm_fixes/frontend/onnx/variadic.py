@@ -17,10 +17,12 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Hundreds of operands, one operand, or operands of extent 0 or of a 16-bit floating-point dtype.
+    Hundreds of operands, one operand, or operands of extent 0 or of a 16-bit floating-point dtype;
+    operands of a Concat with extents that have different expressions.
 Symptom
-    A Sum of 400 operands takes a minute to compile; LLVM crashes on a Sum or Concat of 2000; sums
-    of 16-bit numbers are rounded at each step.
+    No lowering for a Concat whose operands are not known to have equal extents; a Sum of 400
+    operands takes a minute to compile; LLVM crashes on a Sum or Concat of 2000; sums of 16-bit
+    numbers are rounded at each step.
 Mechanism
     TVM stacks the operands and reduces the stack.  The kernel of a concatenation selects the
     operand of each element with nested selects, one per operand.
@@ -37,7 +39,8 @@ from tvm import relax
 from ...fixes.onnx_importer import ELEMENTWISE
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
-from .node import Converter, Node
+from .node import Converter, Extent, Node
+from .shape_operands import axes_of, require_equal, retyped
 
 __all__ = ["CONCATENATED_AT_ONCE", "convert_concat", "convert_variadic"]
 
@@ -71,7 +74,16 @@ def convert_variadic(node: Node, convert: Converter) -> relax.Expr:
 
 
 def convert_concat(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Concat of many tensors to a tree of concatenations of a few tensors."""
+    """Convert a Concat of many tensors to a tree of concatenations of a few tensors.
+
+    If the extents of the other axes are not known to be equal, the model checks it at run time.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If they are known to differ.
+    """
+    node = _with_equal_extents(node)
     if len(node.operands) <= CONCATENATED_AT_ONCE or not _are_tensors(node.operands):
         return convert(node)
     switches.note(ELEMENTWISE)
@@ -80,6 +92,45 @@ def convert_concat(node: Node, convert: Converter) -> relax.Expr:
         return node.emit(convert(node.with_operands(*few)))
 
     return _tree(node.operands, CONCATENATED_AT_ONCE, join)
+
+
+def _with_equal_extents(node: Node) -> Node:
+    """The node of a Concat whose operands have the same extents on all other axes."""
+    shapes = [node.known.extents(operand) for operand in node.operands]
+    ranks = {None if shape is None else len(shape) for shape in shapes}
+    if len(ranks) > 1 or None in ranks or 0 in ranks:
+        return node
+    [axis] = axes_of(node, [node.attributes.get("axis", 1)], len(shapes[0] or ()))
+    if all(_are_evident(node, extents) for extents in _other_extents(shapes, axis)):
+        return node
+    switches.note(ELEMENTWISE)
+    for first, *others in _other_extents(shapes, axis):
+        for other in others:
+            reason = f"expected equal extents on all axes but {axis}"
+            require_equal(node, first, other, "shapes of the operands", shapes, reason)
+    # The checks may have replaced symbols.
+    operands = [node.known.refined(node.builder, operand) for operand in node.operands]
+    shapes = [node.known.extents(operand) for operand in operands]
+    first = shapes[0] or []
+    return node.with_operands(
+        *(
+            retyped(node, operand, [*first[:axis], shape[axis], *first[axis + 1 :]])
+            for operand, shape in zip(operands, shapes, strict=True)
+            if shape is not None
+        )
+    )
+
+
+def _other_extents(
+    shapes: Sequence[Sequence[Extent] | None], axis: int
+) -> list[tuple[Extent, ...]]:
+    """The extents of the operands on each axis but one."""
+    columns = list(zip(*(shape for shape in shapes if shape is not None), strict=True))
+    return [*columns[:axis], *columns[axis + 1 :]]
+
+
+def _are_evident(node: Node, extents: Sequence[Extent]) -> bool:
+    return all(node.known.is_evident(extents[0], other) for other in extents[1:])
 
 
 def _are_tensors(operands: Sequence[relax.Expr]) -> bool:
