@@ -23,6 +23,7 @@ from tvm.relax.frontend import onnx as tvm_onnx
 from helpers import grids
 from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
+    assert_follows_onnx_runtime,
     assert_rejected,
     imported_and_run,
     node_model,
@@ -104,8 +105,72 @@ def test_symbolic_extents() -> None:
     model = node_model("MaxPool", {"x": x}, attributes, shapes=shapes)
     [got] = imported_and_run(from_onnx, model, x)
     np.testing.assert_array_equal(got, onnx_runtime(model, x)[0])
-    model = node_model("MaxPool", {"x": x}, attributes | {"strides": [2, 2]}, shapes=shapes)
-    assert_rejected(from_onnx, model, "attribute auto_pad is SAME_LOWER; expected static spatial")
+
+
+@pytest.mark.parametrize("auto_pad", ("SAME_UPPER", "SAME_LOWER"))
+@pytest.mark.parametrize("operator", ("MaxPool", "AveragePool", "LpPool", "Conv"))
+def test_same_padding_of_symbolic_extents(operator: str, auto_pad: str) -> None:
+    """Whether the padding before the data depends on the extent depends on the stride."""
+    sizes = [normal(2, 2, h, w) for h, w in ((8, 6), (7, 8), (5, 5), (1, 2))]
+    for kernel, strides in (([3, 2], [2, 2]), ([2, 5], [1, 3])):
+        attributes = {"kernel_shape": kernel, "strides": strides, "auto_pad": auto_pad}
+        constants = {"w": normal(3, 2, *kernel)} if operator == "Conv" else {}
+        for more in ({}, {"count_include_pad": 1})[: 2 if operator == "AveragePool" else 1]:
+            model = node_model(
+                operator,
+                {"x": sizes[0]},
+                attributes | more,
+                constants=constants,
+                shapes={"x": ("n", 2, "h", "w")},
+                opset=19,
+            )
+            runs = [[x] for x in sizes]
+            assert_follows_onnx_runtime(from_onnx, model, *runs, rtol=1e-5, pipeline=pipeline())
+
+
+def test_windows_that_exceed_the_data() -> None:
+    """ONNX Runtime rounds the number of windows towards 0: one window for -1 / 2 more steps."""
+    cases = {}
+    for operator, extent, kernel, stride, more in product(
+        ("MaxPool", "AveragePool", "LpPool"),
+        (1, 2, 3),
+        (4, 5),
+        (1, 2, 3, 4),
+        ({}, {"dilations": [2]}, {"pads": [1, 0]}, {"ceil_mode": 1}, {"count_include_pad": 1}),
+    ):
+        if "count_include_pad" in more and operator != "AveragePool":
+            continue
+        attributes = {"kernel_shape": [kernel], "strides": [stride], **more}
+        x = normal(1, 2, extent)
+        model = node_model(operator, {"x": x}, attributes, opset=22)
+        if not rejected_by_onnx_runtime(model, x):
+            cases[f"{operator} of {extent} with {attributes}"] = model, {"x": x}
+        else:
+            assert_rejected(from_onnx, model, "elements on spatial axis 0")
+    assert len(cases) > 100
+    assert_as_onnx_runtime(from_onnx, dict(grids.sample(list(cases.items()), 60)), rtol=1e-5)
+
+
+def test_averages_over_windows_that_exceed_the_data_divide_by_the_kernel() -> None:
+    """With padding included, up to opset 18."""
+    attributes = {"kernel_shape": [5], "strides": [4], "count_include_pad": 1, "pads": [1, 0]}
+    x = normal(1, 2, 2)
+    models = {
+        opset: node_model("AveragePool", {"x": x}, attributes, opset=opset) for opset in (18, 19)
+    }
+    for model in models.values():
+        assert_as_onnx_runtime(from_onnx, {"y": (model, {"x": x})}, rtol=1e-6)
+
+
+def test_a_kernel_longer_than_the_data() -> None:
+    x = normal(1, 1, 8)
+    constants = {"w": normal(2, 1, 5)}
+    shapes = {"x": (1, 1, "n")}
+    model = node_model("Conv", {"x": x}, {"strides": [2]}, constants=constants, shapes=shapes)
+    runs = [[normal(1, 1, n)] for n in (8, 5, 4, 1)]
+    assert_follows_onnx_runtime(from_onnx, model, *runs, rtol=1e-5)
+    model = node_model("Conv", {"x": normal(1, 1, 4)}, constants=constants)
+    assert_rejected(from_onnx, model, "expected at least 5 elements on spatial axis 0")
 
 
 @pytest.mark.parametrize("operator", ("MaxPool", "AveragePool", "LpPool"))
@@ -132,12 +197,13 @@ def unpool(pads: list[int], **constants: np.ndarray):
 @pytest.mark.parametrize("operator", ("MaxPool", "AveragePool", "LpPool"))
 def test_extents_of_a_negative_number_of_windows_are_rejected(operator: str) -> None:
     x = normal(2, 3, 3)
-    attributes = {"kernel_shape": [4], "strides": [2]}
+    attributes = {"kernel_shape": [5], "strides": [2]}
     model = node_model(operator, {"x": x}, attributes, shapes={"x": ("n", 3, "h")})
     [got] = imported_and_run(from_onnx, model, x)
     assert got.shape == (2, 3, 0)
-    with pytest.raises(RuntimeError, match="match_cast error"):
-        imported_and_run(from_onnx, model, normal(0, 3, 1))
+    for extent in (1, 4):  # for 4, ONNX Runtime computes a part of a window
+        with pytest.raises(RuntimeError, match="match_cast error"):
+            imported_and_run(from_onnx, model, normal(0, 3, extent))
     model = node_model(operator, {"x": x[..., :1]}, attributes)
     assert_rejected(from_onnx, model, "expected at least 2 elements on spatial axis 0")
 

@@ -33,17 +33,17 @@ How to remove
 """
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
-from tvm import relax, tirx, topi
+from tvm import relax, topi
 
 from ...fixes.onnx_importer import CONV_AUTO_PAD, CONV_TRANSPOSE_OUTPUT_SHAPE
 from ...support import switches
+from .auto_pad import AUTO_PADS, halves, same_count, same_pads
 from .node import Converter, Extent, Node, extents_of
+from .shape_operands import require
 
 __all__ = ["pad_conv", "pad_conv_transpose"]
-
-_AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ class _Window:
         rank = ranks[0] - 2
         data, weight = (extents_of(value) or [None] * (rank + 2) for value in node.operands[:2])
         auto_pad = node.text("auto_pad", "NOTSET")
-        if auto_pad not in _AUTO_PADS:
-            raise node.invalid("attribute auto_pad", auto_pad, f"expected one of {_AUTO_PADS}")
+        if auto_pad not in AUTO_PADS:
+            raise node.invalid("attribute auto_pad", auto_pad, f"expected one of {AUTO_PADS}")
         pads = _integers(node, "pads", 2 * rank, 0, at_least=0)
         if auto_pad != "NOTSET" and any(pads):
             raise node.invalid(
@@ -101,16 +101,6 @@ class _Window:
             dilations=_integers(node, "dilations", rank, 1, at_least=1),
             auto_pad=auto_pad,
         )
-
-    def split(self, totals: list[Any]) -> list[Any]:
-        """Split `totals` into pads: those at the beginning of all axes, then those at the end.
-
-        An odd element goes to the end for SAME_UPPER, else to the beginning (ONNX operator
-        specification, ConvTranspose; ONNX Runtime does so for VALID and NOTSET too).
-        """
-        halves = [total // 2 for total in totals]
-        rest = [total - half for total, half in zip(totals, halves, strict=True)]
-        return halves + rest if self.auto_pad == "SAME_UPPER" else rest + halves
 
 
 def _integers(node: Node, attribute: str, count: int, default: int, at_least: int) -> list[int]:
@@ -145,7 +135,7 @@ def pad_conv_transpose(node: Node, convert: Converter) -> relax.Expr:
     """Convert a ConvTranspose with its ``output_shape`` resolved to ``pads``.
 
     The total padding of an axis is the number of elements by which the transposed convolution
-    exceeds ``output_shape``; :meth:`_Window.split` splits it. If the convolution has fewer
+    exceeds ``output_shape``; :func:`.auto_pad.halves` splits it. If the convolution has fewer
     elements, output padding adds the missing ones, as in ONNX Runtime.
 
     Raises
@@ -184,10 +174,11 @@ def pad_conv_transpose(node: Node, convert: Converter) -> relax.Expr:
                 f"on spatial axis {axis} it needs an output padding of {output_padding[axis]}, "
                 f"expected less than max(stride, dilation) = {limits[axis]}",
             )
+    sides = zip(*(halves(total, window.auto_pad) for total in totals), strict=True)
     return convert(
         node.with_attributes(
             removed=("output_shape", "auto_pad"),
-            pads=window.split(totals),
+            pads=[pad for side in sides for pad in side],
             output_padding=output_padding,
         )
     )
@@ -214,35 +205,47 @@ def pad_conv(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        As :meth:`_Window.of`.
+        As :meth:`_Window.of`; or if the kernel is longer than the padded data.  If the last check
+        depends on symbols, the model does it at run time.
     """
     window = _Window.of(node)
     if window.auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+        _require_data(node, window)
         return convert(node)
 
     switches.note(CONV_AUTO_PAD)
-    counts, totals = [], []
+    sides = []
     for extent, stride, span in zip(window.extents, window.strides, window.spans, strict=True):
-        if stride == 1:
-            counts.append(extent)
-            totals.append(span - 1)
-            continue
-        if extent is None:
+        pads = same_pads(extent, stride, span, window.auto_pad)
+        if pads is None:
             reason = "expected X of known shape, or strides of 1"
             raise node.invalid("attribute auto_pad", window.auto_pad, reason)
-        count = (extent + stride - 1) // stride
-        counts.append(count)
-        missing = (count - 1) * stride + span - extent
-        totals.append(max(missing, 0) if isinstance(missing, int) else tirx.max(missing, 0))
-    pads = window.split(totals)
-    if all(isinstance(pad, int) for pad in pads):
-        return convert(node.with_attributes(removed=("auto_pad",), pads=pads))
+        sides.append(pads)
+    before, after = ([side[place] for side in sides] for place in (0, 1))
+    if all(isinstance(pad, int) for pad in (*before, *after)):
+        return convert(node.with_attributes(removed=("auto_pad",), pads=[*before, *after]))
 
-    rank = len(totals)
     data, *others = node.operands
-    data = node.builder.emit_te(topi.nn.pad, data, [0, 0, *pads[:rank]], [0, 0, *pads[rank:]])
+    data = node.builder.emit_te(topi.nn.pad, data, [0, 0, *before], [0, 0, *after])
     node = node.with_attributes(removed=("auto_pad",)).with_operands(data, *others)
     out = node.builder.normalize(convert(node))
-    # The inferred extents equal `counts`, but are too complex for later operators to compare.
+    # The inferred extents equal these, but are too complex for later operators to compare.
+    counts = [
+        declared if isinstance(pad, int) else same_count(extent, stride)
+        for declared, pad, extent, stride in zip(
+            out.ty.shape.values[2:], before, window.extents, window.strides, strict=True
+        )
+    ]
     shape = [*out.ty.shape.values[:2], *counts]
     return node.builder.match_cast(out, relax.TensorType(shape, out.ty.dtype))
+
+
+def _require_data(node: Node, window: _Window) -> None:
+    """Reject data shorter than the kernel: it has no windows."""
+    rank = len(window.extents)
+    pads = _integers(node, "pads", 2 * rank, 0, at_least=0)
+    for axis, (extent, span) in enumerate(zip(window.extents, window.spans, strict=True)):
+        min_extent = span - pads[axis] - pads[axis + rank]
+        if extent is not None and min_extent > 1:
+            reason = f"expected at least {min_extent} elements on spatial axis {axis}"
+            require(node, extent >= min_extent, "shape of X", window.extents, reason)

@@ -18,42 +18,45 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     auto_pad with symbolic dims, of MaxPool with strides, and of AveragePool with dilations;
-    LpPool with ceil_mode; the indices of MaxPool; MaxUnpool with output_shape, or with pads that
-    differ between axes.
+    windows longer than the padded data; LpPool with ceil_mode; the indices of MaxPool; MaxUnpool
+    with output_shape, or with pads that differ between axes.
 Symptom
     A wrong shape or wrong numbers, silently; indices and output_shape are rejected.
 Mechanism
     The converter rounds the extents of SAME_LOWER down and allows negative pads, ignores dilations,
     multiplies an average over part of a window by the size of the whole window, and adds up pads of
-    different axes.
+    different axes. ONNX Runtime rounds the number of windows towards 0, not down.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-pooling``.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Self
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx, topi
 
 from ...fixes.onnx_importer import POOLING
 from ...relax.legalize.pool_ceil_mode import ends_rounded_up
 from ...support import switches
 from ..dtypes import dtype_of
+from .auto_pad import AUTO_PADS, same_count, same_pads
 from .node import Converter, Extent, Node, extents_of
 from .shape_operands import require
 
 __all__ = ["convert_lp_pool", "convert_max_unpool", "convert_pool"]
 
-_AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
-
 
 @dataclass(frozen=True)
 class _Windows:
-    """The geometry of pooling windows; each list has one element per spatial axis."""
+    """The geometry of pooling windows; each list has one element per spatial axis.
+
+    `before` and `after` are the padding. `symbolic` is padding that depends on symbols, which must
+    be added to the data; then the others are 0.
+    """
 
     extents: list[Extent]
     kernel: list[int]
@@ -62,6 +65,7 @@ class _Windows:
     before: list[int]
     after: list[int]
     rounds_up: bool
+    symbolic: list[tuple[Extent, Extent]] | None = None
 
     @property
     def spans(self) -> list[int]:
@@ -76,16 +80,14 @@ class _Windows:
         ------
         tvm.error.OpAttributeInvalid
             If the length of an attribute is not the number of spatial axes, a value is invalid, the
-            shape of X is unknown, a pad depends on an extent that is not static, or the number of
-            windows is negative.  If the last check depends on symbols, the model does it at run
-            time.
+            shape of X is unknown, or the number of windows is negative.  If the last check depends
+            on symbols, the model does it at run time; it then also rejects parts of a window.
         """
         data = node.operands[0]
         extents = extents_of(data)
         if extents is None or not 3 <= len(extents) <= 5:
             raise node.invalid("type of X", data.ty, "expected a known shape of rank 3 to 5")
-        extents = extents[2:]
-        rank = len(extents)
+        extents, rank = extents[2:], len(extents) - 2
         lists = {}
         for name, count, minimum in (
             ("kernel_shape", rank, 1),
@@ -98,8 +100,8 @@ class _Windows:
                 reason = f"expected {count} elements of at least {minimum}"
                 raise node.invalid(f"attribute {name}", values, reason)
         auto_pad = node.text("auto_pad", "NOTSET")
-        if auto_pad not in _AUTO_PADS:
-            raise node.invalid("attribute auto_pad", auto_pad, f"expected one of {_AUTO_PADS}")
+        if auto_pad not in AUTO_PADS:
+            raise node.invalid("attribute auto_pad", auto_pad, f"expected one of {AUTO_PADS}")
         windows = cls(
             extents,
             lists["kernel_shape"],
@@ -109,44 +111,63 @@ class _Windows:
             lists["pads"][rank:],
             bool(node.attributes.get("ceil_mode", 0)),
         )
-        if auto_pad != "NOTSET":
-            windows = windows._with_auto_pad(node, auto_pad)
-        windows._require_windows(node)
+        if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+            return windows._with_same_pads(auto_pad)
+        if auto_pad == "VALID":
+            windows = replace(windows, before=[0] * rank, after=[0] * rank)
+        divides_by_kernel = (
+            node.operator == "AveragePool" and node.opset < 19 and not windows.rounds_up
+        )
+        for axis in range(rank):
+            windows = windows._with_data(node, axis, divides_by_kernel)
         return windows
 
-    def _require_windows(self, node: Node) -> None:
-        """Reject an extent that leads to a negative number of windows."""
-        for axis, (extent, stride, span, before, after) in enumerate(
-            zip(self.extents, self.strides, self.spans, self.before, self.after, strict=True)
-        ):
-            room = stride if not self.rounds_up else 2 * stride - 1
-            min_extent = span - before - after - room
-            reason = f"expected at least {min_extent} elements on spatial axis {axis}"
-            if min_extent > 0:
-                require(node, extent >= min_extent, "shape of X", self.extents, reason)
+    def _with_data(self, node: Node, axis: int, divides_by_kernel: bool) -> Self:
+        """Shorten a window that exceeds the padded data, as ONNX Runtime does.
 
-    def _with_auto_pad(self, node: Node, auto_pad: str) -> Self:
-        """Resolve ``auto_pad``; SAME needs ``ceil(extent / stride)`` windows on an axis (ONNX)."""
-        totals = [0] * len(self.extents)
-        if auto_pad != "VALID":
-            for axis, (extent, stride, span) in enumerate(
-                zip(self.extents, self.strides, self.spans, strict=True)
-            ):
-                if stride == 1:
-                    totals[axis] = span - 1
-                elif isinstance(extent, int):
-                    totals[axis] = max((-(-extent // stride) - 1) * stride + span - extent, 0)
-                else:
-                    reason = f"expected static spatial dims, or strides of 1, got {self.extents}"
-                    raise node.invalid("attribute auto_pad", auto_pad, reason)
-        less = [total // 2 for total in totals]
-        more = [total - half for total, half in zip(totals, less, strict=True)]
-        before, after = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+        It rounds the number of windows towards 0: a window that exceeds the data by less than the
+        stride counts, and ends with the data. An average over padding then divides by the
+        remaining elements, or by the whole kernel if `divides_by_kernel`.
+        """
+        extent, stride, span = self.extents[axis], self.strides[axis], self.spans[axis]
+        min_extent = span - self.before[axis] - self.after[axis]
+        missing = min_extent - extent
+        is_symbolic = isinstance(missing, tirx.Expr)
+        if is_symbolic and not self.rounds_up:
+            least, holds = min_extent, tirx.Or(missing <= 0, missing.equal(stride))
+        else:
+            least, holds = min_extent - 2 * stride + 1, missing < 2 * stride
+        if least > 0:
+            reason = f"expected at least {least} elements on spatial axis {axis}"
+            require(node, holds, "shape of X", self.extents, reason)
+        if is_symbolic or missing <= 0:
+            return self
+        if missing >= stride:
+            return self._with("after", axis, self.after[axis] + missing - stride)
+        if divides_by_kernel:
+            return self._with("after", axis, self.after[axis] + missing)
+        padded = span - missing
+        shorter = self._with("kernel", axis, (padded - 1) // self.dilations[axis] + 1)
+        return shorter._with("strides", axis, padded)
+
+    def _with(self, name: str, axis: int, value: int) -> Self:
+        """These windows with another value for one axis."""
+        values = list(getattr(self, name))
+        values[axis] = value
+        return replace(self, **{name: values})
+
+    def _with_same_pads(self, auto_pad: str) -> Self:
+        """Resolve ``auto_pad``: ``ceil(extent / stride)`` windows on an axis (ONNX)."""
+        sides = [
+            same_pads(extent, stride, span, auto_pad) or (0, 0)
+            for extent, stride, span in zip(self.extents, self.strides, self.spans, strict=True)
+        ]
+        before, after = ([side[place] for side in sides] for place in (0, 1))
         # As in ONNX Runtime, SAME determines the number of windows, and ceil_mode has no effect.
-        rounds_up = self.rounds_up and auto_pad == "VALID"
-        return type(self)(
-            self.extents, self.kernel, self.strides, self.dilations, before, after, rounds_up
-        )
+        if all(isinstance(pad, int) for pad in (*before, *after)):
+            return replace(self, before=before, after=after, rounds_up=False)
+        none = [0] * len(sides)
+        return replace(self, before=none, after=none, rounds_up=False, symbolic=sides)
 
     def counts(self) -> list[int] | None:
         """The number of windows on each axis, or None if an extent is symbolic.
@@ -185,15 +206,59 @@ def convert_pool(node: Node, convert: Converter) -> relax.Expr:
         If an attribute is invalid, or the output Indices is used and a dim is symbolic.
     """
     windows = _Windows.of(node)
-    if node.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+    own = {
+        "kernel_shape": windows.kernel,
+        "strides": windows.strides,
+        "pads": [*windows.before, *windows.after],
+    }
+    rank = len(windows.kernel)
+    given = {"strides": [1] * rank, "pads": [0] * 2 * rank} | node.attributes
+    has_same_pads = node.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    if has_same_pads or any(list(given[name]) != values for name, values in own.items()):
         switches.note(POOLING)
-        node = node.with_attributes(
-            removed=("auto_pad",), pads=[*windows.before, *windows.after], ceil_mode=0
-        )
-    if node.attributes["tvm_custom"]["num_outputs"] < 2:
+        mode = int(windows.rounds_up)
+        node = node.with_attributes(removed=("auto_pad",), ceil_mode=mode, **own)
+    if node.attributes["tvm_custom"]["num_outputs"] > 1:
+        switches.note(POOLING)
+        return _with_indices(node, windows)
+    if windows.symbolic is None:
         return convert(node)
-    switches.note(POOLING)
-    return _with_indices(node, windows)
+    return _pool_of_padded(node, windows, convert)
+
+
+def _pool_of_padded(node: Node, windows: _Windows, convert: Converter) -> relax.Expr:
+    """Pool data with padding that depends on symbols."""
+    dtype = dtype_of(node.operands[0])
+    if node.operator == "MaxPool":
+        is_float = dtype.startswith(("float", "bfloat"))
+        lowest = tirx.const(-math.inf, dtype) if is_float else tirx.min_value(dtype)
+        data = _padded(node, node.operands[0], windows, lowest)
+        return _with_counts(node, windows, convert(node.with_operands(data)))
+    data = _padded(node, node.operands[0], windows)
+    mean = node.emit(node.builder.normalize(convert(node.with_operands(data))))
+    if not node.attributes.get("count_include_pad", 0):
+        ones = node.emit(relax.op.ones((1, 1, *windows.extents), dtype))
+        share = convert(node.with_operands(_padded(node, ones, windows)))
+        mean = node.emit(relax.op.divide(mean, node.emit(share)))
+    return _with_counts(node, windows, mean)
+
+
+def _padded(
+    node: Node, data: relax.Expr, windows: _Windows, value: tirx.Expr | None = None
+) -> relax.Expr:
+    """The data with the padding that depends on symbols."""
+    before, after = zip(*(windows.symbolic or ()), strict=True)
+    pads = [0, 0, *before], [0, 0, *after]
+    value = tirx.const(0, dtype_of(data)) if value is None else value
+    return node.builder.emit_te(topi.nn.pad, data, *pads, pad_value=value)
+
+
+def _with_counts(node: Node, windows: _Windows, pooled: relax.Expr) -> relax.Expr:
+    """The result of pooling, with extents that later operators can compare."""
+    counts = map(same_count, windows.extents, windows.strides)
+    pooled = node.builder.normalize(pooled)
+    shape = [*pooled.ty.shape.values[:2], *counts]
+    return node.builder.match_cast(pooled, relax.TensorType(shape, pooled.ty.dtype))
 
 
 def _with_indices(node: Node, windows: _Windows) -> relax.Expr:
@@ -254,8 +319,9 @@ def convert_lp_pool(node: Node, convert: Converter) -> relax.Expr:
         least as large as the window.
     """
     windows = _Windows.of(node)
-    data = node.operands[0]
-    after = windows.after
+    data, after = node.operands[0], windows.after
+    if windows.symbolic is not None:
+        data = _padded(node, data, windows)
     if windows.rounds_up:
         counts = windows.counts()
         if counts is not None:
@@ -284,7 +350,8 @@ def convert_lp_pool(node: Node, convert: Converter) -> relax.Expr:
         count_include_pad=True,
     )
     total = node.emit(relax.op.multiply(mean, relax.const(math.prod(windows.kernel), dtype)))
-    return relax.op.power(total, relax.const(1 / p, dtype))
+    norm = relax.op.power(total, relax.const(1 / p, dtype))
+    return norm if windows.symbolic is None else _with_counts(node, windows, norm)
 
 
 def convert_max_unpool(node: Node, convert: Converter) -> relax.Expr:
