@@ -314,3 +314,20 @@ RANDOM = declare(
         ),
     },
 )
+
+LOOPS = declare(
+    "torch-loops",
+    family="torch-importer",
+    kind=Kind.IMPORTER,
+    summary=(
+        "imports `while_loop`, `scan`, `map` and `associative_scan`, and LSTM, GRU and RNN without "
+        "unrolling them"
+    ),
+    symptoms={
+        Symptom.ERROR: (
+            "`while_loop`, `scan`, `map` and `associative_scan` are rejected, and so are branches "
+            "of `cond` that compute with sizes"
+        ),
+        Symptom.COST: "a recurrent layer is unrolled, one copy per time step",
+    },
+)

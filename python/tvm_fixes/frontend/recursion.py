@@ -26,7 +26,7 @@ from tvm import relax, tirx
 
 from .extents import Extent, extents_of
 
-__all__ = ["LoopTypeError", "Step", "scan"]
+__all__ = ["LoopTypeError", "Step", "call_of", "scan"]
 
 Step: TypeAlias = Callable[
     [relax.BlockBuilder, Extent, list[relax.Expr], list[relax.Expr]],
@@ -109,6 +109,41 @@ def _unrolled(
         builder.emit(relax.op.stack(list(given), 0)) for given in zip(*iterations, strict=True)
     ]
     return carried, stacked
+
+
+def call_of(
+    builder: relax.BlockBuilder,
+    name: str,
+    operands: Sequence[relax.Expr],
+    body: Callable[[list[relax.Expr]], list[relax.Expr]],
+) -> relax.Call:
+    """Build a function that returns a tuple of tensors, and return a call of it.
+
+    Parameters
+    ----------
+    builder : relax.BlockBuilder
+        The builder that the function is added to.
+    name : str
+        The prefix of its name.
+    operands : sequence of relax.Expr
+        Tensors of known shapes, and shape expressions.
+    body : callable
+        Emits the function.  It gets the function's parameters for the operands, and may refer only
+        to them.
+    """
+    own = _Parameters([], list(operands))
+    builder.begin_scope(own.all)
+    builder._begin_binding_block()
+    try:
+        value = builder.emit(relax.Tuple(body(own.invariant)))
+    finally:
+        block = builder._end_block()
+        builder.end_scope()
+    sequence = builder.normalize(relax.SeqExpr([block], value))
+    function = builder.add_func(relax.Function(own.all, sequence, value.ty), name)
+    # The parameters are those of a loop of one iteration.
+    numbers = relax.ShapeExpr([0, 1, *_dims(operands)])
+    return relax.Call(function, [numbers, *_tensors(operands)])
 
 
 class LoopTypeError(ValueError):

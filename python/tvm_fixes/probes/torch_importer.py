@@ -35,6 +35,7 @@ from ..fixes.torch_importer import (
     INSTANCE_NORM,
     INTERPOLATE,
     LINEAR,
+    LOOPS,
     MUTATIONS,
     PAD,
     POOLING,
@@ -356,6 +357,21 @@ def _import_quantized(importers: ModuleType) -> None:
     np.testing.assert_array_equal(_export_and_run(importers, Quantize(), x), [0, 3, 3, 5, 5, 255])
 
 
+def _import_while_loop(importers: ModuleType) -> None:
+    import torch
+    from torch._higher_order_ops import while_loop
+
+    class Doubled(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            start = torch.zeros((), dtype=torch.int64)
+            return while_loop(lambda i, x: i < 9, lambda i, x: (i + 1, x * 2), (start, x))[1]
+
+    x = np.arange(4, dtype="float32")
+    program = torch.export.export(Doubled(), (torch.from_numpy(x),))
+    got = run(importers.from_exported_program(program, unwrap_unit_return_tuple=True), x)
+    np.testing.assert_array_equal(got, x * 512)
+
+
 _register(DTYPE, _import_half_linear, r"TypeError: .*same datatype")
 
 _register(
@@ -426,6 +442,13 @@ _register(
 )
 
 _register(RANDOM, _import_dropout_in_training_mode, r"AssertionError: nothing is dropped")
+
+_register(
+    LOOPS,
+    _import_while_loop,
+    r"Unsupported function types .*while_loop"
+    r"|OpNotImplemented: unsupported operator while_loop",
+)
 
 _register(
     QUANTIZED,

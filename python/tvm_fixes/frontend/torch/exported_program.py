@@ -66,6 +66,7 @@ from ...fixes.torch_importer import (
     INSTANCE_NORM,
     INTERPOLATE,
     LINEAR,
+    LOOPS,
     MUTATIONS,
     POOLING,
     PRELU,
@@ -92,6 +93,7 @@ from .grouped_products import GroupedProducts
 from .indexing import Indexing
 from .integers import Integers
 from .linear_algebra import LinearAlgebra, pure_checks
+from .loops import Loops
 from .mutations import check_buffers, check_windows, returning_updates
 from .ordering import Ordering
 from .promotion import Promotion
@@ -135,6 +137,7 @@ class ExportedProgramImporter(
     Indexing,
     Integers,
     LinearAlgebra,
+    Loops,
     Ordering,
     Promotion,
     Quantized,
@@ -192,6 +195,7 @@ class ExportedProgramImporter(
                 **self.ordering_calls(),
                 **self.vision_calls(),
             },
+            LOOPS: self.looping_calls(),
             QUANTIZED: self.quantized_converters(),
             GRID_SAMPLE: {f"grid_sampler_{rank}d.default": self._grid_sampler for rank in (2, 3)},
         }
