@@ -21,11 +21,12 @@ from tvm.relax.utils import gen_call_tir_inputs
 
 from ..tirx.recurrence import ATTRIBUTE, KINDS, Cell, recurrence
 from ..tirx.recurrence_activations import Activation
+from ..tirx.recurrence_quantized import QuantizedSchedule
 from ..tirx.recurrence_schedule import Schedule
 from ..tirx.util import OPAQUE
 from .dtypes import accumulation_dtype, dtype_of
 
-__all__ = ["recurrent_layer"]
+__all__ = ["recurrent_layer", "steps_of_layer"]
 
 
 def recurrent_layer(
@@ -99,9 +100,10 @@ def recurrent_layer(
     wide = accumulation_dtype(dtype)
 
     def widened(value: relax.Expr) -> relax.Expr:
-        return value if dtype_of(value) == wide else emit(relax.op.astype(value, wide))
+        return value if dtype_of(value) == wide else builder.emit(relax.op.astype(value, wide))
 
-    emit = builder.emit
+    of_input = builder.emit(relax.op.permute_dims(widened(weights[0])))
+    product = builder.emit(relax.op.matmul(widened(x), of_input))
     cell = Cell(
         kind,
         gates or KINDS[kind].gates,
@@ -110,36 +112,70 @@ def recurrent_layer(
         linear_before_reset,
         input_forget,
         backwards,
-        has_peepholes=peepholes is not None,
-        has_lengths=lengths is not None,
     )
-    hidden = int(weights[1].ty.shape.values[-1])
-    of_input = emit(relax.op.permute_dims(widened(weights[0])))
-    product = emit(relax.op.matmul(widened(x), of_input))
-    extra: list[relax.Expr] = []
-    if bias is not None:
-        of_x, of_h = map(widened, bias)
-        if kind == "GRU" and linear_before_reset:
-            # The reset gate scales the bias of the hidden gate.
-            count = (len(cell.gates) - 1) * hidden
-            last = emit(relax.op.strided_slice(of_h, [0], [count], [count + hidden]))
-            extra.append(last)
-            cell = replace(cell, has_hidden_bias=True)
-            others = emit(relax.op.strided_slice(of_h, [0], [0], [count]))
-            zeros = emit(relax.op.zeros([hidden], wide))
-            of_h = emit(relax.op.concat([others, zeros], 0))
-        product = emit(relax.op.add(product, emit(relax.op.add(of_x, of_h))))
-    states = 2 if kind == "LSTM" else 1
-    if initial is None:
-        zeros = emit(relax.op.zeros([x.ty.shape.values[1], tirx.const(hidden, "int64")], wide))
-        initial = (zeros,) * states
-    extra += [widened(peepholes)] if peepholes is not None else []
-    extra += [lengths] if lengths is not None else []
-    operands = [product, *map(widened, initial), widened(weights[1]), *extra]
-    results = _steps(builder, cell, operands)
+    results = steps_of_layer(
+        builder,
+        cell,
+        product,
+        [widened(weights[1])],
+        None if bias is None else list(map(widened, bias)),
+        None if initial is None else list(map(widened, initial)),
+        peepholes=None if peepholes is None else widened(peepholes),
+        lengths=lengths,
+    )
     if wide == dtype:
         return results
-    return tuple(emit(relax.op.astype(result, dtype)) for result in results)
+    return tuple(builder.emit(relax.op.astype(result, dtype)) for result in results)
+
+
+def steps_of_layer(
+    builder: relax.BlockBuilder,
+    cell: Cell,
+    product: relax.Expr,
+    weights: Sequence[relax.Expr],
+    bias: Sequence[relax.Expr] | None,
+    initial: Sequence[relax.Expr] | None,
+    *,
+    peepholes: relax.Expr | None = None,
+    lengths: relax.Expr | None = None,
+) -> tuple[relax.Expr, ...]:
+    """Emit one direction of a recurrent layer, whose input is already multiplied.
+
+    The parameters are those of :func:`recurrent_layer`, in the accumulation dtype, except these.
+
+    Parameters
+    ----------
+    cell : Cell
+    product : relax.Expr
+        The product of the input and W, of shape (steps, batch, gates * hidden).
+    weights : sequence of relax.Expr
+        R; of a quantized cell in 8 bits, with its scales in float32 and its zero points in int32,
+        each of shape (gates * hidden,).
+    """
+    emit = builder.emit
+    hidden = int(weights[0].ty.shape.values[1])
+    optional: list[relax.Expr] = []
+    if bias is not None:
+        of_x, of_h = bias
+        if cell.kind == "GRU" and cell.linear_before_reset:
+            # The reset gate scales the bias of the hidden gate.
+            count = (len(cell.gates) - 1) * hidden
+            optional.append(emit(relax.op.strided_slice(of_h, [0], [count], [count + hidden])))
+            cell = replace(cell, has_hidden_bias=True)
+            others = emit(relax.op.strided_slice(of_h, [0], [0], [count]))
+            zeros = emit(relax.op.zeros([hidden], dtype_of(of_h)))
+            of_h = emit(relax.op.concat([others, zeros], 0))
+        product = emit(relax.op.add(product, emit(relax.op.add(of_x, of_h))))
+    if initial is None:
+        shape = [product.ty.shape.values[1], tirx.const(hidden, "int64")]
+        zeros = emit(relax.op.zeros(shape, dtype_of(product)))
+        initial = [zeros] * (2 if cell.kind == "LSTM" else 1)
+    if peepholes is not None:
+        optional.append(peepholes)
+    if lengths is not None:
+        optional.append(lengths)
+    cell = replace(cell, has_peepholes=peepholes is not None, has_lengths=lengths is not None)
+    return _steps(builder, cell, [product, *initial, *weights, *optional])
 
 
 def _steps(
@@ -147,8 +183,10 @@ def _steps(
 ) -> tuple[relax.Expr, ...]:
     """Emit the kernel of all steps; :func:`.LowerRecurrence` schedules it for the target."""
 
+    schedule = QuantizedSchedule() if cell.is_quantized else Schedule()
+
     def compute(*tensors: tvm.te.Tensor) -> list[tvm.te.Tensor]:
-        return recurrence(cell, Schedule(), *tensors)
+        return recurrence(cell, schedule, *tensors)
 
     kernel, arguments, types = gen_call_tir_inputs(compute, *operands)
     kernel = kernel.with_attrs({"op_pattern": OPAQUE, ATTRIBUTE: cell.to_json()})

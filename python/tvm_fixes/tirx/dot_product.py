@@ -143,6 +143,26 @@ class DotProduct:
         """The instruction on the arguments of :func:`description_of`."""
         return (_of_integers if self.sums == "int32" else _of_bfloat16)(self)
 
+    def added(self, sums: tirx.Expr, data: tirx.Expr, weights: tirx.Expr) -> tirx.Expr:
+        """Add the products of integers to a vector of sums.
+
+        Parameters
+        ----------
+        sums : tirx.Expr
+            A vector of :attr:`lanes` sums.
+        data : tirx.Expr
+            The data of each sum, :attr:`depth` elements, as an int32.
+        weights : tirx.Expr
+            A vector of :attr:`lanes` times :attr:`depth` weights.
+        """
+        count = self.lanes * self.depth
+        factors = tirx.reinterpret(f"{self.data}x{count}", tirx.Broadcast(data, self.lanes))
+        if self.data == "int16":
+            weights = weights.astype(f"int16x{count}")
+        operands = [sums, factors, weights] if self.accumulates else [factors, weights]
+        added = tirx.call_llvm_pure_intrin(f"int32x{self.lanes}", self.instruction, *operands)
+        return added if self.accumulates else sums + added
+
     def tensorize(self, sch: s_tir.Schedule, sums: s_tir.schedule.LoopRV) -> None:
         """Replace the loops over `sums` and, inside it, over the depth by the instruction.
 
@@ -204,13 +224,8 @@ def _of_integers(dot: DotProduct) -> tirx.PrimFunc:
     lanes, depth, count = dot.lanes, dot.depth, dot.lanes * dot.depth
 
     def sums(data: tirx.Buffer, weight: tirx.Buffer, before: tirx.Expr) -> tirx.Expr:
-        factors = tirx.reinterpret(f"{dot.data}x{count}", _broadcast(dot, data))
         weights = weight.vload([0, 0], f"{dot.weight}x{count}")
-        if dot.data == "int16":
-            weights = weights.astype(f"int16x{count}")
-        operands = [before, factors, weights] if dot.accumulates else [factors, weights]
-        added = tirx.call_llvm_pure_intrin(f"int32x{lanes}", dot.instruction, *operands)
-        return added if dot.accumulates else before + added
+        return dot.added(before, _bits(dot, data), weights)
 
     @T.prim_func(s_tir=True)
     def implementation(
@@ -264,7 +279,11 @@ define {sums} @{function}({sums} %sums, {bits} %data, {bits} %weight) {{
     return implementation
 
 
+def _bits(dot: DotProduct, data: tirx.Buffer) -> tirx.Expr:
+    """The 32 bits of data."""
+    return tirx.reinterpret("int32", data.vload([0], f"{dot.data}x{dot.depth}"))
+
+
 def _broadcast(dot: DotProduct, data: tirx.Buffer) -> tirx.Expr:
     """The 32 bits of data, broadcast to all sums."""
-    bits = tirx.reinterpret("int32", data.vload([0], f"{dot.data}x{dot.depth}"))
-    return tirx.Broadcast(bits, dot.lanes)
+    return tirx.Broadcast(_bits(dot, data), dot.lanes)

@@ -82,6 +82,9 @@ class Cell:
         As in ONNX.
     backwards : bool
         Whether the steps run from the last to the first.
+    is_quantized : bool
+        Whether the states are quantized for their product with integers:
+        see :mod:`.recurrence_quantized`.
     has_hidden_bias, has_peepholes, has_lengths : bool
         Which optional operands the kernel has.
     """
@@ -93,6 +96,7 @@ class Cell:
     linear_before_reset: bool = False
     input_forget: bool = False
     backwards: bool = False
+    is_quantized: bool = False
     has_hidden_bias: bool = False
     has_peepholes: bool = False
     has_lengths: bool = False
@@ -174,6 +178,9 @@ class _Kernel:
     def emit(self) -> None:
         """Run all blocks of sequences."""
         rows, batch = self.schedule.rows, self.batch
+        if self.schedule.is_one_block:
+            _Block(self, int64(0), batch).emit()
+            return
         is_whole = isinstance(batch, tirx.IntImm) and int(batch) % rows == 0
         if is_whole and int(batch) == rows:
             _Block(self, int64(0), rows).emit()
@@ -198,13 +205,14 @@ class _Block:
     kernel : _Kernel
     first : tirx.Expr
         The number of the first sequence.
-    rows : int
+    rows : int or tirx.Expr
         The number of sequences.
     """
 
-    def __init__(self, kernel: _Kernel, first: Any, rows: int) -> None:
+    def __init__(self, kernel: _Kernel, first: Any, rows: Any) -> None:
         self._kernel, self._cell, self._schedule = kernel, kernel.cell, kernel.schedule
-        self._first, self._rows, self._hidden = first, rows, kernel.hidden
+        self._first, self._hidden = first, kernel.hidden
+        self._rows = int64(rows) if isinstance(rows, int) else rows
 
     def emit(self) -> None:
         """Run all steps, and store the states after them."""
@@ -215,7 +223,8 @@ class _Block:
         self._sums = self._buffer(max(columns))
         self._states = [self._buffer(width) for _ in kernel.first]
         self._values = [self._buffer(width) for _ in range(gates)]
-        with T.serial(0, int64(self._rows)) as row:
+        self._multiply = schedule.multiplier(kernel.weights, self._rows, self._hidden)
+        with T.serial(0, self._rows) as row:
             # The elements beyond the last column are computed, too.
             self._fill(self._sums, row, max(columns), None)
             for state, source in zip(self._states, kernel.first, strict=True):
@@ -223,14 +232,12 @@ class _Block:
                 self._fill(state, row, self._hidden, source)
         with T.serial(0, kernel.steps) as number:
             self._step(kernel.steps - 1 - number if self._cell.backwards else number)
-        with T.serial(0, int64(self._rows)) as row:
+        with T.serial(0, self._rows) as row:
             for state, target in zip(self._states, kernel.last, strict=True):
                 self._finish(row, state, target)
 
     def _buffer(self, columns: int) -> Any:
-        return T.buffer_proxy(
-            T.alloc_buffer((int64(self._rows), int64(columns)), self._kernel.dtype)
-        )
+        return T.buffer_proxy(T.alloc_buffer((self._rows, int64(columns)), self._kernel.dtype))
 
     def _fill(self, target: Any, row: Any, count: int, source: Any | None) -> None:
         """Copy the first elements of a row from `source`, or set them to 0."""
@@ -259,11 +266,11 @@ class _Block:
         *earlier, last = self._kernel.parts
         cells = {"RNN": self._rnn, "GRU": self._gru, "LSTM": self._lstm}
         for part in earlier:
-            self._multiply(self._states[0], part)
-            with T.serial(0, int64(self._rows)) as row:
+            self._multiply(self._states[0], self._sums, part)
+            with T.serial(0, self._rows) as row:
                 self._reset(step, row)
-        self._multiply(self._values[2] if earlier else self._states[0], last)
-        with T.serial(0, int64(self._rows)) as row:
+        self._multiply(self._values[2] if earlier else self._states[0], self._sums, last)
+        with T.serial(0, self._rows) as row:
             sequence = self._first + row
 
             def run() -> None:
@@ -278,10 +285,6 @@ class _Block:
                     run()
                 with T.Else():
                     self._output(step, row, lambda _: cast(0.0, self._kernel.dtype))
-
-    def _multiply(self, states: Any, part: Part) -> None:
-        kernel = self._kernel
-        self._schedule.multiply(states, self._sums, kernel.weights, self._rows, part)
 
     def _output(self, step: Any, row: Any, value: Any) -> None:
         y = self._kernel.y

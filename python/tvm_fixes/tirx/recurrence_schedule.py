@@ -12,10 +12,10 @@
 # and limitations under the License.
 """Schedules of the kernels of recurrent layers: loops over elements, and matrix products."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import tvm
 from tvm import tirx
@@ -53,6 +53,10 @@ class Part(NamedTuple):
     rows: int
 
 
+Multiply: TypeAlias = Callable[[Any, Any, Part], None]
+"""Emits a product: of a buffer with states, stored in another buffer."""
+
+
 @dataclass(frozen=True)
 class Schedule:
     """Scalar loops over unpacked weights, for any target.
@@ -67,6 +71,11 @@ class Schedule:
 
     lanes: int = 1
     rows: int = 1
+
+    @property
+    def is_one_block(self) -> bool:
+        """Whether all sequences are one block, of any number of rows."""
+        return False
 
     def operands(self, products: int) -> int:
         """The number of operands that have the weights of all products."""
@@ -95,6 +104,24 @@ class Schedule:
                     body(int64(done) + vector * lanes + lane)
                 done += count * lanes
             lanes //= 2
+
+    def multiplier(self, weights: Sequence[Any], rows: Any, hidden: int) -> Multiply:
+        """Prepare products of a block of sequences.
+
+        Parameters
+        ----------
+        weights : sequence of buffers
+            The operands with weights.
+        rows : tirx.Expr
+            The number of sequences.
+        hidden : int
+            The elements of a state.
+        """
+
+        def multiply(states: Any, results: Any, part: Part) -> None:
+            self.multiply(states, results, weights, int(rows), part)
+
+        return multiply
 
     def multiply(
         self, states: Any, results: Any, weights: Sequence[Any], rows: int, part: Part
@@ -165,30 +192,30 @@ class CpuSchedule(Schedule):
         at_once = even_part(vectors, max((self.registers - 2) // (rows + 1), 1))
         with T.serial(0, tiles) as tile:
             for begin in range(0, vectors, at_once):
-                at = [vector * self.lanes for vector in range(begin, min(begin + at_once, vectors))]
-                sums = self._tile(states, matrix, tile, rows, at)
+                count, first = min(at_once, vectors - begin), int64(begin * self.lanes)
+                sums = self._tile(states, matrix, tile, first, rows, count)
                 for row, total in enumerate(sums):
-                    for place, column in enumerate(at):
-                        with T.vectorized(0, int64(self.lanes)) as lane:
-                            target = int64(part.first + column) + tile * width + lane
-                            results[row, target] = total[int64(place * self.lanes) + lane]
+                    with self.each_vector(count) as at:
+                        results[row, tile * width + (first + part.first) + at] = total[at]
 
     def _tile(
-        self, states: Any, matrix: Any, tile: Any, rows: int, columns: Sequence[int]
+        self, states: Any, matrix: Any, tile: Any, first: Any, rows: int, vectors: int
     ) -> list[Any]:
         """Multiply by a register tile; return the sums of each row."""
-        dtype, lanes = str(states.dtype), self.lanes
-        shape = (len(columns) * lanes,)
+        dtype, shape = str(states.dtype), (vectors * self.lanes,)
         # A buffer for each row: TVM puts larger ones on the heap.
         sums = [T.buffer_proxy(T.alloc_buffer(shape, dtype, scope="local")) for _ in range(rows)]
         for total in sums:
-            with T.vectorized(0, int64(shape[0])) as lane:
-                total[lane] = cast(0.0, dtype)
+            with self.each_vector(vectors) as at:
+                total[at] = cast(0.0, dtype)
         with T.serial(0, matrix.shape[1]) as k:
-            for place, column in enumerate(columns):
-                for row, total in enumerate(sums):
-                    with T.vectorized(0, int64(lanes)) as lane:
-                        at = int64(place * lanes) + lane
-                        weight = matrix[tile, k, int64(column) + lane]
-                        total[at] = total[at] + states[int64(row), k] * weight
+            for row, total in enumerate(sums):
+                with self.each_vector(vectors) as at:
+                    total[at] = total[at] + states[int64(row), k] * matrix[tile, k, first + at]
         return sums
+
+    @contextmanager
+    def each_vector(self, count: int) -> Iterator[Any]:
+        """Run the statements of the ``with`` block for each element of `count` vectors."""
+        with T.unroll(0, int64(count)) as vector, T.vectorized(0, int64(self.lanes)) as lane:
+            yield vector * self.lanes + lane

@@ -29,14 +29,14 @@ The inputs of all steps are quantized at once, and the state at each step.  ONNX
 batch among its threads, and each thread quantizes the states of its sequences.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from tvm import relax
+from tvm import relax, tirx
 
 from ...fixes.onnx_importer import QUANTIZED
 from ...support import switches
 from ..dtypes import dtype_of
+from ..recurrent import steps_of_layer
 from .node import Converter, Node
 from .quantization import (
     check_dtype,
@@ -47,33 +47,41 @@ from .quantization import (
     scale_product,
     subtract_zero_point,
 )
-from .recurrent import QUANTIZATION, convert_with
-from .recurrent_activations import Arithmetic
+from .recurrent import QUANTIZATION, Direction, convert_with
 
 __all__ = ["convert_dynamic_quantize_lstm"]
 
 _NAMES = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P", *QUANTIZATION)
 
 
-class _Quantized(Arithmetic):
-    """Arithmetic that computes products with weights in integers."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(node.builder, "float32")
-        self._node = node
-
-    def within(self, builder: relax.BlockBuilder) -> Arithmetic:
-        return _Quantized(replace(self._node, builder=builder))
-
-    def product(self, x: relax.Expr, weights: Mapping[str, relax.Expr], name: str) -> relax.Expr:
-        scale, zero = dynamic_parameters(self._node, x)
-        integers = quantize(self._node, x, scale, zero, "uint8")
-        total = integer_product(
-            self._node,
-            subtract_zero_point(self._node, integers, zero),
-            subtract_zero_point(self._node, weights[name], weights[f"{name}_zero_point"]),
+def _layer(node: Node, direction: Direction) -> tuple[relax.Expr, ...]:
+    """Emit a direction, whose products are computed in integers."""
+    operands = direction.operands
+    scale, zero = dynamic_parameters(node, operands["X"])
+    integers = quantize(node, operands["X"], scale, zero, "uint8")
+    total = integer_product(
+        node,
+        subtract_zero_point(node, integers, zero),
+        subtract_zero_point(node, operands["W"], operands["W_zero_point"]),
+    )
+    rows = [tirx.const(4 * direction.hidden, "int64")]
+    parameters = [
+        node.emit(relax.op.broadcast_to(value, rows))
+        for value in (
+            operands["R_scale"],
+            node.emit(relax.op.astype(operands["R_zero_point"], "int32")),
         )
-        return scale_product(self._node, total, (scale, weights[f"{name}_scale"]))
+    ]
+    return steps_of_layer(
+        node.builder,
+        replace(direction.cell, is_quantized=True),
+        scale_product(node, total, (scale, operands["W_scale"])),
+        [node.emit(relax.op.permute_dims(operands["R"])), *parameters],
+        direction.bias,
+        direction.initial(node),
+        peepholes=operands.get("P"),
+        lengths=operands.get("sequence_lens"),
+    )
 
 
 def convert_dynamic_quantize_lstm(node: Node, convert: Converter) -> relax.Expr:
@@ -91,7 +99,5 @@ def convert_dynamic_quantize_lstm(node: Node, convert: Converter) -> relax.Expr:
         check_dtype(node, f"{name}_zero_point", given[f"{name}_zero_point"], dtype_of(given[name]))
         if given[name].ty.ndim != 3:
             raise node.invalid(f"rank of {name}", given[name].ty.ndim, "expected 3")
-        # LSTM's weights have the rows of the gates first.
-        given[name] = node.emit(relax.op.permute_dims(given[name], [0, 2, 1]))
     lstm = replace(node, operator="LSTM", operands=tuple(given.values()))
-    return convert_with(lstm, _Quantized(lstm))
+    return convert_with(lstm, _layer)

@@ -12,111 +12,16 @@
 # and limitations under the License.
 """The activations of RNN, GRU and LSTM."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import isnan, nan
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from math import isnan
 
-from tvm import relax
-
-from ...tirx.recurrence_activations import DEFAULT_NUMBERS
-from ...tirx.recurrence_activations import Activation as KernelActivation
+from ...tirx.recurrence_activations import DEFAULT_NUMBERS, Activation
 from .node import Node
 
-__all__ = ["Activation", "Arithmetic", "activations_of", "relax_activation"]
+__all__ = ["activations_of"]
 
 
-class Arithmetic:
-    """Emits Relax operators on tensors of one dtype; numbers become constants of that dtype."""
-
-    def __init__(self, builder: relax.BlockBuilder, dtype: str) -> None:
-        self.builder = builder
-        self.dtype = dtype
-
-    def __call__(self, operator: str, *operands: relax.Expr | float) -> relax.Expr:
-        tensors = [o if isinstance(o, relax.Expr) else relax.const(o, self.dtype) for o in operands]
-        return self.builder.emit(getattr(relax.op, operator)(*tensors))
-
-    def within(self, builder: relax.BlockBuilder) -> "Arithmetic":
-        """The same arithmetic in another function."""
-        return Arithmetic(builder, self.dtype)
-
-    def product(self, x: relax.Expr, weights: Mapping[str, relax.Expr], name: str) -> relax.Expr:
-        """The product of `x` and the weight `name`."""
-        return self("matmul", x, weights[name])
-
-    def sum(self, *terms: relax.Expr | None) -> relax.Expr:
-        """The sum of the terms that are not None."""
-        first, *others = [term for term in terms if term is not None]
-        for term in others:
-            first = self("add", first, term)
-        return first
-
-    def clip(self, x: relax.Expr, low: float, high: float) -> relax.Expr:
-        return self.builder.emit(relax.op.clip(x, low, high))
-
-
-Activation: TypeAlias = Callable[[Arithmetic, relax.Expr], relax.Expr]
-
-_Function: TypeAlias = Callable[[Arithmetic, relax.Expr, Any, Any], relax.Expr]
-
-
-def _softplus(a: Arithmetic, x: relax.Expr, *_: None) -> relax.Expr:
-    # log(1 + exp(x)), rewritten so that it never overflows.
-    exponential = a("exp", a("negative", a("abs", x)))
-    return a("add", a("maximum", x, 0.0), a("log", a("add", exponential, 1.0)))
-
-
-def _negative_part(a: Arithmetic, x: relax.Expr, low: relax.Expr) -> relax.Expr:
-    """`low` if `x` is negative, else `x`, elementwise."""
-    return a("where", a("less", x, 0.0), low, x)
-
-
-_FUNCTIONS: dict[str, tuple[_Function, float | None, float | None]] = {
-    "affine": (
-        lambda a, x, alpha, beta: a("add", a("multiply", x, alpha), beta),
-        1.0,
-        0.0,
-    ),
-    "elu": (
-        lambda a, x, alpha, _: _negative_part(
-            a, x, a("multiply", a("subtract", a("exp", a("minimum", x, 0.0)), 1.0), alpha)
-        ),
-        1.0,
-        None,
-    ),
-    "hardsigmoid": (
-        lambda a, x, alpha, beta: a.clip(a("add", a("multiply", x, alpha), beta), 0, 1),
-        0.2,
-        0.5,
-    ),
-    "leakyrelu": (
-        lambda a, x, alpha, _: _negative_part(a, x, a("multiply", x, alpha)),
-        0.01,
-        None,
-    ),
-    "relu": (lambda a, x, *_: a("maximum", x, 0.0), None, None),
-    "scaledtanh": (
-        lambda a, x, alpha, beta: a("multiply", a("tanh", a("multiply", x, beta)), alpha),
-        nan,
-        nan,
-    ),
-    "sigmoid": (lambda a, x, *_: a("sigmoid", x), None, None),
-    "softplus": (_softplus, None, None),
-    "softsign": (lambda a, x, *_: a("divide", x, a("add", a("abs", x), 1.0)), None, None),
-    "tanh": (lambda a, x, *_: a("tanh", x), None, None),
-    "thresholdedrelu": (
-        lambda a, x, alpha, _: a("where", a("greater", x, alpha), x, a("multiply", x, 0.0)),
-        1.0,
-        None,
-    ),
-}
-"""Each activation by name, with its defaults of alpha and beta.
-
-A default is that of the ONNX operator of the same name, NaN if that operator has no default, and
-None if the activation does not take the number."""
-
-
-def activations_of(node: Node, defaults: Sequence[str]) -> Iterator[KernelActivation]:
+def activations_of(node: Node, defaults: Sequence[str]) -> Iterator[Activation]:
     """Yield the activations of a node, one direction after the other.
 
     Each activation consumes the next elements of ``activation_alpha`` and ``activation_beta`` that
@@ -155,10 +60,4 @@ def activations_of(node: Node, defaults: Sequence[str]) -> Iterator[KernelActiva
         if any(number is not None and isnan(number) for number in given):
             reason = f"expected an activation_alpha and an activation_beta for {name}"
             raise node.invalid("attribute activations", names, reason)
-        yield KernelActivation(name.lower(), *given)
-
-
-def relax_activation(activation: KernelActivation) -> Activation:
-    """An activation as Relax operators."""
-    function, *_ = _FUNCTIONS[activation.name]
-    return lambda a, x: function(a, x, activation.alpha, activation.beta)
+        yield Activation(name.lower(), *given)

@@ -24,6 +24,7 @@ from ...fixes.matmul import MATMUL_LEGALIZE as FIX_ID
 from ...support import switches
 from ...target.cpu import Cpu, is_cpu
 from ...tirx.recurrence import ATTRIBUTE, Cell, recurrence
+from ...tirx.recurrence_quantized import QuantizedCpuSchedule
 from ...tirx.recurrence_schedule import CpuSchedule, Part
 from ...tirx.util import OPAQUE
 from ..constants.make import rearranged
@@ -71,35 +72,71 @@ class _Lowering(PyExprMutator):
         cell = self._kernels[call.args[0]]
         states = 2 if cell.kind == "LSTM" else 1
         x, *rest = call.args[1].fields
-        initial, matrix, optional = rest[:states], rest[states], rest[states + 1 :]
+        initial, rest = rest[:states], rest[states:]
         batch, hidden = initial[0].ty.shape.values
-        schedule = CpuSchedule.of(self._cpu, str(initial[0].ty.dtype.dtype), batch)
-        packed = [self._pack(matrix, part, schedule) for part in cell.parts(int(hidden))]
+        dtype, parts = str(initial[0].ty.dtype.dtype), cell.parts(int(hidden))
+        schedule: CpuSchedule
+        if cell.is_quantized:
+            of_bytes = QuantizedCpuSchedule.of(self._cpu, dtype, batch)
+            weights, optional = self._pack_integers(rest[:3], parts[0], of_bytes), rest[3:]
+            schedule = of_bytes
+        else:
+            matrix, *optional = rest
+            schedule = CpuSchedule.of(self._cpu, dtype, batch)
+            weights = [self._pack(matrix, part, schedule) for part in parts]
 
         def compute(*tensors: te.Tensor) -> Sequence[te.Tensor]:
             return recurrence(cell, schedule, *tensors)
 
-        operands = [x, *initial, *packed, *optional]
+        operands = [x, *initial, *weights, *optional]
         kernel, arguments, types = gen_call_tir_inputs(compute, *operands)
         kernel = kernel.with_attr("op_pattern", OPAQUE)
         variable = self.builder_.add_func(kernel, cell.kind.lower())
         return relax.call_tir(variable, arguments, types)
 
-    def _pack(self, matrix: relax.Expr, part: Part, schedule: CpuSchedule) -> relax.Expr:
-        """The weights of a product in tiles, of shape (tiles, hidden, columns of a tile)."""
+    def _pack(
+        self, matrix: relax.Expr, part: Part, schedule: CpuSchedule, depth: int = 1
+    ) -> relax.Expr:
+        """The weights of a product in tiles.
+
+        Their shape is (tiles, hidden / depth, columns of a tile * depth); `depth` elements of the
+        second axis, which is then padded, are adjacent.
+        """
         width = schedule.tile_columns(part.rows)
         tiles = schedule.padded(part.rows) // width
         missing, end = tiles * width - part.rows, part.first + part.rows
-        depth = int(matrix.ty.shape.values[1])
+        hidden = int(matrix.ty.shape.values[1])
+        padding = schedule.rounded(hidden) - hidden if depth > 1 else 0
+        steps = (hidden + padding) // depth
 
         def arrange(array: np.ndarray) -> np.ndarray:
-            rows = np.pad(array[part.first : end], [(0, missing), (0, 0)])
-            return rows.reshape(tiles, width, depth).transpose(0, 2, 1)
+            rows = np.pad(array[part.first : end], [(0, missing), (0, padding)])
+            in_tiles = rows.reshape(tiles, width, steps, depth).transpose(0, 2, 1, 3)
+            return in_tiles.reshape(tiles, steps, width * depth)
 
         if isinstance(matrix, tvm.ir.GenericConst):
             return rearranged(matrix, arrange, "a recurrent layer")
         emit = self.builder_.emit
         rows = emit(relax.op.strided_slice(matrix, [0], [part.first], [end]))
-        padded = emit(relax.op.nn.pad(rows, [0, missing, 0, 0])) if missing else rows
-        in_tiles = emit(relax.op.reshape(padded, (tiles, width, depth)))
-        return emit(relax.op.permute_dims(in_tiles, [0, 2, 1]))
+        padded = (
+            emit(relax.op.nn.pad(rows, [0, missing, 0, padding])) if missing + padding else rows
+        )
+        divided = emit(relax.op.reshape(padded, (tiles, width, steps, depth)))
+        in_tiles = emit(relax.op.permute_dims(divided, [0, 2, 1, 3]))
+        return emit(relax.op.reshape(in_tiles, (tiles, steps, width * depth)))
+
+    def _pack_integers(
+        self, weights: Sequence[relax.Expr], part: Part, schedule: QuantizedCpuSchedule
+    ) -> list[relax.Expr]:
+        """The operands of :class:`QuantizedCpuSchedule`."""
+        emit = self.builder_.emit
+        matrix, scales, zeros = weights
+        wide = emit(relax.op.astype(matrix, "int32"))
+        if str(matrix.ty.dtype.dtype) == "uint8":
+            middle = relax.const(128, "int32")
+            wide, zeros = (emit(relax.op.subtract(value, middle)) for value in (wide, zeros))
+            matrix = emit(relax.op.astype(wide, "int8"))
+        elements = relax.const(schedule.rounded(int(matrix.ty.shape.values[1])), "int32")
+        of_zeros = emit(relax.op.multiply(zeros, elements))
+        offsets = emit(relax.op.subtract(emit(relax.op.sum(wide, 1)), of_zeros))
+        return [self._pack(matrix, part, schedule, schedule.depth), scales, zeros, offsets]
