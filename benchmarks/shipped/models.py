@@ -67,9 +67,11 @@ class Model:
     chunks : str
         If `path` is an index of chunks in JSON, the entry of the model.
     make : callable, optional
-        Writes the model to a path, if no package ships it.
+        Writes the model to a path, in a process of its own, if no package ships it.
     maker : str
         The library and exporter behind `make`.
+    suffix : str
+        The kind of file: ``.onnx``, or ``.pt2``, which PyTorch runs.
     lacks : str
         For a model that must be rejected, a part of the error, which names what is missing.
     """
@@ -82,6 +84,7 @@ class Model:
     chunks: str = ""
     make: Callable[[Path], None] | None = None
     maker: str = ""
+    suffix: str = ".onnx"
     lacks: str = ""
 
     @property

@@ -109,7 +109,7 @@ def run_process(command: list[str], logs: Path, limit: float, **environment: str
     """Run a command and measure it; kill it and its children after `limit` seconds."""
     paths = str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])
     variables = os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | environment
-    out, err = logs.with_suffix(".out"), logs.with_suffix(".err")
+    out, err = (logs.with_name(f"{logs.name}.{kind}") for kind in ("out", "err"))
     with out.open("wb") as stdout, err.open("wb") as stderr:
         process = subprocess.Popen(
             command, stdout=stdout, stderr=stderr, env=variables, start_new_session=True

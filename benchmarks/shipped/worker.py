@@ -23,13 +23,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tvm_fixes.runtime import CompiledModel
 
 from ..measure import compare
-from .data import Case
-from .judge import problem
+from .data import Case, from_torch, to_torch
+from .judge import is_float, problem
 from .models import Model
 
 Arrays = list[np.ndarray]
@@ -42,16 +43,59 @@ TURNS, MAX_SECONDS = 15, 20.0
 """The number of turns, and the time after which no more are made."""
 
 
-def session(path: Path, *, optimized: bool = True) -> Any:
-    """Return an ONNX Runtime session with one thread."""
-    import onnxruntime
+class Reference:
+    """ONNX Runtime, or PyTorch for an exported program, with one thread.
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    if not optimized:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    Attributes
+    ----------
+    names : list of str
+        The names of the outputs.
+    """
+
+    def __init__(self, path: Path, *, optimized: bool = True):
+        self._run: Callable[[dict[str, np.ndarray]], Any]
+        if path.suffix == ".pt2":
+            self._run, self.names = _program(path)
+            return
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        if not optimized:
+            level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.graph_optimization_level = level
+        providers = ["CPUExecutionProvider"]
+        session = onnxruntime.InferenceSession(str(path), options, providers=providers)
+        self._run = partial(session.run, None)
+        self.names = [output.name for output in session.get_outputs()]
+
+    def __call__(self, feed: dict[str, np.ndarray]) -> Arrays:
+        """Run the model; its maps and sequences become arrays."""
+        return [as_array(value) for value in self._run(feed)]
+
+
+def _program(path: Path) -> tuple[Callable[[dict[str, Any]], Any], list[str]]:
+    import torch
+
+    torch.set_num_threads(1)
+    program = torch.export.load(path)
+    module = program.module()
+    count = len(program.graph_signature.user_outputs)
+
+    def run(feed: dict[str, Any]) -> Any:
+        with torch.no_grad():
+            result = module(*(to_torch(value) for value in feed.values()))
+        return [result] if count == 1 else list(result)
+
+    return run, [f"output_{index}" for index in range(count)]
+
+
+def as_array(value: Any) -> np.ndarray:
+    """Return an output as an array: a tensor, or a sequence of maps from classes to scores."""
+    if isinstance(value, list):
+        return np.array([[row[key] for key in sorted(row)] for row in value])
+    return np.asarray(value) if isinstance(value, np.ndarray | np.generic) else from_torch(value)
 
 
 def steps(case: Case, call: Call, names: Sequence[str], *, moved: bool = False) -> list[Arrays]:
@@ -81,23 +125,19 @@ def steps(case: Case, call: Call, names: Sequence[str], *, moved: bool = False) 
 
 
 def _moved(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    if value.dtype.kind != "f" or not value.size:
+    if not is_float(value) or not value.size:
         return value
-    step = np.finfo(value.dtype).eps * rng.choice([-0.5, 0.5], value.shape)
+    step = float(ml_dtypes.finfo(value.dtype).eps) * rng.choice([-0.5, 0.5], value.shape)
     return (value * (1 + step)).astype(value.dtype)
 
 
 def check(model: Model, path: Path, ours: Call) -> str:
     """Return what is wrong with a compiled model, in one line; empty if nothing is."""
-    plain, other = session(path), session(path, optimized=False)
-    names = [output.name for output in plain.get_outputs()]
+    plain, other = Reference(path), Reference(path, optimized=False)
+    names = plain.names
     for case in model.cases:
-        run: Call = partial(plain.run, None)
-        expected = steps(case, run, names)
-        others = [
-            steps(case, partial(other.run, None), names),
-            steps(case, run, names, moved=True),
-        ]
+        expected = steps(case, plain, names)
+        others = [steps(case, other, names), steps(case, plain, names, moved=True)]
         actual = steps(case, ours, names)
         for step in range(case.steps):
             found = problem(actual[step], expected[step], [o[step] for o in others], names)
@@ -113,11 +153,7 @@ def check(model: Model, path: Path, ours: Call) -> str:
 def times(model: Model, path: Path, ours: Call) -> dict[str, float]:
     """Return the CPU times in ms of one call of both, on the first case, and their ratio."""
     feed = {name: make(np.random.default_rng(SEED)) for name, make in model.cases[0].inputs.items()}
-    theirs = session(path)
-    calls = {
-        "onnxruntime": partial(theirs.run, None, feed),
-        "tvm-fixes": partial(ours, feed),
-    }
+    calls = {"reference": partial(Reference(path)._run, feed), "tvm-fixes": partial(ours, feed)}
     slowest = max(_seconds(call) for call in calls.values())
     repeats = max(1, round(MIN_TURN_S / slowest))
     runs = max(3, min(TURNS, round(MAX_SECONDS / (2 * repeats * slowest))))

@@ -15,18 +15,21 @@
 import hashlib
 import io
 import json
+import subprocess
 import sys
 import tarfile
 import zipfile
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tvm.testing
 
 from benchmarks.shipped import __main__ as command
-from benchmarks.shipped import data, fetch, find, judge, run, table, worker
+from benchmarks.shipped import data, export_tables, fetch, find, judge, run, table, worker
+from benchmarks.shipped.exports import EXPORTS
 from benchmarks.shipped.models import Model, Package
 from benchmarks.shipped.packages import MODELS, PACKAGES
 from tvm_fixes.errors import UsageError
@@ -53,19 +56,20 @@ def package(path, content, name="pkg-1-py3-none-any.whl"):
 
 
 def test_names_and_packages_are_distinct():
-    names = [model.name for model in MODELS]
-    assert len(set(names)) == len(names) > 70
+    names = [model.name for model in (*MODELS, *EXPORTS)]
+    assert len(set(names)) == len(names) > 100
+    assert len(EXPORTS) >= 30
     assert {model.package.name for model in MODELS} == set(PACKAGES)
     assert all(len(found.sha256) == 64 for found in PACKAGES.values())
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+@pytest.mark.parametrize("model", [*MODELS, *EXPORTS], ids=lambda model: model.name)
 def test_inputs_are_repeatable(model):
     for case in model.cases:
         for make in case.inputs.values():
             one, other = (make(np.random.default_rng(3)) for _ in range(2))
             np.testing.assert_array_equal(one, other)
-            assert np.isfinite(one).all()
+            assert np.isfinite(one.astype("float64")).all()
         assert set(case.carry) <= set(case.inputs)
 
 
@@ -167,6 +171,42 @@ def test_moved_inputs_stay_near():
     [[x, n]] = worker.steps(case, lambda feed: [feed["x"], feed["n"]], ["x", "n"], moved=True)
     assert 0 < np.abs(x - 3).max() < 1e-6
     np.testing.assert_array_equal(n, [1, 1])
+
+
+def test_bfloat16_is_kept():
+    value = data.in_bfloat16(data.normal(3, 4))(np.random.default_rng(0))
+    tensor = data.to_torch(value)
+    assert (value.dtype.name, str(tensor.dtype)) == ("bfloat16", "torch.bfloat16")
+    again = data.from_torch(tensor)
+    assert again.dtype == value.dtype
+    np.testing.assert_array_equal(again, value)
+    assert judge.is_float(value)
+    assert not judge.problem([value], [value], [], ["y"])
+    assert judge.problem([-value], [value], [], ["y"])
+
+
+def test_maps_become_arrays():
+    scores = worker.as_array([{"b": 0.75, "a": 0.25}, {"a": 0.5, "b": 0.5}])
+    np.testing.assert_array_equal(scores, [[0.25, 0.75], [0.5, 0.5]])
+
+
+def test_exports_are_made_once(tmp_path, monkeypatch):
+    def run(command, **_):
+        Path(command[4]).write_bytes(b"model")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(fetch.subprocess, "run", run)
+    monkeypatch.setattr(fetch, "_libraries", lambda cache: cache)
+    model = Model("net", "", (), make=print)
+    assert fetch.take_out(model, tmp_path).read_bytes() == b"model"
+    monkeypatch.undo()
+    assert fetch.take_out(model, tmp_path).read_bytes() == b"model"
+
+
+def test_predictors_have_features():
+    assert export_tables.features("iris") == 4
+    table_models = [model for model in EXPORTS if " of " in model.kind]
+    assert {next(iter(model.cases[0].inputs)) for model in table_models} == {"X", "input"}
 
 
 def ended(status, output="", errors=""):

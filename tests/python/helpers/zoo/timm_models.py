@@ -18,7 +18,8 @@ from typing import Any
 
 from torch import nn
 
-from . import torchvision_names
+from benchmarks import torchvision_names
+
 from .entry import Entry, Tensors, pictures
 
 

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import torchvision_names
+from benchmarks import torchvision_names
+
 from .entry import Entry, Inputs, Tensors, of_shape, pictures
 
 
