@@ -79,15 +79,17 @@ class OnnxSource(Source):
         from ..frontend.onnx.check import check_model
         from ..frontend.onnx.external import check_inside
         from ..frontend.onnx.inputs import input_dims
+        from ..frontend.onnx.order import in_order
 
         super().__init__(name, shapes)
-        self._model, self._path = model, path
+        self._path = path
         self._is_part = False
         self._mapped: dict[str, tvm.runtime.Tensor] = {}
         if not model.ir_version or not model.opset_import or not model.graph.output:
             raise CompileError(f"{name}: incomplete ONNX model: no IR version, opset or outputs")
         try:
             check_model(model)
+            model = self._model = in_order(model)
             if path is None:
                 check_inside(model)
         except tvm.error.OpNotImplemented as error:

@@ -49,6 +49,7 @@ from .narrow import (
 )
 from .node import Node, float_defaults
 from .node_errors import name_of, naming, unsupported
+from .order import in_order
 from .values import KnownValues, Value, extents_of
 
 __all__ = ["ONNXGraphImporter", "from_onnx"]
@@ -403,12 +404,12 @@ def from_onnx(
     """Import an ONNX model: ``tvm.relax.frontend.onnx.from_onnx`` with corrections.
 
     Convolutions, transposed convolutions, MatMul, Gemm, PRelu, Pad, Resize, Upsample, and operators
-    that slice, split, reshape, expand or select behave as in ONNX Runtime.  Unnamed dims of inputs
-    become symbols, one per axis.  RNN, GRU, LSTM, Loop and Scan are supported; a loop of more than
-    a few iterations becomes a recursive function. Quantized operators are supported too, and so are
+    that slice, split, reshape, expand or select behave as in ONNX Runtime.  Each unnamed dim of an
+    input becomes a symbol.  RNN, GRU, LSTM, Loop and Scan are supported; a loop of more than a few
+    iterations becomes a recursive function. Quantized operators are supported too, and so are
     those of the domain com.microsoft that ONNX Runtime's optimizer and model builder write, and
     trees and other classical models of the domain ai.onnx.ml. TVM's converters handle all other
-    operators, and those whose fixes are disabled.
+    operators, and those whose fixes are disabled.  Nodes may have any order.
 
     Parameters
     ----------
@@ -478,6 +479,7 @@ def import_model(
             "(ONNX 1.1) or newer"
         )
     check_model(model)
+    model = in_order(model)
     try:
         onnx.checker.check_model(without_external(model))
     except Exception as error:  # a model that the checker rejects may be importable

@@ -42,6 +42,7 @@ from ..extents import Extent, extents_of, slice_at
 from ..recursion import LoopTypeError, scan
 from .graph import GraphImporter
 from .node import invalid_value
+from .order import outer_names
 from .values import Element, Value
 
 __all__ = ["convert_loop", "convert_scan", "has_branches"]
@@ -390,7 +391,7 @@ class _Captured:
         self._constant: dict[str, Value] = {}
         self._values: dict[str, Value] = {}
         captured: dict[str, relax.Expr] = {}
-        for name in dict.fromkeys(_outer_names(body)):
+        for name in dict.fromkeys(outer_names(body)):
             operand = importer.operand(name)
             value = operand if isinstance(operand, Value) else importer.known.of(operand)
             if value is not None and value.is_static:
@@ -428,18 +429,6 @@ def has_branches(graph: onnx.GraphProto) -> bool:
     return any(
         has_branches(body) or any(node.op_type == "If" for node in body.node) for body in bodies
     )
-
-
-def _outer_names(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the names that a graph reads and does not define."""
-    own = {value.name for value in [*graph.input, *graph.initializer]}
-    for node in graph.node:
-        yield from (name for name in node.input if name and name not in own)
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from (name for name in _outer_names(attribute.g) if name not in own)
-        own.update(node.output)
-    yield from (value.name for value in graph.output if value.name not in own)
 
 
 def _names_of(values: Iterable[onnx.ValueInfoProto]) -> list[str]:
