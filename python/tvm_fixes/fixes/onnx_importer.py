@@ -81,7 +81,7 @@ RECURRENT = declare(
     "onnx-recurrent",
     family="onnx-importer",
     kind=Kind.IMPORTER,
-    summary="imports RNN, GRU and LSTM, for any number of steps and sequences",
+    summary="imports RNN, GRU and LSTM as one kernel, for any number of steps and sequences",
     symptoms={
         Symptom.ERROR: "RNN, GRU and LSTM are rejected",
     },
