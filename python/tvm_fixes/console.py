@@ -31,7 +31,7 @@ from .frontend.operators import Operator
 from .frontend.relay import ProgramDescription
 from .runtime.explanation import Explanation
 from .runtime.inspection import Constant, Inspection
-from .runtime.report import OutputComparison, Report
+from .runtime.report import FLOAT64, ROUNDING, OutputComparison, Report
 from .source.preflight import Preflight
 from .support import activity
 from .verifier import Diagnostics
@@ -420,13 +420,11 @@ def _origin(constant: Constant) -> str:
 def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
     layout = f" in {report.layout}" if report.layout else ""
     rows = [("model", escape(report.source) + layout)]
-    if report.reference is None:
-        rows.append(("outputs", "not compared"))
-    else:
-        verdict = "[green]equal to[/]" if report.equal else "[red]not equal to[/]"
-        error = report.max_abs_error
-        largest = "" if error is None else f", max error {error:.2g}"
-        rows.append(("outputs", f"{verdict} {report.reference}{largest}"))
+    verdict = escape(report.comparison)
+    if report.equal is not None:
+        colors = {"different": "red", "equal to float64": "yellow"}
+        verdict = f"[{colors.get(report.verdict, 'green')}]{verdict}[/]"
+    rows.append(("outputs", verdict))
     ratio = report.size_ratio
     parameters = (
         "no parameters"
@@ -457,6 +455,8 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
         rows.append(("saved to", escape(output)))
     elif output is not None:
         rows.append(("not saved", f"outputs differ ({escape(output)} is not written)"))
+    if report.equal is False:
+        rows.append(("next", "tvm-fixes compare finds the first value that differs"))
     return rows
 
 
@@ -480,8 +480,15 @@ def _outputs(report: Report) -> Table:
     return table
 
 
+_REASONS = {
+    "": "[green]equal[/]",
+    ROUNDING: "[green]equal within rounding[/]",
+    FLOAT64: "[yellow]differs; float64 agrees with ours[/]",
+}
+
+
 def _verdict(output: OutputComparison) -> str:
-    text = "[green]equal[/]" if output.equal else f"[red]{escape(output.problem)}[/]"
+    text = _REASONS[output.reason] if output.equal else f"[red]{escape(output.problem)}[/]"
     if output.float64_error is None or output.reference_float64_error is None:
         return text
     return (

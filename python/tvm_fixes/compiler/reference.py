@@ -21,12 +21,16 @@ import numpy as np
 
 from ..debug import comparison
 from ..debug.reference_process import ReferenceProcess
+from ..debug.verdicts import Evidence, compare_all
 from ..errors import CompileError, summarize
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import describe_shape
 from ..runtime.report import Report
 from ..source import Source
 from ..support.signals import interruptible
+
+# The time in which runs of the reference with other rounding errors begin.
+_MAX_ROUNDED_SECONDS = 20.0
 
 
 class Reference(AbstractContextManager["Reference"]):
@@ -44,7 +48,9 @@ class Reference(AbstractContextManager["Reference"]):
         self.source = source
         self.inputs = inputs
         with self._errors():
-            self._process = ReferenceProcess(source.reference, self.inputs)
+            self._process = ReferenceProcess(
+                source.reference, self.inputs, source.rounded_reference
+            )
         self.name = self._process.name
 
     def __exit__(self, *_: object) -> None:
@@ -54,6 +60,13 @@ class Reference(AbstractContextManager["Reference"]):
         """Run the reference."""
         with self._errors():
             return self._process.outputs()
+
+    def evidence(self) -> Evidence:
+        """What else can be run to judge outputs."""
+        return Evidence(
+            partial(self._process.rounded_outputs, seconds=_MAX_ROUNDED_SECONDS),
+            partial(self.source.float64_outputs, self.inputs),
+        )
 
     def median_seconds(self, runs: int, budget: float) -> float:
         """Time the reference: see :func:`tvm_fixes.debug.comparison.median_seconds`."""
@@ -89,8 +102,8 @@ def compare_outputs(
 
     If `timed`, also add latencies.
 
-    If an output differs by more than the default tolerances, the reference runs in float64 to
-    decide which of the two is closer.
+    Further runs of the reference judge outputs that differ by more than a few units in the last
+    place.
     """
     # A model may run forever.
     report = interruptible(partial(_compare, model, reference, report, rtol, atol))
@@ -113,11 +126,11 @@ def _compare(
         ours.append(inputs[place])
         specs.append(model.inputs[place])
     theirs = reference.outputs()
-    outputs = comparison.compare_all(
+    outputs = compare_all(
         [spec.name for spec in specs],
         ours,
         theirs,
-        partial(reference.source.float64_outputs, reference.inputs),
+        reference.evidence(),
         rtol=rtol,
         atol=atol,
     )

@@ -66,7 +66,7 @@ def compare(
     comparison : OutputComparison
         The verdict and the errors.
     """
-    largest = _largest_magnitude(theirs)
+    largest = largest_magnitude(theirs)
     default_rtol, default_atol = TOLERANCES.get(theirs.dtype.name, (0.0, 0.0))
     rtol = default_rtol if rtol is None else rtol
     atol = default_atol * largest if atol is None else atol
@@ -162,38 +162,7 @@ def judge(
     )
 
 
-def compare_all(
-    names: Sequence[str],
-    ours: Sequence[np.ndarray],
-    theirs: Sequence[np.ndarray],
-    exact: Callable[[], Sequence[np.ndarray] | None],
-    *,
-    rtol: float | None = None,
-    atol: float | None = None,
-) -> list[OutputComparison]:
-    """Compare arrays, and with a run in float64 if some differ by more than the tolerances.
-
-    Parameters
-    ----------
-    names : sequence of str
-    ours, theirs : sequence of numpy.ndarray
-    exact : callable
-        Runs the reference in float64; None if that is not possible.
-    rtol, atol : float, optional
-        As for :func:`compare`.  If one is given, the reference does not run in float64.
-    """
-    found = [
-        compare(name, *pair, rtol=rtol, atol=atol)
-        for name, *pair in zip(names, ours, theirs, strict=True)
-    ]
-    if rtol is None and atol is None and not all(one.equal for one in found):
-        wide = exact()
-        if wide is not None and len(wide) == len(found):
-            return list(map(judge, found, ours, theirs, wide))
-    return found
-
-
-def _largest_magnitude(array: np.ndarray) -> float:
+def largest_magnitude(array: np.ndarray) -> float:
     """The largest absolute value of the finite elements; 0 without finite elements."""
     wide = np.abs(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64))
     return float(wide.max(initial=0.0, where=np.isfinite(wide)))

@@ -38,9 +38,9 @@ from ..source.base import ModelValue
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.signals import interruptible
 from ..target.cpu import is_cpu
-from .comparison import compare_all
 from .inputs import load_inputs, save_arrays
 from .stock import run_stock
+from .verdicts import compare_all
 
 MAX_BYTES = 256 << 20
 """The default limit on the size of the values that are compared at once."""
@@ -391,27 +391,23 @@ class _Comparing:
         with Reference(part, inputs=self._inputs) as reference:
             name = reference.name
             theirs = reference.outputs()[: len(model.outputs)]
-        names = [spec.name for spec in model.outputs]
-        result = interruptible(partial(model.run, *(value.copy() for value in self._inputs)))
-        ours = list(result) if len(names) > 1 else [result]
-        judged = partial(
-            compare_all,
-            exact=partial(part.float64_outputs, self._inputs),
-            rtol=self._rtol,
-            atol=self._atol,
-        )
-        counts = [
-            (_count(np.isnan, a), _count(np.isnan, b), _count(np.isinf, a), _count(np.isinf, b))
-            for a, b in zip(ours, theirs, strict=True)
-        ]
-        found = _Found(name, judged(names, ours, theirs), counts, [], [])
-        if self._stock:
-            stock = run_stock(part, self._inputs)
-            if isinstance(stock, str):
-                found.stock_problems.append(stock)
-            else:
-                found.stock.extend(judged(names, stock, theirs))
-        return found
+            names = [spec.name for spec in model.outputs]
+            result = interruptible(partial(model.run, *(value.copy() for value in self._inputs)))
+            ours = list(result) if len(names) > 1 else [result]
+            evidence = reference.evidence()
+            judged = partial(compare_all, evidence=evidence, rtol=self._rtol, atol=self._atol)
+            counts = [
+                (_count(np.isnan, a), _count(np.isnan, b), _count(np.isinf, a), _count(np.isinf, b))
+                for a, b in zip(ours, theirs, strict=True)
+            ]
+            found = _Found(name, judged(names, ours, theirs), counts, [], [])
+            if self._stock:
+                stock = run_stock(part, self._inputs)
+                if isinstance(stock, str):
+                    found.stock_problems.append(stock)
+                else:
+                    found.stock.extend(judged(names, stock, theirs))
+            return found
 
 
 def _groups(values: Sequence[ModelValue], max_bytes: int) -> Iterator[list[ModelValue]]:

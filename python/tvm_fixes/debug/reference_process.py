@@ -14,17 +14,19 @@
 
 import mmap
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from multiprocessing.connection import Connection, Pipe
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ..errors import CompileError, summarize
 from ..source import Reference
-from ..support.isolate import ForkedChild, Outcome, start_forked
+from ..support import logs
+from ..support.isolate import ForkedChild, Outcome, OutcomeKind, run_forked, start_forked
 from ..support.signals import interrupts_deferred
 from ..support.tensors import nbytes_of, numpy_dtype
 from .comparison import median_seconds
@@ -32,6 +34,9 @@ from .comparison import median_seconds
 __all__ = ["ReferenceProcess"]
 
 _ALIGNMENT = 64
+
+# A run that began in time may take this multiple of the time limit.
+_TIMES_LONGER = 3
 
 _Place = tuple[str, tuple[int, ...], int]
 """The dtype, the shape and the byte offset of an output."""
@@ -49,6 +54,9 @@ class ReferenceProcess:
         Builds the reference: :meth:`tvm_fixes.source.Source.reference`.
     inputs : sequence of numpy.ndarray
         The inputs of every run.
+    vary : callable, optional
+        Builds the reference with other rounding errors for a seed:
+        :meth:`tvm_fixes.source.Source.rounded_reference`.
 
     Raises
     ------
@@ -58,7 +66,12 @@ class ReferenceProcess:
         If `make` raises another exception or crashes.
     """
 
-    def __init__(self, make: Callable[[], tuple[str, Reference]], inputs: Sequence[np.ndarray]):
+    def __init__(
+        self,
+        make: Callable[[], tuple[str, Reference]],
+        inputs: Sequence[np.ndarray],
+        vary: Callable[[int], Reference] | None = None,
+    ):
         with ExitStack() as undo:
             self._memory = os.memfd_create("outputs")
             undo.callback(os.close, self._memory)
@@ -66,7 +79,7 @@ class ReferenceProcess:
             undo.callback(self._pipe.close)
             with theirs:
                 self._child: ForkedChild | None = start_forked(
-                    partial(_serve, make, inputs, self._pipe, theirs, self._memory)
+                    partial(_serve, make, vary, inputs, self._pipe, theirs, self._memory)
                 )
             undo.pop_all()
         try:
@@ -77,7 +90,30 @@ class ReferenceProcess:
 
     def outputs(self) -> list[np.ndarray]:
         """Run the reference once; return copies of its outputs."""
-        size, places = self._ask("run")
+        return self._copies(*self._ask("run"))
+
+    def rounded_outputs(self, seeds: Sequence[int], seconds: float) -> list[list[np.ndarray]]:
+        """Run the reference with other rounding errors, once for each seed.
+
+        It does so in a child of its own process, whose crash has no consequences.
+
+        Parameters
+        ----------
+        seeds : sequence of int
+        seconds : float
+            The time after which no run begins.
+
+        Returns
+        -------
+        outputs : list of list of numpy.ndarray
+            The outputs of each run; fewer than seeds if it fails or takes too long.
+        """
+        size, places = self._ask("vary", seeds, seconds)
+        flat = self._copies(size, [place for run in places for place in run])
+        return [[flat.pop(0) for _ in run] for run in places]
+
+    def _copies(self, size: int, places: Sequence[_Place]) -> list[np.ndarray]:
+        """The arrays in the shared memory."""
         if not size:
             return [np.empty(shape, numpy_dtype(dtype)) for dtype, shape, _ in places]
         # Copy: the next run overwrites the memory.
@@ -131,6 +167,7 @@ class ReferenceProcess:
 
 def _serve(
     make: Callable[[], tuple[str, Reference]],
+    vary: Callable[[int], Reference] | None,
     inputs: Sequence[np.ndarray],
     theirs: Connection,
     pipe: Connection,
@@ -146,12 +183,13 @@ def _serve(
                 run = partial(reference, list(inputs))
                 answer: object = name
             else:
-                request = pipe.recv()
-                answer = (
-                    _store(run(), memory)
-                    if request[0] == "run"
-                    else median_seconds(run, *request[1:])
-                )
+                request, *arguments = pipe.recv()
+                if request == "run":
+                    answer = _store(run(), memory)
+                elif request == "time":
+                    answer = median_seconds(run, *arguments)
+                else:
+                    answer = _vary(vary, inputs, memory, *arguments)
         except EOFError:
             return
         except CompileError as error:
@@ -163,6 +201,37 @@ def _serve(
             continue
         if run is None:
             return
+
+
+def _vary(
+    vary: Callable[[int], Reference] | None,
+    inputs: Sequence[np.ndarray],
+    memory: int,
+    seeds: Sequence[int],
+    seconds: float,
+) -> tuple[int, list[list[_Place]]]:
+    """Run the reference with other rounding errors in a child; its outputs are in `memory`."""
+    if vary is None:
+        return 0, []
+
+    def run_all() -> tuple[int, list[list[_Place]]]:
+        end = time.monotonic() + seconds
+        runs: list[list[np.ndarray]] = []
+        for seed in seeds:
+            try:
+                runs.append(vary(seed)(list(inputs)))
+            except Exception as error:  # such as a kernel that only the optimizer replaces
+                logs.debug("compare", f"a run of the reference fails: {summarize(error)}")
+            if time.monotonic() > end:
+                break
+        size, places = _store([output for run in runs for output in run], memory)
+        return size, [[places.pop(0) for _ in run] for run in runs]
+
+    outcome = run_forked(run_all, timeout=_TIMES_LONGER * seconds)
+    if outcome.kind is OutcomeKind.VALUE:
+        return cast(tuple[int, list[list[_Place]]], outcome.value)
+    logs.debug("compare", f"the reference with other rounding errors: {outcome}")
+    return 0, []
 
 
 def _store(outputs: Sequence[object], memory: int) -> tuple[int, list[_Place]]:

@@ -19,6 +19,10 @@ from typing import Any
 
 from .explanation import Explanation
 
+ROUNDING, FLOAT64 = "rounding", "float64"
+"""Why an output is accepted although it differs by more than the tolerances: by no more than runs
+of the reference with other rounding errors do, or as the run in float64 does."""
+
 
 @dataclass(frozen=True)
 class OutputComparison:
@@ -43,13 +47,19 @@ class OutputComparison:
         reference (:data:`tvm_fixes.debug.comparison.TOLERANCES`).
     equal : bool
         Whether shape and dtype agree, and ``|ours - theirs| <= atol + rtol * |theirs|`` for every
-        element; a NaN equals a NaN, and an infinity equals itself.  If the reference also ran in
-        float64, :func:`tvm_fixes.debug.comparison.judge` decides.
+        element; a NaN equals a NaN, and an infinity equals itself.  If they differ by more than a
+        few units in the last place, further runs of the reference decide:
+        :func:`tvm_fixes.debug.verdicts.compare_all`.
     problem : str
         Why it is not equal, in one line; empty if it is.
     float64_error, reference_float64_error : float or None
         The largest absolute differences of ours and of the reference from the reference in float64.
-        It runs if the two differ by more than the default tolerances.  None if it did not run.
+        It runs if rounding does not explain the difference.  None if it did not run.
+    reason : str
+        Why it is equal beyond the tolerances: :data:`ROUNDING` or :data:`FLOAT64`; empty otherwise.
+    rounding_error : float or None
+        The largest absolute difference among runs of the reference with other rounding errors.
+        None if they did not run.
     """
 
     name: str
@@ -63,6 +73,8 @@ class OutputComparison:
     problem: str = ""
     float64_error: float | None = None
     reference_float64_error: float | None = None
+    reason: str = ""
+    rounding_error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +151,21 @@ class Report:
         return all(output.equal for output in self.outputs) if self.reference else None
 
     @property
+    def verdict(self) -> str:
+        """``"equal"``, ``"equal within rounding"``, ``"equal to float64"`` or ``"different"``.
+
+        Of the outputs' verdicts, it is the last in this order; ``"not compared"`` without any.
+        """
+        if not self.reference:
+            return "not compared"
+        if not self.equal:
+            return "different"
+        reasons = {output.reason for output in self.outputs}
+        if FLOAT64 in reasons:
+            return "equal to float64"
+        return "equal within rounding" if ROUNDING in reasons else "equal"
+
+    @property
     def size_ratio(self) -> float | None:
         """The artifact's size divided by the parameters'; None for a model without parameters."""
         return self.artifact_bytes / self.parameter_bytes if self.parameter_bytes else None
@@ -151,12 +178,28 @@ class Report:
             return None
         return max(error for error in errors if error is not None)
 
+    @property
+    def comparison(self) -> str:
+        """The verdict and the largest error, in one line."""
+        error = self.max_abs_error
+        figure = "" if error is None else f", max error {error:.2g}"
+        match self.verdict:
+            case "not compared":
+                return "not compared"
+            case "different":
+                return f"not equal to {self.reference}{figure}"
+            case "equal to float64":
+                by = "" if error is None else f" by {error:.2g}"
+                return f"differs from {self.reference}{by}; the float64 run agrees with ours"
+            case "equal within rounding":
+                own = max(output.rounding_error or 0.0 for output in self.outputs)
+                return f"equal within rounding to {self.reference}{figure} (its own: {own:.2g})"
+        return f"equal to {self.reference}{figure}"
+
     def __str__(self) -> str:
         parts = ["not compared"]
         if self.reference is not None:
-            parts = [f"{'equal' if self.equal else 'not equal'} to {self.reference}"]
-            if self.max_abs_error is not None:
-                parts.append(f"max error {self.max_abs_error:.2g}")
+            parts = [self.comparison]
         if self.latency_ms is not None and self.reference_latency_ms is not None:
             parts.append(f"{self.latency_ms:.3g} ms (reference {self.reference_latency_ms:.3g} ms)")
         parts.append(f"{self.artifact_bytes} bytes")
@@ -166,7 +209,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, including the computed ones."""
-        return asdict(self) | {"equal": self.equal, "size_ratio": self.size_ratio}
+        computed = ("equal", "verdict", "size_ratio")
+        return asdict(self) | {name: getattr(self, name) for name in computed}
 
     def to_json(self) -> str:
         """The report as one JSON object, indented."""

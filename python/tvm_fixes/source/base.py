@@ -34,6 +34,7 @@ from ..support import logs
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.memory import Scratch
 from ..support.tensors import numpy_dtype
+from .rounding import moved, steps_of
 
 Shapes = Mapping[str, Sequence[Dim]]
 Reference = Callable[[list[np.ndarray]], list[np.ndarray]]
@@ -163,6 +164,18 @@ class Source(ABC):
         run : callable
             Maps the inputs, in order, to the outputs, in order.
         """
+
+    def rounded_reference(self, seed: int) -> Reference:
+        """The reference with other rounding errors, to measure how sensitive the model is to them.
+
+        With an even seed, it takes another arithmetic path, such as one without the optimizer of
+        the runtime.  Except with seed 0, the inputs and the weights move by rounding errors:
+        :func:`.rounding.steps_of`.
+        """
+        _, run = self.reference()
+        rng = np.random.default_rng(seed)
+        steps = steps_of(seed)
+        return lambda inputs: run([moved(value, rng, steps) for value in inputs])
 
     def values(self, inputs: list[np.ndarray]) -> list[ModelValue]:
         """The intermediate values of the model for `inputs`, in the order of their computation.

@@ -17,6 +17,7 @@ import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +29,18 @@ from ..runtime.manifest import Dim, TensorSpec
 from ..support.memory import map_bytes, tensor_in
 from ..support.tensors import array_of, nbytes_of, raw_bytes
 from .base import ModelValue, Reference, Shapes, Source, import_extra, local_of
+from .rounding import moved, steps_of
 
 if TYPE_CHECKING:
     import onnx
 
+
+# Parts of the names of operators whose float operands are exact: a scale decides where a lattice
+# has ties, or the extents of the result.
+_EXACT_OPERATORS = ("Quantize", "QLinear", "Integer", "Resize", "Upsample")
+
+# Limit of the weights that a run of the reference copies to move them by rounding errors.
+_MAX_MOVED_BYTES = 1 << 30
 
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
@@ -306,12 +315,40 @@ class OnnxSource(Source):
 
     def reference(self) -> tuple[str, Reference]:
         name, session = self.session()
+        return name, partial(self._run, session)
+
+    def _run(self, session: Any, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        names = [spec.name for spec in self.inputs]
+        found: list[np.ndarray] = session.run(
+            list(self.output_names), dict(zip(names, inputs, strict=True))
+        )
+        return found
+
+    def rounded_reference(self, seed: int) -> Reference:
+        onnxruntime = _onnxruntime()
+        rng, steps = np.random.default_rng(seed), steps_of(seed)
+        moves_weights = steps > 0 and self.parameter_bytes <= _MAX_MOVED_BYTES
+
+        def configure(options: Any) -> None:
+            if not seed % 2:
+                level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+                options.graph_optimization_level = level
+            for tensor in movable_weights(self._model.graph) if moves_weights else ():
+                array = moved(array_of(self._tensor(tensor)), rng, steps)
+                value = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
+                    array, tensor.data_type
+                )
+                options.add_initializer(tensor.name, value)
+                borrowed.append(value)
+
+        borrowed: list[Any] = []  # the session does not copy the weights
+        _, session = self.session(configure=configure)
 
         def run(inputs: list[np.ndarray]) -> list[np.ndarray]:
-            names = [spec.name for spec in self.inputs]
-            return session.run(list(self.output_names), dict(zip(names, inputs, strict=True)))
+            assert borrowed is not None
+            return self._run(session, [moved(value, rng, steps) for value in inputs])
 
-        return name, run
+        return run
 
     def session(
         self,
@@ -333,9 +370,7 @@ class OnnxSource(Source):
             The name and version of ONNX Runtime.
         session : onnxruntime.InferenceSession
         """
-        onnxruntime = import_extra(
-            "onnxruntime", "compare", "the comparison (skip it with --no-compare)"
-        )
+        onnxruntime = _onnxruntime()
         # Prefer the path: only a file can have external weights and exceed 2 GiB.
         in_memory = self._path is None or self._is_part or variant is not None
         model = (variant or self._model).SerializeToString() if in_memory else str(self._path)
@@ -404,6 +439,27 @@ def _in_float64(model: "onnx.ModelProto") -> "onnx.ModelProto":
 
     visit(wide.graph)
     return wide
+
+
+def _onnxruntime() -> Any:
+    return import_extra("onnxruntime", "compare", "the comparison (skip it with --no-compare)")
+
+
+def movable_weights(graph: "onnx.GraphProto") -> "Iterator[onnx.TensorProto]":
+    """The weights that a rounding error may move: floats, except scales that define a lattice."""
+    import onnx
+
+    kinds = onnx.TensorProto
+    floats = (kinds.DOUBLE, kinds.FLOAT, kinds.FLOAT16, kinds.BFLOAT16)
+    fixed = {
+        name
+        for node in graph.node
+        if any(part in node.op_type for part in _EXACT_OPERATORS)
+        for name in node.input
+    }
+    for tensor in graph.initializer:
+        if tensor.data_type in floats and tensor.name not in fixed:
+            yield tensor
 
 
 def _onnx_constants(graph: "onnx.GraphProto") -> "Iterator[tuple[str, onnx.TensorProto]]":

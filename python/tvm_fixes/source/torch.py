@@ -42,6 +42,7 @@ from ..runtime.manifest import Signature, TensorSpec
 from ..support.tensors import to_numpy, to_torch
 from .base import ModelValue, Reference, Shapes, Source, draw, import_extra, local_of
 from .pt2 import load_checked
+from .rounding import moved, steps_of
 from .torch_values import number_to_tensor, program_values, with_program_outputs, without_results
 
 if TYPE_CHECKING:
@@ -355,6 +356,29 @@ class TorchSource(Source):
         pairs = zip(leaves, self._results, strict=True)
         outputs = [number_to_tensor(leaf) for leaf, result in pairs if not result.vanishes]
         return [to_numpy(value) for value in (*outputs, *self._new_values(inputs))]
+
+    def rounded_reference(self, seed: int) -> Reference:
+        import torch
+
+        rng, steps = np.random.default_rng(seed), steps_of(seed)
+        module = self._module if self._module is not None else self._program.module()
+        state = dict(module.named_parameters())
+        weights = {
+            name: to_torch(moved(to_numpy(value), rng, steps))
+            for name, value in state.items()
+            if steps and value.is_floating_point() and value.layout is torch.strided
+        }
+        # Without oneDNN, PyTorch takes a hundred times as long for 16-bit convolutions.
+        with_onednn = bool(seed % 2) or any(value.dtype.itemsize < 4 for value in state.values())
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return torch.func.functional_call(module, weights, args, kwargs)
+
+        def run(inputs: list[np.ndarray]) -> list[np.ndarray]:
+            with torch.backends.mkldnn.flags(enabled=with_onednn):
+                return self._outputs(call, [to_torch(moved(v, rng, steps)) for v in inputs])
+
+        return run
 
     def _new_values(self, inputs: "list[torch.Tensor]") -> "list[torch.Tensor]":
         """The inputs that the program writes to, in the order of the function's results."""

@@ -1,0 +1,169 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The verdict on the outputs of a compiled model."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import ml_dtypes
+import numpy as np
+
+from ..runtime.report import FLOAT64, ROUNDING, OutputComparison
+from .comparison import compare, judge
+from .sensitivity import Rounding, examine
+
+# The runs of the reference with different rounding errors: those that always run, and those that
+# confirm a difference.
+_FIRST_RUNS, _MORE_RUNS = range(5), range(8, 20)
+
+# The least number of further runs that show how sensitive a model is.
+_MIN_RUNS = 3
+
+# Errors of so many units in the last place need no explanation: as a norm, and of one element.
+_NORM_UNITS, _PEAK_UNITS = 4, 16
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Further runs of the reference, on the same inputs.
+
+    Attributes
+    ----------
+    rounded : callable
+        The outputs of runs with other rounding errors, one for each seed; maybe fewer.
+    exact : callable
+        The outputs of a run in float64; None if that is not possible.
+    """
+
+    rounded: Callable[[Sequence[int]], list[list[np.ndarray]]]
+    exact: Callable[[], Sequence[np.ndarray] | None]
+
+
+def compare_all(
+    names: Sequence[str],
+    ours: Sequence[np.ndarray],
+    theirs: Sequence[np.ndarray],
+    evidence: Evidence,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> list[OutputComparison]:
+    """Compare outputs, and decide whether rounding explains their differences.
+
+    Parameters
+    ----------
+    names : sequence of str
+    ours, theirs : sequence of numpy.ndarray
+    evidence : Evidence
+        Runs only as far as a verdict needs it.
+    rtol, atol : float, optional
+        As for :func:`.comparison.compare`.  If one is given, the tolerances decide.
+
+    Notes
+    -----
+    Outputs are equal within rounding if :func:`.sensitivity.examine` finds that their errors are of
+    the kind that runs of the reference have among themselves: first five runs, then more.
+    Otherwise, a run in float64 decides which of the two is off (:func:`.comparison.judge`).  This
+    also applies to outputs within the tolerances that differ by more than a few units in the last
+    place: a model that hardly rounds shows smaller faults.
+    """
+    found = [
+        compare(name, *pair, rtol=rtol, atol=atol)
+        for name, *pair in zip(names, ours, theirs, strict=True)
+    ]
+    pairs = list(zip(ours, theirs, strict=True))
+    open_places = [
+        place
+        for place, (one, pair) in enumerate(zip(found, pairs, strict=True))
+        if one.max_abs_error is not None and not _is_near(*pair)
+    ]
+    if rtol is not None or atol is not None or not open_places:
+        return found
+    runs: list[list[np.ndarray]] = [list(theirs)]
+    for seeds in (_FIRST_RUNS, _MORE_RUNS):
+        runs += [run for run in evidence.rounded(seeds) if _is_like(run, theirs)]
+        if len(runs) <= _MIN_RUNS:
+            break
+        still_open = []
+        for place in open_places:
+            arrays = [run[place] for run in runs]
+            rounding = examine(ours[place], arrays)
+            # An optimizer at fault would make every error look like rounding.
+            if rounding.is_within and examine(arrays[0], arrays[1:]).is_within:
+                found[place] = _within(found[place], rounding)
+            else:
+                still_open.append(place)
+        open_places = still_open
+        if not open_places:
+            return found
+    exact = evidence.exact()
+    for place in open_places:
+        arrays = [run[place] for run in runs]
+        wide = None if exact is None or len(exact) != len(found) else exact[place]
+        found[place] = _by_float64(found[place], ours[place], arrays, wide)
+    return found
+
+
+def _is_near(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """Whether arrays are equal up to a few units in the last place."""
+    if theirs.dtype.kind in "biu":
+        return bool(np.array_equal(ours, theirs))
+    wide = "complex128" if theirs.dtype.kind == "c" else "float64"
+    with np.errstate(invalid="ignore"):
+        a, b = ours.astype(wide), theirs.astype(wide)
+        finite = np.isfinite(a) & np.isfinite(b)
+        error, magnitude = np.abs(a - b)[finite], np.abs(b)[finite]
+    eps = float(ml_dtypes.finfo(theirs.dtype).eps)
+    usual = _norm(magnitude)
+    return bool(
+        _norm(error) <= _NORM_UNITS * eps * usual
+        and np.all(error <= _PEAK_UNITS * eps * np.maximum(magnitude, usual))
+    )
+
+
+def _norm(values: np.ndarray) -> float:
+    return float(np.sqrt(np.square(values).mean())) if values.size else 0.0
+
+
+def _is_like(run: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> bool:
+    return [(a.shape, a.dtype) for a in run] == [(b.shape, b.dtype) for b in theirs]
+
+
+def _within(found: OutputComparison, rounding: Rounding) -> OutputComparison:
+    """The verdict on an output whose error is rounding."""
+    reason = "" if found.equal else ROUNDING
+    return replace(found, equal=True, problem="", reason=reason, rounding_error=rounding.max_error)
+
+
+def _by_float64(
+    found: OutputComparison,
+    ours: np.ndarray,
+    runs: Sequence[np.ndarray],
+    exact: np.ndarray | None,
+) -> OutputComparison:
+    """The verdict on an output whose error is not of the kind of the reference's own."""
+    theirs, others = runs[0], runs[1:]
+    comparable = exact is not None and exact.shape == theirs.shape
+    judged = judge(found, ours, theirs, exact) if comparable and exact is not None else found
+    if len(others) < _MIN_RUNS:
+        return judged if found.equal or not judged.equal else replace(judged, reason=FLOAT64)
+    rounding = examine(ours, others)
+    judged = replace(judged, rounding_error=rounding.max_error)
+    if comparable:
+        own, other = examine(ours, others, exact), examine(theirs, others, exact)
+        is_closer = judged.equal if not found.equal else own.norm <= other.norm
+        if own.is_within or is_closer:
+            reason = ROUNDING if other.is_within else FLOAT64
+            return replace(judged, equal=True, problem="", reason="" if found.equal else reason)
+    problem = found.problem or f"{found.max_abs_error:.2g} is more than rounding explains"
+    return replace(judged, equal=False, problem=f"{problem}; {rounding.describe()}")
