@@ -334,7 +334,7 @@ class OnnxSource(Source):
                 level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
                 options.graph_optimization_level = level
             for tensor in movable_weights(self._model.graph) if moves_weights else ():
-                array = moved(array_of(self._tensor(tensor)), rng, steps)
+                array = moved(self._array(tensor), rng, steps)
                 value = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
                     array, tensor.data_type
                 )
@@ -392,53 +392,20 @@ class OnnxSource(Source):
         return f"ONNX Runtime {onnxruntime.__version__}", session
 
     def _run_in_float64(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
-        from onnx.inliner import inline_local_functions
-        from onnx.reference import ReferenceEvaluator
+        from .onnx_float64 import run_in_float64
 
-        model = self.whole_model()
-        if model.functions:
-            model = inline_local_functions(model)
-        evaluator = ReferenceEvaluator(_in_float64(model))
         names = [spec.name for spec in self.inputs]
-        wide = [value.astype("float64") if _is_float(value.dtype) else value for value in inputs]
-        found = evaluator.run(list(self.output_names), dict(zip(names, wide, strict=True)))
-        return list(map(np.asarray, found))
+        named = dict(zip(names, inputs, strict=True))
+        return run_in_float64(self._model, named, self.output_names, self._array)
 
+    def _array(self, proto: "onnx.TensorProto") -> np.ndarray:
+        """The values of an initializer."""
+        import onnx
+        from onnx.external_data_helper import uses_external_data
 
-def _is_float(dtype: np.dtype) -> bool:
-    return dtype.kind == "f" or dtype.name == "bfloat16"
-
-
-def _in_float64(model: "onnx.ModelProto") -> "onnx.ModelProto":
-    """The model with all floating-point constants, casts and declared types in float64."""
-    import onnx
-
-    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-    wide = onnx.ModelProto()
-    wide.CopyFrom(model)
-
-    def widen(tensor: "onnx.TensorProto") -> None:
-        if tensor.data_type in floats:
-            array = onnx.numpy_helper.to_array(tensor).astype("float64")
-            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
-
-    def visit(graph: "onnx.GraphProto") -> None:
-        for value in (*graph.input, *graph.output, *graph.value_info):
-            if value.type.tensor_type.elem_type in floats:
-                value.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
-        for tensor in graph.initializer:
-            widen(tensor)
-        for node in graph.node:
-            for attribute in node.attribute:
-                if attribute.HasField("t"):
-                    widen(attribute.t)
-                if attribute.HasField("g"):
-                    visit(attribute.g)
-                if attribute.name in ("to", "dtype") and attribute.i in floats:
-                    attribute.i = onnx.TensorProto.DOUBLE
-
-    visit(wide.graph)
-    return wide
+        if uses_external_data(proto):
+            return array_of(self._tensor(proto))
+        return np.asarray(onnx.numpy_helper.to_array(proto))
 
 
 def _onnxruntime() -> Any:

@@ -96,6 +96,14 @@ def test_a_reference_whose_optimizer_is_off_excuses_nothing():
     assert judged(off(1e-6), theirs, 1e-6, EXACT)[0].reason == FLOAT64
 
 
+def test_a_run_in_float64_that_is_at_fault_excuses_nothing():
+    """It differs from both in the same way."""
+    theirs, ours = off(1e-6), off(1e-6, 2)
+    ours[7] += np.float32(1e-3)
+    exact = EXACT + 0.1 * np.random.default_rng(9).standard_normal(EXACT.shape)
+    assert not judged(ours, theirs, 1e-6, exact)[0].equal
+
+
 def test_few_runs_say_nothing():
     ours, theirs = off(1e-3), off(1e-3, 2)
     for runs in ([], [[theirs[:2]]] * 5):
