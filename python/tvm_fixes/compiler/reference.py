@@ -62,7 +62,7 @@ class Reference(AbstractContextManager["Reference"]):
             return self._process.outputs()
 
     def evidence(self) -> Evidence:
-        """What else can be run to judge outputs."""
+        """Further runs that judge outputs."""
         return Evidence(
             partial(self._process.rounded_outputs, seconds=_MAX_ROUNDED_SECONDS),
             partial(self.source.float64_outputs, self.inputs),

@@ -56,8 +56,8 @@ class Rounding:
         The largest scaled error, as a multiple of that of a run.  The scale of an element is the
         root mean square of the errors of the runs in that element and in all elements.
     excess : int
-        The number of elements beyond those that may have an error of some size; not positive if
-        there are none.
+        The number of elements beyond those that may have an error of some size; positive if there
+        are too many.
     unlike : int
         The number of elements that are not finite although they are in each run, or the reverse.
     max_error : float

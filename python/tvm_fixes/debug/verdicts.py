@@ -29,7 +29,7 @@ _FIRST_RUNS, _MORE_RUNS = range(5), range(8, 20)
 # The least number of further runs that show how sensitive a model is.
 _MIN_RUNS = 3
 
-# Errors of so many units in the last place need no explanation: as a norm, and of one element.
+# Errors of a few units in the last place need no explanation: as a norm, and of one element.
 _NORM_UNITS, _PEAK_UNITS = 4, 16
 
 
