@@ -184,11 +184,12 @@ def test_slice_by_dims() -> None:
 
 @pytest.mark.parametrize(
     "start, end, expected",
-    (("0", "m", "min"), ("0", "n", "n"), ("-1", str(MOST), "last")),
+    (("0", "m", "min"), ("0", "n", "n"), ("-1", str(MOST), "last"), ("0", "1000000000", "n")),
 )
 def test_extents_of_slices(start: str, end: str, expected: str) -> None:
     """They are expressions of the dims, and those of the whole axis are its own."""
-    model = program(of_dims({"y": ("Slice", ["x", start, end, "0"])}), DIMS, NUMBERS)
+    numbers = NUMBERS | {"1000000000": vector(10**9)}
+    model = program(of_dims({"y": ("Slice", ["x", start, end, "0"])}), DIMS, numbers)
     function = from_onnx(model)["main"]
     (n, w), (m,) = (parameter.ty.shape.values for parameter in function.params)
     extents = {"min": tvm.tirx.min(m, n), "n": n, "last": tvm.tirx.min(n, 1)}
@@ -197,6 +198,19 @@ def test_extents_of_slices(start: str, end: str, expected: str) -> None:
     analyzer = tvm.sym.Analyzer()
     analyzer.update(n, tvm.sym.ConstIntBound(0, tvm.sym.ConstIntBound.POS_INF))
     assert analyzer.can_prove_equal(got, extents[expected]), got
+
+
+def test_an_end_that_means_the_end_of_the_axis() -> None:
+    """Kernels do not compute with the minimum of the extent and the end."""
+    numbers = {"zero": vector(0), "end": vector(10**9)}
+    model = program(
+        {"cut": ("Slice", ["x", "zero", "end", "zero"]), "y": ("Relu", ["cut"])},
+        {"x": ("float32", ("n", 2))},
+        numbers,
+    )
+    function = from_onnx(model)["main"]
+    assert function.ret_ty.shape.values[0].same_as(function.params[0].ty.shape.values[0])
+    assert_follows_onnx_runtime(from_onnx, model, *([normal(n, 2)] for n in (5, 1, 0)))
 
 
 def test_bounds_that_are_scalars() -> None:

@@ -337,6 +337,17 @@ def test_a_vector_fills_a_register(group_out: int, lanes: int) -> None:
         assert_close(case, run(module(case), data, kernel, pipeline=pipeline()), data, kernel)
 
 
+@pytest.mark.parametrize("layout", ("NCHW", "NHWC", "NCHW16c"))
+def test_an_axis_of_one_output_has_no_columns(layout: str) -> None:
+    """A 1-D convolution with an axis of extent 1 after its own: columns are along its own."""
+    case = Case(layout, "OIHW", layout, channels=16, group_out=32, extent=(29, 1), kernel=(5, 1))
+    case = replace(case, stride=(1, 1), transposed=False)
+    sums, *_ = live_allocations(prim_func(legalized(module(case), CPU)))
+    assert max(int(extent) for extent in list(sums.shape)[1:-1]) > 1  # columns
+    changes = ({}, {"stride": (2, 1)}, {"padding": (2, 0, 1, 0)}, {"dynamic": True})
+    assert_computes([replace(case, **changed) for changed in changes])
+
+
 def test_blocks_of_a_depthwise_convolution_are_outermost() -> None:
     """Each block of the data is read from front to back."""
     case = Case("NCHW8c", "OIHW", "NCHW8c", channels=24, groups=24, group_out=1, transposed=False)

@@ -55,6 +55,9 @@ from .shape_operands import (
 
 __all__ = ["convert_slice", "convert_split", "take_ranges"]
 
+_LARGE_END = 10**9
+"""Converters write this, or more, for the end of an axis."""
+
 _SPLIT_AT_ONCE = 64
 """The maximum number of outputs of one kernel; more compile slowly and crash LLVM."""
 
@@ -94,6 +97,7 @@ def convert_slice(node: Node, convert: Converter) -> relax.Expr:
     if 0 in steps:
         raise node.invalid("operand steps", steps, "expected nonzero steps")
     axes = axes_of(node, axes, len(extents))
+    ends = [_end(node, extents[axis], end) for axis, end in zip(axes, ends, strict=True)]
     ranges = [
         slice_range(node.known, extents[axis], start, end, step)
         for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
@@ -107,6 +111,17 @@ def convert_slice(node: Node, convert: Converter) -> relax.Expr:
         return convert(node)
     switches.note(SLICE)
     return take_ranges(node, data, axes, ranges, steps)
+
+
+def _end(node: Node, extent: Extent, end: Extent) -> Extent:
+    """A large constant end of a symbolic axis as its end, which is checked at run time.
+
+    Kernels of data with the extent ``min(n, 10**9)`` take three times as long.
+    """
+    if isinstance(end, int) and _LARGE_END <= end < END and not is_static(extent):
+        require(node, extent <= end, "extent of the data", extent, f"expected at most {end}")
+        return END
+    return end
 
 
 def _check_counts(node: Node, counts: list[int]) -> None:

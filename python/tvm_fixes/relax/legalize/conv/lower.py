@@ -103,6 +103,7 @@ def _legalize(
             return lower_as_gemm(bb, convolution, data, kernel, Layout(attrs.kernel_layout))
         if has_phases(convolution, kernel, Layout(attrs.kernel_layout)):
             return lower_phases(bb, call, convolution, data, kernel)
+        convolution = _with_columns(convolution, *extents)
         moved = channels_first(convolution, extents[1])
         if moved is not None:
             data = to_layout(bb, data, convolution.data_layout, moved.data_layout)
@@ -235,6 +236,17 @@ def _with_extent(
     shape = list(tensor.ty.shape.values)
     shape[Layout(layout).letters.index(axis)] = Analyzer().simplify(tirx.floordiv(extent, block))
     return bb.match_cast(tensor, relax.TensorType(shape, tensor.ty.dtype, tensor.ty.vdevice))
+
+
+def _with_columns(
+    convolution: Convolution, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]
+) -> Convolution:
+    """`convolution` with its axes of one output outermost: a tile has columns of the innermost."""
+    if has_small_groups(convolution, kernel):
+        return convolution  # the data would be rearranged, which takes longer than these sums
+    extents = convolution.out_extent(data, kernel)
+    axes = sorted(convolution.spatial, key=lambda axis: not is_one(extents[axis]))
+    return replace(convolution, spatial={axis: convolution.spatial[axis] for axis in axes})
 
 
 def _with_tile(
