@@ -22,6 +22,9 @@ from ..tirx.loop_kernels import Outputs, cast, local, loops, nest, when
 
 __all__ = ["Overlap", "kept_boxes", "overlap_of"]
 
+_BLOCK = 16
+"""The boxes that a box is compared with before it may be dropped: lanes of vectors."""
+
 Overlap = Callable[[Sequence[Any], Sequence[Any]], Any]
 """The overlap of two boxes, which are given by four numbers each."""
 
@@ -50,34 +53,57 @@ def kept_boxes(overlap: Overlap) -> Callable[..., Any]:
 
     Its operands are the boxes of each image; their order, from the best one on, for each image and
     class; the number of candidates among them; the maximum number of boxes of a class, and the
-    largest overlap with a better box, as tensors of one element.  The results are whether each box,
-    in this order, is kept, and a workspace.
+    largest overlap with a better box, as tensors of one element.  The result is whether each box,
+    in this order, is kept.
     """
 
     def outputs(_: te.Tensor, order: te.Tensor, *__: te.Tensor) -> Outputs:
-        return [(order.shape, "bool"), (order.shape, "int64")]
+        return [(order.shape, "bool")]
 
-    def body(
-        boxes: Any, order: Any, counts: Any, limit: Any, largest: Any, kept: Any, chosen: Any
-    ) -> None:
+    def body(boxes: Any, order: Any, counts: Any, limit: Any, largest: Any, kept: Any) -> None:
         images, classes, count = order.shape
-
-        def box(image: Any, place: Any) -> list[Any]:
-            return [boxes[image, place, side] for side in range(4)]
-
+        dtype = str(boxes.dtype)
         with nest((images, classes)) as (b, c):
-            found = local("int64", 0)
+            chosen = [_array(count + _BLOCK, dtype) for _ in range(4)]
+            own = [local(dtype, 0.0) for _ in range(4)]
+            found, is_kept = local("int64", 0), local("bool", False)
             with T.serial(0, count) as i:
-                stays = local("bool", False)
+                is_kept[0] = tirx.const(False, "bool")
                 with when(i < counts[b, c], found[0] < limit[0]):
-                    place = order[b, c, i]
-                    stays[0] = tirx.const(True, "bool")
-                    with T.serial(0, found[0]) as k, when(stays[0]):
-                        common = overlap(box(b, chosen[b, c, k]), box(b, place))
-                        stays[0] = tirx.Not(common.astype(largest.dtype) > largest[0])
-                    with when(stays[0]):
-                        chosen[b, c, found[0]] = place
+                    for side in range(4):
+                        own[side][0] = boxes[b, order[b, c, i], side]
+                    is_kept[0] = tirx.const(True, "bool")
+                    _compare(chosen, own, found, is_kept, overlap, largest)
+                    with when(is_kept[0]):
+                        for side in range(4):
+                            chosen[side][found[0]] = own[side][0]
                         found[0] = found[0] + 1
-                kept[b, c, i] = stays[0]
+                kept[b, c, i] = is_kept[0]
 
     return loops("nms", outputs, body)
+
+
+def _compare(
+    chosen: Sequence[Any],
+    own: Sequence[Any],
+    found: Any,
+    is_kept: Any,
+    overlap: Overlap,
+    largest: Any,
+) -> None:
+    """Clear `is_kept` if a box overlaps one of those chosen, which are compared in blocks."""
+    first, hits = local("int64", 0), local("int32", 0)
+    with T.While(tirx.all(is_kept[0], first[0] < found[0])):
+        hits[0] = tirx.const(0, "int32")
+        with T.serial(0, _BLOCK) as lane:
+            other = [side[first[0] + lane] for side in chosen]
+            common = overlap(other, [side[0] for side in own]).astype(largest.dtype)
+            # Other lanes of the block have no box yet.
+            hit = tirx.all(common > largest[0], first[0] + lane < found[0])
+            hits[0] = hits[0] | hit.astype("int32")
+        is_kept[0] = hits[0].equal(0)
+        first[0] = first[0] + _BLOCK
+
+
+def _array(length: Any, dtype: str) -> Any:
+    return T.buffer_proxy(T.alloc_buffer((length,), dtype))

@@ -275,6 +275,23 @@ std::optional<int64_t> PositionOf(int64_t axis, const std::string& layout) {
   return position;
 }
 
+std::optional<AxisPlace> PlaceOf(int64_t axis, const std::string& layout) {
+  axis = NormalizeAxis(axis, PrimalRank(layout));
+  const std::vector<LayoutAxis> axes = AxesOf(layout);
+  std::optional<AxisPlace> place;
+  int64_t elements = 1;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (static_cast<int64_t>(axes[i].primal()) != axis) continue;
+    if (axes[i].factor > 0) {
+      elements *= axes[i].factor;
+    } else {
+      place = AxisPlace{static_cast<int64_t>(i), 1};
+    }
+  }
+  if (place) place->elements = elements;
+  return place;
+}
+
 std::optional<std::string> RenameAxes(const std::string& layout,
                                       const std::vector<std::string>& axes) {
   std::string renamed;

@@ -109,6 +109,16 @@ std::optional<Array<ObjectRef>> ShapeInLayout(const Array<ObjectRef>& shape,
  */
 std::optional<int64_t> PositionOf(int64_t axis, const std::string& layout);
 
+/*! \brief The position of an original axis in a layout: of its blocks if the layout splits it. */
+struct AxisPlace {
+  int64_t position;
+  /*! \brief The elements of the axis per step at the position: those of a block, or 1. */
+  int64_t elements;
+};
+
+/*! \brief The place in `layout` of an original axis, which may be negative. */
+std::optional<AxisPlace> PlaceOf(int64_t axis, const std::string& layout);
+
 /*!
  * \brief The layout after an operator that replaces each axis by others.
  *

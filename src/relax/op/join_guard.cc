@@ -69,29 +69,6 @@ std::optional<std::string> CommonLayout(const std::vector<Part>& parts) {
   return std::nullopt;
 }
 
-/*! \brief The position of an axis, and the number of its elements per step there. */
-struct Place {
-  int64_t position;
-  int64_t elements;
-};
-
-std::optional<Place> PlaceOf(int64_t axis, const std::string& layout) {
-  axis = NormalizeAxis(axis, PrimalRank(layout));
-  const std::vector<LayoutAxis> axes = AxesOf(layout);
-  std::optional<Place> place;
-  int64_t elements = 1;
-  for (size_t i = 0; i < axes.size(); ++i) {
-    if (static_cast<int64_t>(axes[i].primal()) != axis) continue;
-    if (axes[i].factor > 0) {
-      elements *= axes[i].factor;
-    } else {
-      place = Place{static_cast<int64_t>(i), 1};
-    }
-  }
-  if (place) place->elements = elements;
-  return place;
-}
-
 /*! \brief The axis of concat or split, 0 by default. */
 std::optional<int64_t> AxisOf(const OptionalAxisAttrsNode& type, const CallView& call) {
   if (!type.IsInstance(call.attrs().get())) return std::nullopt;

@@ -23,13 +23,11 @@
  * - scatter_nd applies its indices to moved axes, and accepts indices in any layout: wrong numbers,
  *   or ConvertLayout raises.
  * - ccl.allgather extends the first axis, which the layout may have moved: ConvertLayout raises.
- * - strided_slice along non-literal axes: ConvertLayout raises in any layout.
  * - softmax drops every packed layout, even if it does not act on the split axis.
  * - prelu accepts packed slopes: the module does not build.
  */
 #include "layout_guards.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "../ir/build.h"
@@ -110,13 +108,6 @@ ObjectRef AllGather(const CallView& call, const std::string& layout) {
   return PositionOf(0, layout) == 0 ? ObjectRef(nullptr) : RestoreLayouts(call);
 }
 
-ObjectRef StridedSlice(const CallView& call, const VarLayouts& /*var_layouts*/) {
-  auto axes = As<TupleView>(call.args()[1]);
-  const bool literal = axes && std::all_of(axes->fields().begin(), axes->fields().end(),
-                                           [](const ObjectRef& axis) { return AsInt(axis); });
-  return literal ? ObjectRef(nullptr) : RestoreLayouts(call);
-}
-
 ObjectRef Softmax(const CallView& call, const std::string& layout) {
   const auto& type = softmax_attrs;
   if (!IsPacked(layout) || !type.IsInstance(call.attrs().get())) return ObjectRef(nullptr);
@@ -137,13 +128,9 @@ ObjectRef PRelu(const CallView& call, const VarLayouts& var_layouts) {
 }
 
 LayoutGuard guards[] = {
-    {"relax.nn.dropout", Dropout},
-    {"relax.repeat", Repeat},
-    {"relax.scatter_nd", ScatterND},
-    {"relax.ccl.allgather", AllGather},
-    {"relax.strided_slice", StridedSlice},
-    {"relax.nn.softmax", Softmax},
-    {"relax.nn.prelu", PRelu},
+    {"relax.nn.dropout", Dropout},   {"relax.repeat", Repeat},
+    {"relax.scatter_nd", ScatterND}, {"relax.ccl.allgather", AllGather},
+    {"relax.nn.softmax", Softmax},   {"relax.nn.prelu", PRelu},
 };
 
 TVM_FIXES_INIT_BLOCK() { LayoutGuard::Register(); }

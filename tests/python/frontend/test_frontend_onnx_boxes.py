@@ -58,6 +58,24 @@ def test_negative_scores() -> None:
     assert (boxes()["scores"][tuple(got[:, [0, 1, 2]].T)] < 0).any()
 
 
+@pytest.mark.parametrize("most", (17, 80))
+def test_more_boxes_than_a_block(most: int) -> None:
+    """A box is compared with all chosen ones: of a grid, and of copies in reverse order."""
+    steps = np.stack(np.meshgrid(np.arange(8), np.arange(5)), axis=-1).reshape(-1, 2) * 4
+    corners = np.concatenate([steps, steps[::-1] + 0.5])
+    given = {
+        "boxes": np.concatenate([corners, corners + 3], axis=1)[None].astype("float32"),
+        "scores": np.linspace(1, 0.1, 80, dtype="float32")[None, None],
+    }
+    constants = {"count": np.array([most]), "iou": np.float32([0.3])}
+    outputs = {"y": ("int64", 2)}
+    model = node_model("NonMaxSuppression", given, constants=constants, outputs=outputs)
+    [got] = imported_and_run(from_onnx, model, *given.values())
+    [expected] = onnx_runtime(model, *given.values())
+    np.testing.assert_array_equal(got, expected)
+    assert len(got) == min(most, 40)
+
+
 @pytest.mark.parametrize("by_centers", (0, 1))
 def test_computed_thresholds(by_centers: int) -> None:
     """One library, for any thresholds, number of boxes and extents; some scores are equal."""

@@ -144,6 +144,20 @@ def test_orders_and_searches() -> None:
     check_function(function, x, i, rows)
 
 
+def test_modes() -> None:
+    """Of equal counts the smallest value wins; PyTorch does not define which of its places."""
+    x = torch.randint(0, 5, (6, 40), generator=torch.Generator().manual_seed(0)).float()
+    x[0, :3], x[1] = torch.nan, torch.arange(40.0).flip(0)
+
+    def function(x) -> tuple[torch.Tensor, ...]:
+        numbers = x[1:]
+        found = [*torch.mode(x, 1), *torch.mode(numbers, 0, keepdim=True), *torch.mode(x[:, :1], 1)]
+        places = x.gather(1, found[1].unsqueeze(1)), numbers.gather(0, found[3])
+        return (*found[::2], *places, torch.mode(x > 2, 1)[0])
+
+    check_function(function, x)
+
+
 def test_windows_and_distances() -> None:
     x = torch.randn(2, 3, 7, 8, generator=torch.Generator().manual_seed(0))
     weight, indices = x[0, 0].clone(), torch.tensor([1, 2, 5, 0, 1])

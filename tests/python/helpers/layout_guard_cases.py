@@ -245,6 +245,12 @@ def slices_and_copies() -> list[Case]:
             "inbound",
             lambda x: op.strided_slice(x, [1], [4], [8], assume_inbound=True),
         ),
+        case(
+            "strided_slice",
+            "limits from the end",
+            lambda x: op.strided_slice(x, [-1, 1], [-2, -4], [4, 1 << 40]),
+        ),
+        case("strided_slice", "within blocks", lambda x: op.strided_slice(x, [1], [2], [6])),
         case("dynamic_strided_slice", "", dynamic_slice),
         case("add", "an unknown shape", lambda x: op.add(dynamic_slice(x), relax.const(1.0))),
         case("repeat", "flat", partial(op.repeat, repeats=2)),

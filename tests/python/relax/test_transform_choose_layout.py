@@ -21,6 +21,7 @@ from tvm import relax, tirx
 
 from helpers.relax_modules import build, calls, run, tensor
 from tvm_fixes.pipeline import pipeline
+from tvm_fixes.relax.analysis import activation_transforms
 from tvm_fixes.relax.transform import choose_layout
 from tvm_fixes.relax.transform.choose_layout import FIX_ID, ChooseLayout
 from tvm_fixes.support import switches
@@ -51,6 +52,14 @@ def network(between=lambda x: relax.op.nn.relu(x), shape=(1, 3, 9, 10), count=3,
     return build({"x": tensor(*shape, dtype=dtype)}, emit)
 
 
+def halves(x):
+    """The halves of the channels, the second one first."""
+    return [
+        relax.op.strided_slice(x, [1], [16], [1 << 40]),
+        relax.op.strided_slice(x, [-3], [0], [-16]),
+    ]
+
+
 def layouts(mod):
     return [str(call.attrs.data_layout) for call in calls(mod, "relax.nn.conv2d")]
 
@@ -66,10 +75,27 @@ def test_channels_stay_in_blocks():
         lambda x: relax.op.add(x, relax.op.tanh(x)),
         lambda x: relax.op.nn.max_pool2d(x, 2, 1),
         lambda x: relax.op.nn.leakyrelu(x),
+        lambda x: relax.op.concat(halves(x), 1),
     ],
 )
 def test_operators_that_keep_blocks(between):
-    assert "NCHW16c" in layouts(choose(network(between)))
+    chosen = choose(network(between))
+    assert "NCHW16c" in layouts(chosen)
+    assert not activation_transforms(chosen)
+
+
+@pytest.mark.parametrize("window", (1, 4))
+def test_layout_transforms_of_few_elements_are_accepted(window):
+    """A softmax over pixels needs channels-first; it has an 18th of the elements, or all."""
+
+    def emit(builder, x):
+        for kernel in KERNELS[:2]:
+            x = builder.emit(relax.op.nn.conv2d(x, relax.const(kernel), padding=1))
+        x = builder.emit(relax.op.nn.max_pool2d(x, window, window))
+        return relax.op.nn.softmax(relax.op.reshape(x, (1, 32, -1)), -1)
+
+    chosen = choose(build({"x": tensor(1, 3, 8, 12)}, emit))
+    assert ("NCHW16c" in layouts(chosen)) == (window == 4)
 
 
 def inverted_residuals():

@@ -83,7 +83,7 @@ def convert_nms(node: Node, convert: Converter) -> relax.Expr:
     overlap = _of_centers if node.attributes.get("center_point_box") else overlap_of
     kernel = kept_boxes(overlap)
     operands = (boxes, order, counts, limit, largest)
-    kept = node.builder.emit_te(kernel, *operands, primfunc_name_hint="nms")[0]
+    kept = node.builder.emit_te(kernel, *operands, primfunc_name_hint="nms")
     return _indices_of(node, emit(kept), order)
 
 

@@ -55,7 +55,7 @@ class Vision(Sizes):
 
         # One image and one class; all boxes are candidates.
         count = emit(relax.op.shape_to_tensor(relax.op.shape_of(order)))
-        kept, _ = self.block_builder.emit_te(
+        kept = self.block_builder.emit_te(
             kept_boxes(_overlap),
             emit(relax.op.expand_dims(boxes, 0)),
             emit(relax.op.expand_dims(order, [0, 1])),

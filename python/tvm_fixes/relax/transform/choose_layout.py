@@ -27,7 +27,8 @@ How to remove
     the fix id ``choose-layout``; keep :func:`convert_layout`, which converts on request.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import tvm
@@ -56,6 +57,10 @@ _CHANGED_RESULT = "should not rewrite or delete any global-scope Var"
 
 # In bytes. With shorter vectors, convolution kernels are as fast without blocks, or faster.
 _MIN_VECTOR = 64
+
+_MIN_MOVED = 8
+"""The dense convolutions read and write at least this multiple of the elements that added layout
+transforms move.  Without blocks, each convolution would rearrange the channels of its data."""
 
 _INTEGER_DTYPES = ("int16", "int8", "uint8")
 
@@ -115,7 +120,7 @@ A convolution stays channels-first if the block does not divide its channels.
 
 
 def ChooseLayout() -> tvm.transform.Pass:
-    """Keep the channels in blocks if that adds no layout transform of an activation.
+    """Keep the channels in blocks if that adds no, or only small, layout transforms of activations.
 
     Before, for a CPU with vectors of 16 float32::
 
@@ -139,8 +144,8 @@ def ChooseLayout() -> tvm.transform.Pass:
         of a module or none.  It converts them if there are several, or one of integers, if the
         number of channels of their data is known, if no norm becomes slower, and if the module has
         no more permutes and layout transforms of activations than before, or two more for each
-        convolution of integers.  The data is float32 or integers on a CPU, and float16 or bfloat16
-        on a GPU.
+        convolution of integers, or if those added move few elements.  The data is float32 or
+        integers on a CPU, and float16 or bfloat16 on a GPU.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -214,9 +219,10 @@ def _converted(mod: tvm.IRModule, choice: _Choice) -> tvm.IRModule | str:
         except Exception as error:
             # The conversion is only an optimization.
             return f"TVM cannot convert the model: {summarize(error)}"
-    more = len(activation_transforms(converted)) - len(activation_transforms(mod))
+    transforms, before = activation_transforms(converted), activation_transforms(mod)
+    more = len(transforms) - len(before)
     saved = 2 * len(_dense(_convolutions(mod))) if choice.is_for_integers else 0
-    if more > saved:
+    if more > saved and not _are_small(transforms, before, _dense(_convolutions(mod))):
         return f"it would add {more} layout transforms of activations"
     if structural_equal(mod, converted, map_free_vars=True):
         about_all = [one.reason for one in kept if not one.where]
@@ -226,6 +232,29 @@ def _converted(mod: tvm.IRModule, choice: _Choice) -> tvm.IRModule | str:
     for one in kept:
         decline(one.what, one.where, one.reason)
     return converted
+
+
+def _are_small(
+    after: list[relax.VarBinding], before: list[relax.VarBinding], convolutions: list[relax.Call]
+) -> bool:
+    """Whether added layout transforms move few elements, relative to the convolutions."""
+    added, removed = (_elements(one.var.ty for one in each) for each in (after, before))
+    moved = _elements(ty for call in convolutions for ty in (call.args[0].ty, call.ty))
+    if added is None or removed is None or moved is None:
+        return False
+    return _MIN_MOVED * (added - removed) <= moved
+
+
+def _elements(types: Iterable[tvm.ir.Type]) -> int | None:
+    """The number of elements of tensors; None if one has a symbolic extent."""
+    total = 0
+    for ty in types:
+        if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+            return None
+        if not all(isinstance(extent, tirx.IntImm) for extent in ty.shape.values):
+            return None
+        total += math.prod(int(extent) for extent in ty.shape.values)
+    return total
 
 
 def _decline_others(mod: tvm.IRModule, layout: str) -> None:

@@ -59,9 +59,17 @@ def _mode(
         return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
     axis = dim % x.ndim
     values, places = torch.sort(x, axis)
-    equal = values.unsqueeze(axis) == values.unsqueeze(axis + 1)
+    count = values.shape[axis]
+    shape = [count if each == axis else 1 for each in range(x.ndim)]
+    position = torch.arange(count, device=x.device).reshape(shape).expand_as(values)
+    is_equal = values.narrow(axis, 1, count - 1) == values.narrow(axis, 0, count - 1)
+    later = position.narrow(axis, 1, count - 1)
+    starts = torch.where(is_equal, torch.zeros_like(later), later)
+    starts = torch.cat([torch.zeros_like(position.narrow(axis, 0, 1)), starts], axis)
+    starts = torch.cummax(starts, axis)[0]
     # Of equal counts, the first one belongs to the smallest value.
-    best = equal.to(torch.int64).sum(axis + 1).argmax(axis, keepdim=True)
+    last = (position - starts).argmax(axis, keepdim=True)
+    best = starts.gather(axis, last)
     return _at((values, places), best, axis, keepdim)
 
 
