@@ -32,7 +32,7 @@ from tvm.script.ir_builder import tirx as T
 
 from .loop_kernels import Outputs, cast, computed
 from .recurrence_activations import Activation, Stage, stages_of
-from .recurrence_schedule import Part, Schedule, int64
+from .recurrence_schedule import At, Part, Schedule, int64
 
 __all__ = ["ATTRIBUTE", "KINDS", "Cell", "recurrence"]
 
@@ -182,9 +182,6 @@ class _Kernel:
             _Block(self, int64(0), batch).emit()
             return
         is_whole = isinstance(batch, tirx.IntImm) and int(batch) % rows == 0
-        if is_whole and int(batch) == rows:
-            _Block(self, int64(0), rows).emit()
-            return
         with self.schedule.blocks(tirx.ceildiv(batch, rows)) as block:
             first = block * rows
             if is_whole or rows == 1:
@@ -218,17 +215,19 @@ class _Block:
         """Run all steps, and store the states after them."""
         kernel, schedule, gates = self._kernel, self._schedule, len(self._cell.gates)
         width = schedule.rounded(self._hidden)
-        columns = [part.first + schedule.padded(part.rows) for part in kernel.parts]
-        columns.append(schedule.rounded((gates - 1) * self._hidden + width))
-        self._sums = self._buffer(max(columns))
+        columns = schedule.columns(kernel.parts, self._hidden)
+        self._sums = self._buffer(columns)
         self._states = [self._buffer(width) for _ in kernel.first]
         self._values = [self._buffer(width) for _ in range(gates)]
         self._multiply = schedule.multiplier(kernel.weights, self._rows, self._hidden)
         with T.serial(0, self._rows) as row:
-            # The elements beyond the last column are computed, too.
-            self._fill(self._sums, row, max(columns), None)
+            if schedule.has_padding:
+                for buffer, count in [
+                    (self._sums, columns),
+                    *((s, width) for s in self._states),
+                ]:
+                    self._fill(buffer, row, count, None)
             for state, source in zip(self._states, kernel.first, strict=True):
-                self._fill(state, row, width, None)
                 self._fill(state, row, self._hidden, source)
         with T.serial(0, kernel.steps) as number:
             self._step(kernel.steps - 1 - number if self._cell.backwards else number)
@@ -237,14 +236,14 @@ class _Block:
                 self._finish(row, state, target)
 
     def _buffer(self, columns: int) -> Any:
-        return T.buffer_proxy(T.alloc_buffer((self._rows, int64(columns)), self._kernel.dtype))
+        return self._schedule.buffer(self._rows, columns, self._kernel.dtype)
 
     def _fill(self, target: Any, row: Any, count: int, source: Any | None) -> None:
         """Copy the first elements of a row from `source`, or set them to 0."""
 
-        def element(at: Any) -> None:
-            value = 0.0 if source is None else source[self._first + row, at]
-            target[row, at] = cast(value, self._kernel.dtype)
+        def element(at: At) -> None:
+            value = 0.0 if source is None else source[self._first + row, at.index]
+            target[row, at.place] = cast(value, self._kernel.dtype)
 
         self._schedule.each(count, element)
 
@@ -252,14 +251,14 @@ class _Block:
         """Store a state after the last step; after no step of a sequence, 0."""
         kernel, sequence = self._kernel, self._first + row
 
-        def element(at: Any) -> None:
-            value = state[row, at]
+        def element(at: At) -> None:
+            value = state[row, at.place]
             if kernel.lengths is not None:
                 none = kernel.lengths[sequence] <= int64(0)
                 value = tirx.Select(none, cast(0.0, kernel.dtype), value)
-            target[sequence, at] = value
+            target[sequence, at.index] = value
 
-        self._schedule.each(self._hidden, element)
+        self._schedule.each_result(self._hidden, element)
 
     def _step(self, step: Any) -> None:
         """Run a step of all sequences of the block."""
@@ -275,7 +274,7 @@ class _Block:
 
             def run() -> None:
                 cells[self._cell.kind](step, row)
-                self._output(step, row, lambda at: self._states[0][row, at])
+                self._output(step, row, lambda at: self._states[0][row, at.place])
 
             if self._kernel.lengths is None:
                 run()
@@ -286,47 +285,51 @@ class _Block:
                 with T.Else():
                     self._output(step, row, lambda _: cast(0.0, self._kernel.dtype))
 
-    def _output(self, step: Any, row: Any, value: Any) -> None:
+    def _output(self, step: Any, row: Any, value: Callable[[At], Any]) -> None:
         y = self._kernel.y
 
-        def element(at: Any) -> None:
-            y[step, self._first + row, at] = value(at)
+        def element(at: At) -> None:
+            y[step, self._first + row, at.index] = value(at)
 
-        self._schedule.each(self._hidden, element)
+        self._schedule.each_result(self._hidden, element)
 
     def _add_input(self, step: Any, row: Any, first: int, count: int) -> None:
         """Add the input of a step to the products, in `count` gates from `first` on."""
-        x, begin = self._kernel.x, first * self._hidden
+        x, sums, stride = self._kernel.x, self._sums, self._schedule.stride(self._hidden)
+        # All gates at once, if they are adjacent.
+        run = count if stride == self._hidden else 1
+        for gate in range(first, first + count, run):
 
-        def element(at: Any) -> None:
-            column = at + begin
-            self._sums[row, column] = x[step, self._first + row, column] + self._sums[row, column]
+            def element(at: At, gate: int = gate) -> None:
+                place, index = at.place + gate * stride, at.index + gate * self._hidden
+                sums[row, place] = x[step, self._first + row, index] + sums[row, place]
 
-        self._schedule.each(count * self._hidden, element)
+            self._schedule.each(run * self._hidden, element)
 
     def _add_peephole(self, row: Any, gate: str) -> None:
         """Add the product of the cell and the weights of a peephole to the input of a gate."""
         weights = self._kernel.peepholes
         if weights is None:
             return
-        begin, place = self._begin(gate), "iof".index(gate) * self._hidden
+        sums, begin = self._sums, self._begin(gate)
+        of_gate = "iof".index(gate) * self._hidden
 
-        def element(at: Any) -> None:
-            product = weights[at + place] * self._states[1][row, at]
-            self._sums[row, at + begin] = self._sums[row, at + begin] + product
+        def element(at: At) -> None:
+            product = weights[at.index + of_gate] * self._states[1][row, at.place]
+            sums[row, at.place + begin] = sums[row, at.place + begin] + product
 
         self._schedule.each(self._hidden, element)
 
     def _begin(self, gate: str) -> int:
-        """The first column of a gate."""
-        return self._cell.gates.index(gate) * self._hidden
+        """The first column of a gate in the sums."""
+        return self._cell.gates.index(gate) * self._schedule.stride(self._hidden)
 
     def _gate(self, row: Any, gate: str, index: int, target: Any) -> None:
         """Store the activation at `index` of the inputs of a gate."""
         begin, clip = self._begin(gate), self._cell.clip
 
-        def source(at: Any) -> Any:
-            x = self._sums[row, at + begin]
+        def source(at: At) -> Any:
+            x = self._sums[row, at.place + begin]
             if clip is None:
                 return x
             bounds = (cast(bound, self._kernel.dtype) for bound in (-clip, clip))
@@ -335,22 +338,22 @@ class _Block:
 
         self._activate(row, index, source, target)
 
-    def _activate(self, row: Any, index: int, source: Callable[[Any], Any], target: Any) -> None:
+    def _activate(self, row: Any, index: int, source: Callable[[At], Any], target: Any) -> None:
         """Store the activation at `index` of the elements of `source`."""
         for stage in stages_of(self._cell.activations[index], self._kernel.dtype):
 
-            def value(at: Any, stage: Stage = stage) -> Any:
-                return stage(source(at), target[row, at])
+            def value(at: At, stage: Stage = stage) -> Any:
+                return stage(source(at), target[row, at.place])
 
             self._compute(row, target, value)
 
-    def _compute(self, row: Any, target: Any, value: Callable[[Any], Any]) -> None:
+    def _compute(self, row: Any, target: Any, value: Callable[[At], Any]) -> None:
         """Store elements of `target`, and of its padding."""
 
-        def element(at: Any) -> None:
-            target[row, at] = value(at)
+        def element(at: At) -> None:
+            target[row, at.place] = value(at)
 
-        self._schedule.each(self._schedule.rounded(self._hidden), element)
+        self._schedule.each_place(self._hidden, element)
 
     def _rnn(self, step: Any, row: Any) -> None:
         self._add_input(step, row, 0, 1)
@@ -363,7 +366,7 @@ class _Block:
         self._gate(row, "z", 0, update)
         self._gate(row, "r", 0, reset)
         state = self._states[0]
-        self._compute(row, product, lambda at: reset[row, at] * state[row, at])
+        self._compute(row, product, lambda at: reset[row, at.place] * state[row, at.place])
 
     def _gru(self, step: Any, row: Any) -> None:
         kernel, [state] = self._kernel, self._states
@@ -374,12 +377,12 @@ class _Block:
             self._gate(row, "r", 0, reset)
             begin, bias = self._begin("h"), kernel.hidden_bias
 
-            def hidden(at: Any) -> None:
-                total = self._sums[row, at + begin]
+            def hidden(at: At) -> None:
+                total = self._sums[row, at.place + begin]
                 if bias is not None:
-                    total = total + bias[at]
-                x = kernel.x[step, self._first + row, at + begin]
-                self._sums[row, at + begin] = x + reset[row, at] * total
+                    total = total + bias[at.index]
+                x = kernel.x[step, self._first + row, at.index + 2 * self._hidden]
+                self._sums[row, at.place + begin] = x + reset[row, at.place] * total
 
             self._schedule.each(self._hidden, hidden)
         else:
@@ -387,9 +390,9 @@ class _Block:
         self._gate(row, "h", 1, new)
         one = cast(1.0, kernel.dtype)
 
-        def mixed(at: Any) -> Any:
-            z = update[row, at]
-            return (one - z) * new[row, at] + z * state[row, at]
+        def mixed(at: At) -> Any:
+            z = update[row, at.place]
+            return (one - z) * new[row, at.place] + z * state[row, at.place]
 
         self._compute(row, state, mixed)
 
@@ -401,7 +404,7 @@ class _Block:
         self._gate(row, "i", 0, values["i"])
         if self._cell.input_forget:
             one = cast(1.0, self._kernel.dtype)
-            self._compute(row, values["f"], lambda at: one - values["i"][row, at])
+            self._compute(row, values["f"], lambda at: one - values["i"][row, at.place])
         else:
             self._add_peephole(row, "f")
             self._gate(row, "f", 0, values["f"])
@@ -410,10 +413,15 @@ class _Block:
             row,
             cell,
             lambda at: (
-                values["f"][row, at] * cell[row, at] + values["i"][row, at] * values["c"][row, at]
+                values["f"][row, at.place] * cell[row, at.place]
+                + values["i"][row, at.place] * values["c"][row, at.place]
             ),
         )
         self._add_peephole(row, "o")
         self._gate(row, "o", 0, values["o"])
-        self._activate(row, 2, lambda at: cell[row, at], values["c"])
-        self._compute(row, hidden, lambda at: values["o"][row, at] * values["c"][row, at])
+        self._activate(row, 2, lambda at: cell[row, at.place], values["c"])
+
+        def new(at: At) -> Any:
+            return values["o"][row, at.place] * values["c"][row, at.place]
+
+        self._compute(row, hidden, new)

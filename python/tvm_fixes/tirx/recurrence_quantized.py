@@ -27,7 +27,7 @@ from ..target.cpu import Cpu
 from .accumulation import choose_multiply_accumulate
 from .dot_product import DotProduct
 from .loop_kernels import cast, local
-from .recurrence_schedule import CpuSchedule, Multiply, Part, Schedule, int64
+from .recurrence_schedule import At, CpuSchedule, Multiply, Part, Schedule, int64
 from .register_tile import even_part
 
 __all__ = ["QuantizedCpuSchedule", "QuantizedSchedule"]
@@ -68,9 +68,9 @@ class _States:
         scale = local("float32", self.scale[0])
         with T.serial(0, self._rows) as row:
 
-            def element(at: Any) -> None:
-                level = tirx.nearbyint(states[row, at] / scale[0]) + start[0]
-                self.integers[row, at] = _clipped(level).astype("uint8")
+            def element(at: At) -> None:
+                level = tirx.nearbyint(states[row, at.place] / scale[0]) + start[0]
+                self.integers[row, at.place] = _clipped(level).astype("uint8")
 
             self._schedule.each(self.width, element)
             total = local("int32", 0)
@@ -100,7 +100,7 @@ class _States:
         return bounds
 
 
-@dataclass(frozen=True)
+@dataclass
 class QuantizedSchedule(Schedule):
     """Scalar loops, for any target.
 
@@ -133,7 +133,7 @@ class QuantizedSchedule(Schedule):
         return multiply
 
 
-@dataclass(frozen=True)
+@dataclass
 class QuantizedCpuSchedule(CpuSchedule):
     """Vectors and register tiles, with dot products of bytes if the CPU has them.
 
@@ -182,10 +182,10 @@ class QuantizedCpuSchedule(CpuSchedule):
             with T.serial(0, rows) as row:
                 of_row = local("int32", quantized.sums[row])
 
-                def element(at: Any) -> None:
-                    extra = zero[0] * offsets[at] + zeros[at] * of_row[0]
-                    total = (totals[row, at] - extra).astype("float32")
-                    results[row, at] = total * (scale[0] * scales[at])
+                def element(at: At) -> None:
+                    extra = zero[0] * offsets[at.index] + zeros[at.index] * of_row[0]
+                    total = (totals[row, at.place] - extra).astype("float32")
+                    results[row, at.place] = total * (scale[0] * scales[at.index])
 
                 self.each(part.rows, element)
 

@@ -13,7 +13,7 @@
 """Schedules of the kernels of recurrent layers: loops over elements, and matrix products."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -25,7 +25,7 @@ from ..target.cpu import Cpu
 from .loop_kernels import cast, local
 from .register_tile import even_part
 
-__all__ = ["CpuSchedule", "Part", "Schedule", "int64"]
+__all__ = ["At", "CpuSchedule", "Part", "Schedule", "int64"]
 
 _MAX_ROWS = 4
 _MAX_ROWS_OF_FEW_REGISTERS = 2
@@ -53,11 +53,26 @@ class Part(NamedTuple):
     rows: int
 
 
+class At(NamedTuple):
+    """The position of an element of a row.
+
+    Attributes
+    ----------
+    index : tirx.Expr
+        In tensors, which are operands and results.
+    place : tirx.Expr
+        In the buffers of a block.
+    """
+
+    index: Any
+    place: Any
+
+
 Multiply: TypeAlias = Callable[[Any, Any, Part], None]
 """Emits a product: of a buffer with states, stored in another buffer."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Schedule:
     """Scalar loops over unpacked weights, for any target.
 
@@ -77,6 +92,19 @@ class Schedule:
         """Whether all sequences are one block, of any number of rows."""
         return False
 
+    @property
+    def has_padding(self) -> bool:
+        """Whether rows of buffers have elements beyond the last column, which are computed, too."""
+        return True
+
+    def stride(self, hidden: int) -> int:
+        """The distance of the gates in the sums."""
+        return hidden
+
+    def buffer(self, rows: Any, columns: int, dtype: str) -> Any:
+        """A buffer of the block."""
+        return T.buffer_proxy(T.alloc_buffer((rows, int64(columns)), dtype))
+
     def operands(self, products: int) -> int:
         """The number of operands that have the weights of all products."""
         return 1
@@ -84,6 +112,12 @@ class Schedule:
     def padded(self, columns: int) -> int:
         """The columns that a product writes, of which the first `columns` matter."""
         return columns
+
+    def columns(self, parts: Sequence[Part], hidden: int) -> int:
+        """The columns of the sums, with padding for the products and for vectors of each gate."""
+        last = parts[-1].first + parts[-1].rows - hidden
+        written = [part.first + self.padded(part.rows) for part in parts]
+        return max(*written, self.rounded(last + self.rounded(hidden)))
 
     def rounded(self, extent: int) -> int:
         """`extent`, rounded up to whole vectors."""
@@ -93,7 +127,15 @@ class Schedule:
         """A loop over the blocks of sequences."""
         return T.serial(0, count)
 
-    def each(self, extent: int, body: Callable[[Any], None]) -> None:
+    def each_place(self, extent: int, body: Callable[[At], None]) -> None:
+        """Run `body`, which stores to a buffer, for each element and those of the padding."""
+        self.each(self.rounded(extent), body)
+
+    def each_result(self, extent: int, body: Callable[[At], None]) -> None:
+        """Run `body`, which stores to a result, for each element below `extent`."""
+        self.each(extent, body)
+
+    def each(self, extent: int, body: Callable[[At], None]) -> None:
         """Run `body`, which stores to one buffer, for each element below `extent`."""
         done = 0
         lanes = self.lanes
@@ -101,7 +143,8 @@ class Schedule:
             count = (extent - done) // lanes
             if count:
                 with T.serial(0, int64(count)) as vector, T.vectorized(0, int64(lanes)) as lane:
-                    body(int64(done) + vector * lanes + lane)
+                    at = int64(done) + vector * lanes + lane
+                    body(At(at, at))
                 done += count * lanes
             lanes //= 2
 
@@ -146,7 +189,7 @@ class Schedule:
             results[row, column + part.first] = total[0]
 
 
-@dataclass(frozen=True)
+@dataclass
 class CpuSchedule(Schedule):
     """Vectors, register tiles, and packed weights.
 
@@ -180,6 +223,8 @@ class CpuSchedule(Schedule):
         return -(-columns // width) * width
 
     def blocks(self, count: tirx.Expr) -> AbstractContextManager[Any]:
+        if isinstance(count, tirx.IntImm) and int(count) == 1:
+            return nullcontext(int64(0))
         return T.parallel(0, count)
 
     def multiply(

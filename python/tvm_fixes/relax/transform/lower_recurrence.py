@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Schedules for the kernels of recurrent layers."""
+"""LowerRecurrence: schedules for the kernels of recurrent layers."""
 
 from collections.abc import Sequence
 
@@ -23,9 +23,11 @@ from tvm.relax.utils import gen_call_tir_inputs
 from ...fixes.matmul import MATMUL_LEGALIZE as FIX_ID
 from ...support import switches
 from ...target.cpu import Cpu, is_cpu
+from ...target.gpu import is_gpu
 from ...tirx.recurrence import ATTRIBUTE, Cell, recurrence
+from ...tirx.recurrence_gpu import GpuSchedule
 from ...tirx.recurrence_quantized import QuantizedCpuSchedule
-from ...tirx.recurrence_schedule import CpuSchedule, Part
+from ...tirx.recurrence_schedule import CpuSchedule, Part, Schedule
 from ...tirx.util import OPAQUE
 from ..constants.make import rearranged
 from ..ir import is_kernel_call
@@ -33,15 +35,17 @@ from ..rewrite import rewrite_functions
 
 
 def LowerRecurrence() -> tvm.transform.Pass:
-    """Schedule the kernels of recurrent layers for a CPU, and pack their weights.
+    """Schedule the kernels of recurrent layers, and pack their weights.
 
-    The importers emit kernels with scalar loops, for any target.  Each becomes a kernel with
-    vectors and register tiles: see :mod:`tvm_fixes.tirx.recurrence_schedule`.
+    The importers emit kernels with scalar loops, for any target.  For a CPU, each becomes a kernel
+    with vectors and register tiles (:mod:`tvm_fixes.tirx.recurrence_schedule`); for a GPU, one
+    whose thread blocks compute a sequence each (:mod:`tvm_fixes.tirx.recurrence_gpu`), except
+    quantized ones.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass for a CPU target; it does not change modules for other targets.
+        A module pass for a CPU or GPU target.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -51,17 +55,22 @@ def LowerRecurrence() -> tvm.transform.Pass:
             for variable, function in mod.functions_items()
             if function.attrs is not None and ATTRIBUTE in function.attrs
         }
-        if not kernels or not is_cpu(target) or not switches.enabled(FIX_ID):
+        if not kernels or not (is_cpu(target) or is_gpu(target)) or not switches.enabled(FIX_ID):
             return mod
         switches.note(FIX_ID)
-        return rewrite_functions(_Lowering(mod, kernels, Cpu.of(target)), mod)
+        cpu = Cpu.of(target) if is_cpu(target) else None
+        return rewrite_functions(_Lowering(mod, kernels, cpu), mod)
 
     return tvm.transform.module_pass(run, opt_level=0, name="LowerRecurrence")
 
 
 @mutator
 class _Lowering(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule, kernels: dict[tvm.ir.GlobalVar, Cell], cpu: Cpu) -> None:
+    """Replaces the kernels, for a GPU if `cpu` is None."""
+
+    def __init__(
+        self, mod: tvm.IRModule, kernels: dict[tvm.ir.GlobalVar, Cell], cpu: Cpu | None
+    ) -> None:
         super().__init__(mod)
         self._kernels, self._cpu = kernels, cpu
 
@@ -73,26 +82,43 @@ class _Lowering(PyExprMutator):
         states = 2 if cell.kind == "LSTM" else 1
         x, *rest = call.args[1].fields
         initial, rest = rest[:states], rest[states:]
-        batch, hidden = initial[0].ty.shape.values
-        dtype, parts = str(initial[0].ty.dtype.dtype), cell.parts(int(hidden))
-        schedule: CpuSchedule
-        if cell.is_quantized:
-            of_bytes = QuantizedCpuSchedule.of(self._cpu, dtype, batch)
-            weights, optional = self._pack_integers(rest[:3], parts[0], of_bytes), rest[3:]
-            schedule = of_bytes
-        else:
-            matrix, *optional = rest
-            schedule = CpuSchedule.of(self._cpu, dtype, batch)
-            weights = [self._pack(matrix, part, schedule) for part in parts]
+        count = 3 if cell.is_quantized else 1
+        scheduled = self._schedule(cell, initial[0], rest[:count])
+        if scheduled is None:
+            return call
+        schedule, weights = scheduled
 
         def compute(*tensors: te.Tensor) -> Sequence[te.Tensor]:
             return recurrence(cell, schedule, *tensors)
 
-        operands = [x, *initial, *weights, *optional]
+        operands = [x, *initial, *weights, *rest[count:]]
         kernel, arguments, types = gen_call_tir_inputs(compute, *operands)
         kernel = kernel.with_attr("op_pattern", OPAQUE)
+        if self._cpu is None:
+            kernel = kernel.with_attr("tirx.is_scheduled", True)
         variable = self.builder_.add_func(kernel, cell.kind.lower())
         return relax.call_tir(variable, arguments, types)
+
+    def _schedule(
+        self, cell: Cell, state: relax.Expr, weights: Sequence[relax.Expr]
+    ) -> tuple[Schedule, list[relax.Expr]] | None:
+        """The schedule of a kernel, and the weights that it expects; None for a GPU's integers."""
+        batch, hidden = state.ty.shape.values
+        dtype, parts = str(state.ty.dtype.dtype), cell.parts(int(hidden))
+        if self._cpu is None:
+            if cell.is_quantized:
+                return None
+            return GpuSchedule.of(int(hidden)), [self._transposed(weights[0])]
+        if cell.is_quantized:
+            of_bytes = QuantizedCpuSchedule.of(self._cpu, dtype, batch)
+            return of_bytes, self._pack_integers(weights, parts[0], of_bytes)
+        schedule = CpuSchedule.of(self._cpu, dtype, batch)
+        return schedule, [self._pack(weights[0], part, schedule) for part in parts]
+
+    def _transposed(self, matrix: relax.Expr) -> relax.Expr:
+        if isinstance(matrix, tvm.ir.GenericConst):
+            return rearranged(matrix, np.transpose, "a recurrent layer")
+        return self.builder_.emit(relax.op.permute_dims(matrix))
 
     def _pack(
         self, matrix: relax.Expr, part: Part, schedule: CpuSchedule, depth: int = 1
