@@ -192,4 +192,5 @@ def _steps(
     kernel = kernel.with_attrs({"op_pattern": OPAQUE, ATTRIBUTE: cell.to_json()})
     variable = builder.add_func(kernel, cell.kind.lower())
     call = builder.emit(relax.call_tir(variable, arguments, types))
-    return tuple(builder.emit(relax.TupleGetItem(call, index)) for index in range(len(types)))
+    count = 3 if cell.kind == "LSTM" else 2
+    return tuple(builder.emit(relax.TupleGetItem(call, index)) for index in range(count))

@@ -30,7 +30,7 @@ from typing import Any, Self
 from tvm import te, tirx
 from tvm.script.ir_builder import tirx as T
 
-from .loop_kernels import Outputs, cast, computed
+from .loop_kernels import cast, computed
 from .recurrence_activations import Activation, Stage, stages_of
 from .recurrence_schedule import At, Part, Schedule, int64
 
@@ -137,18 +137,23 @@ def recurrence(cell: Cell, schedule: Schedule, *tensors: te.Tensor) -> Any:
     -------
     list of te.Tensor
         The outputs h of all steps, of shape (steps, batch, hidden), and the states after the last
-        step, of shape (batch, hidden), of an LSTM h and c.  As in ONNX Runtime, the outputs of
+        step, of shape (batch, hidden), of an LSTM h and c; and the workspaces of `schedule`.  As in
+        ONNX Runtime, the outputs of
         steps beyond the length of a sequence are 0, and so are the states after an empty sequence.
     """
     x, h = tensors[:2]
     steps = x.shape[0]
     states = 2 if cell.kind == "LSTM" else 1
     dtype = str(h.dtype)
-    outputs: Outputs = [((steps, *h.shape), dtype), *[(h.shape, dtype)] * states]
+    outputs = [((steps, *h.shape), dtype), *[(h.shape, dtype)] * states]
+    batch, hidden = h.shape
+    outputs += schedule.workspaces(batch, int(hidden), states, len(cell.gates))
     count = len(tensors)
 
     def body(*buffers: Any) -> None:
-        _Kernel(cell, schedule, buffers[:count], buffers[count:]).emit()
+        results = buffers[count:]
+        schedule.use(results[1 + states :])
+        _Kernel(cell, schedule, buffers[:count], results[: 1 + states]).emit()
 
     return computed(cell.kind.lower(), tensors, outputs, body)
 

@@ -16,8 +16,8 @@ Each step quantizes the states of all sequences to uint8, so that the range cove
 elements.  Their product with 8-bit weights is an integer; it is scaled to float32 afterwards.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from tvm import tirx
@@ -26,7 +26,7 @@ from tvm.script.ir_builder import tirx as T
 from ..target.cpu import Cpu
 from .accumulation import choose_multiply_accumulate
 from .dot_product import DotProduct
-from .loop_kernels import cast, local
+from .loop_kernels import Outputs, cast, local
 from .recurrence_schedule import At, CpuSchedule, Multiply, Part, Schedule, int64
 from .register_tile import even_part
 
@@ -51,9 +51,9 @@ class _States:
     def __init__(self, schedule: Schedule, rows: Any, hidden: int) -> None:
         self._schedule, self._rows, self._hidden = schedule, rows, hidden
         self.width = schedule.rounded(hidden)
-        self.integers = _buffer((rows, int64(self.width)), "uint8")
-        self.sums = _buffer((rows,), "int32")
-        self.scale, self.zero = _buffer((1,), "float32"), _buffer((1,), "int32")
+        self.integers = schedule.buffer(rows, self.width, "uint8")
+        self.sums = schedule.buffer(rows, 1, "int32")
+        self.scale, self.zero = _local((1,), "float32"), _local((1,), "int32")
 
     def quantize(self, states: Any) -> None:
         """Quantize states, whose padding becomes 0."""
@@ -76,12 +76,12 @@ class _States:
             total = local("int32", 0)
             with T.serial(0, int64(self.width)) as at:
                 total[0] = total[0] + self.integers[row, at].astype("int32")
-            self.sums[row] = total[0]
+            self.sums[row, int64(0)] = total[0]
 
     def _bounds(self, states: Any) -> tuple[Any, Any]:
         """The least and the greatest of all states and 0; the padding of the states becomes 0."""
         lanes = self._schedule.lanes
-        low, high = (_buffer((lanes,), "float32", scope="local") for _ in range(2))
+        low, high = (_local((lanes,), "float32") for _ in range(2))
         functions = ((low, tirx.min), (high, tirx.max))
         for vector, _ in functions:
             with T.vectorized(0, int64(lanes)) as lane:
@@ -108,12 +108,26 @@ class QuantizedSchedule(Schedule):
     their zero points in int32, each of shape (gates * hidden,).
     """
 
+    _given: Iterator[Any] = field(default_factory=lambda: iter(()), init=False)
+
     @property
     def is_one_block(self) -> bool:
         return True
 
     def operands(self, products: int) -> int:
         return 3
+
+    def workspaces(self, batch: Any, hidden: int, states: int, gates: int) -> Outputs:
+        # A kernel of a GPU cannot allocate memory of symbolic size.
+        rows = [((batch, int64(hidden)), "float32")] * (states + gates)
+        sums = ((batch, int64(gates * hidden)), "float32")
+        return [sums, *rows, ((batch, int64(hidden)), "uint8"), ((batch, int64(1)), "int32")]
+
+    def use(self, workspaces: Sequence[Any]) -> None:
+        self._given = iter(workspaces)
+
+    def buffer(self, rows: Any, columns: int, dtype: str) -> Any:
+        return next(self._given)
 
     def multiplier(self, weights: Sequence[Any], rows: Any, hidden: int) -> Multiply:
         matrix, scales, zeros = weights
@@ -169,7 +183,7 @@ class QuantizedCpuSchedule(CpuSchedule):
     def multiplier(self, weights: Sequence[Any], rows: Any, hidden: int) -> Multiply:
         matrix, scales, zeros, offsets = weights
         quantized = _States(self, rows, hidden)
-        totals = _buffer((rows, int64(self.padded(int(scales.shape[0])))), "int32")
+        totals = self.buffer(rows, self.padded(int(scales.shape[0])), "int32")
 
         def multiply(states: Any, results: Any, part: Part) -> None:
             quantized.quantize(states)
@@ -180,7 +194,7 @@ class QuantizedCpuSchedule(CpuSchedule):
             )
             zero, scale = local("int32", quantized.zero[0]), local("float32", quantized.scale[0])
             with T.serial(0, rows) as row:
-                of_row = local("int32", quantized.sums[row])
+                of_row = local("int32", quantized.sums[row, int64(0)])
 
                 def element(at: At) -> None:
                     extra = zero[0] * offsets[at.index] + zeros[at.index] * of_row[0]
@@ -224,7 +238,7 @@ class QuantizedCpuSchedule(CpuSchedule):
         """
         (first, row_count), (column, vectors) = rows, columns
         shape = (vectors * self.lanes,)
-        sums = [_buffer(shape, "int32", scope="local") for _ in range(row_count)]
+        sums = [_local(shape, "int32") for _ in range(row_count)]
         for total in sums:
             with self.each_vector(vectors) as at:
                 total[at] = cast(0, "int32")
@@ -261,5 +275,5 @@ def _clipped(level: Any) -> Any:
     return tirx.max(tirx.min(level, cast(_LEVELS, "float32")), cast(0.0, "float32"))
 
 
-def _buffer(shape: Sequence[Any], dtype: str, scope: str = "global") -> Any:
-    return T.buffer_proxy(T.alloc_buffer(shape, dtype, scope=scope))
+def _local(shape: Sequence[int], dtype: str) -> Any:
+    return T.buffer_proxy(T.alloc_buffer(shape, dtype, scope="local"))

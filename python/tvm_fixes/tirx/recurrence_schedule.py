@@ -22,7 +22,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from ..target.cpu import Cpu
-from .loop_kernels import cast, local
+from .loop_kernels import Outputs, cast, local
 from .register_tile import even_part
 
 __all__ = ["At", "CpuSchedule", "Part", "Schedule", "int64"]
@@ -100,6 +100,13 @@ class Schedule:
     def stride(self, hidden: int) -> int:
         """The distance of the gates in the sums."""
         return hidden
+
+    def workspaces(self, batch: Any, hidden: int, states: int, gates: int) -> Outputs:
+        """Shape and dtype of the results that serve as buffers, in the order of their use."""
+        return []
+
+    def use(self, workspaces: Sequence[Any]) -> None:
+        """Take the buffers of :meth:`workspaces`."""
 
     def buffer(self, rows: Any, columns: int, dtype: str) -> Any:
         """A buffer of the block."""

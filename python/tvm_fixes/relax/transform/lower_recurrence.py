@@ -58,8 +58,11 @@ def LowerRecurrence() -> tvm.transform.Pass:
         if not kernels or not (is_cpu(target) or is_gpu(target)) or not switches.enabled(FIX_ID):
             return mod
         switches.note(FIX_ID)
-        cpu = Cpu.of(target) if is_cpu(target) else None
-        return rewrite_functions(_Lowering(mod, kernels, cpu), mod)
+        lowering = _Lowering(mod, kernels, Cpu.of(target) if is_cpu(target) else None)
+        lowered = rewrite_functions(lowering, mod)
+        for variable in lowering.replaced:
+            del lowered[variable]
+        return lowered
 
     return tvm.transform.module_pass(run, opt_level=0, name="LowerRecurrence")
 
@@ -73,6 +76,7 @@ class _Lowering(PyExprMutator):
     ) -> None:
         super().__init__(mod)
         self._kernels, self._cpu = kernels, cpu
+        self.replaced: set[tvm.ir.GlobalVar] = set()
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
@@ -87,6 +91,7 @@ class _Lowering(PyExprMutator):
         if scheduled is None:
             return call
         schedule, weights = scheduled
+        self.replaced.add(call.args[0])
 
         def compute(*tensors: te.Tensor) -> Sequence[te.Tensor]:
             return recurrence(cell, schedule, *tensors)
