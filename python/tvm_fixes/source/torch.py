@@ -421,8 +421,11 @@ def _export(
 ) -> "torch.export.ExportedProgram":
     import torch
 
+    from ..frontend.torch import recurrent_shapes
+
     # torch.export logs and prints the unfinished graph; the exception is enough.
-    with _captured_log("torch"), contextlib.redirect_stderr(io.StringIO()), torch.no_grad():
+    silent = contextlib.redirect_stderr(io.StringIO())
+    with _captured_log("torch"), silent, torch.no_grad(), recurrent_shapes():
         try:
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
         except (Exception, SystemExit) as error:

@@ -20,6 +20,7 @@ Only exported programs use ``promotion`` (dtypes), ``sizes`` and ``symbols`` (dy
 from ..dtypes import accumulation_dtype
 from .exported_program import ExportedProgramImporter, from_exported_program
 from .fx import FXImporter, from_fx
+from .recurrent_shapes import recurrent_shapes
 
 __all__ = [
     "ExportedProgramImporter",
@@ -27,4 +28,5 @@ __all__ = [
     "accumulation_dtype",
     "from_exported_program",
     "from_fx",
+    "recurrent_shapes",
 ]

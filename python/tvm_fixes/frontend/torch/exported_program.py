@@ -99,6 +99,8 @@ from .ordering import Ordering
 from .promotion import Promotion
 from .quantized import Quantized
 from .random_numbers import RandomNumbers, check_recurrent_dropout
+from .recurrent import RecurrentLayers
+from .recurrent_shapes import RECURRENT, recurrent_shapes
 from .reductions import Reductions
 from .rules import RULES
 from .sampling import Sampling
@@ -142,6 +144,7 @@ class ExportedProgramImporter(
     Promotion,
     Quantized,
     RandomNumbers,
+    RecurrentLayers,
     Reductions,
     Sampling,
     Vision,
@@ -195,7 +198,7 @@ class ExportedProgramImporter(
                 **self.ordering_calls(),
                 **self.vision_calls(),
             },
-            LOOPS: self.looping_calls(),
+            LOOPS: {**self.looping_calls(), **self.recurrent_calls()},
             QUANTIZED: self.quantized_converters(),
             GRID_SAMPLE: {f"grid_sampler_{rank}d.default": self._grid_sampler for rank in (2, 3)},
         }
@@ -304,6 +307,7 @@ def _decompose(program: ExportedProgram, known: Container[str]) -> ExportedProgr
         PRELU: [torch.ops.aten.prelu.default],
         ACTIVATIONS: [torch.ops.aten.celu.default, torch.ops.aten.selu.default],
         INSTANCE_NORM: [torch.ops.aten.instance_norm.default],
+        LOOPS: list(RECURRENT),
         # PyTorch rejects its own decompositions: one writes to a tensor of 16-bit floats, the other
         # reads the number of an index of rank 0.
         DECOMPOSITIONS: [torch.ops.aten.renorm.default, torch.ops.aten.take.default],
@@ -336,7 +340,10 @@ def _decompose(program: ExportedProgram, known: Container[str]) -> ExportedProgr
 
 def decomposed(program: ExportedProgram, known: Container[str]) -> ExportedProgram:
     """The program that is imported; `known` has the names of the operators with a converter."""
-    return program if _has_sparse_tensor(program) else _decompose(program, known)
+    if _has_sparse_tensor(program):
+        return program
+    with recurrent_shapes():
+        return _decompose(program, known)
 
 
 @in_turn

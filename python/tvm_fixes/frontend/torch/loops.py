@@ -79,7 +79,7 @@ class Loops(NestedGraphs):
 
         def tested(tensors: Sequence[relax.Expr], values: list[Operand]) -> list[relax.Expr]:
             """The carried tensors after whether to run the next iteration."""
-            [holds] = self.convert_graph(condition, [*self._split(tensors, numbers), *values])
+            [holds] = self.convert_graph(condition, [*self._carried(tensors, numbers), *values])
             holds = self.block_builder.emit(relax.op.reshape(self.as_tensor(holds), []))
             return [holds, *tensors]
 
@@ -90,16 +90,16 @@ class Loops(NestedGraphs):
             invariant: list[relax.Expr],
         ) -> tuple[list[relax.Expr], list[relax.Expr]]:
             with captured.bound(invariant) as values:
-                after = self.convert_graph(body, [*self._split(before[1:], numbers), *values])
+                after = self.convert_graph(body, [*self._carried(before[1:], numbers), *values])
             with captured.bound(invariant) as values:
                 return tested([self.as_tensor(value) for value in after], values), []
 
         with captured.bound(captured.operands) as values:
             initial = tested([self.as_tensor(value) for value in carried], values)
         after, _ = self._loop(node, _NO_LIMIT, initial, captured.operands, step, conditional=True)
-        return self._split(after[1:], numbers)
+        return self._carried(after[1:], numbers)
 
-    def _split(self, tensors: Sequence[relax.Expr], numbers: Sequence[bool]) -> list[Operand]:
+    def _carried(self, tensors: Sequence[relax.Expr], numbers: Sequence[bool]) -> list[Operand]:
         """The carried tensors, and the integers that are carried as tensors."""
         return [
             self.as_number(tensor) if is_number else tensor
@@ -135,7 +135,7 @@ class Loops(NestedGraphs):
         ) -> tuple[list[relax.Expr], list[relax.Expr]]:
             parts = [slice_at(builder, tensor, 0, number) for tensor in invariant[: len(rows)]]
             with captured.bound(invariant[len(rows) :]) as values:
-                before = self._split(carried, numbers)
+                before = self._carried(carried, numbers)
                 results = self.convert_graph(body, [*before, *parts, *values])
                 tensors = [self.as_tensor(value) for value in results]
             return tensors[: len(carried)], tensors[len(carried) :]
@@ -144,7 +144,7 @@ class Loops(NestedGraphs):
         rows = self._of_equal_length(rows)
         operands = [*rows, *captured.operands]
         after, results = self._loop(node, _length(rows[0]), carried, operands, step)
-        return [*self._split(after, numbers), *results]
+        return [*self._carried(after, numbers), *results]
 
     def _of_equal_length(self, rows: Sequence[relax.Expr]) -> list[relax.Expr]:
         """Cast tensors to the length of the first one where TVM cannot prove that it is equal."""
@@ -251,7 +251,7 @@ class Loops(NestedGraphs):
         result = emit(relax.If(condition, branch(0), branch(1)))
         recorded = node.meta["val"]
         fields = [emit(relax.TupleGetItem(result, index)) for index in range(len(recorded))]
-        return self._split(fields, [is_number(value) for value in recorded])
+        return self._carried(fields, [is_number(value) for value in recorded])
 
 
 def _placeholders(graph: fx.GraphModule) -> list[fx.Node]:

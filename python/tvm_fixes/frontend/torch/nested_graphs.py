@@ -53,7 +53,8 @@ class NestedGraphs(Corrections):
     _symbols: Symbols
     _program: ExportedProgram
     env: dict[fx.Node, Any]
-    _keeps_parameters = False
+    # The parameters, buffers and constants that become constants, by the names of their nodes.
+    _known: dict[str, torch.Tensor]
     _custom_operators: frozenset[str] = frozenset()
 
     @cached_property
@@ -61,20 +62,11 @@ class NestedGraphs(Corrections):
         """The values of the parameters, buffers and constants that become constants of main."""
         return {}
 
-    def from_exported_program(
-        self, exported_program: ExportedProgram, keep_params_as_input: bool, *args: Any, **kw: Any
-    ) -> tvm.IRModule:
-        self._program, self._keeps_parameters = exported_program, keep_params_as_input
-        return super().from_exported_program(exported_program, keep_params_as_input, *args, **kw)
-
     def create_input_vars(self, exported_program: ExportedProgram) -> Any:
+        self._program = exported_program
         created = super().create_input_vars(exported_program)
-        values = {**exported_program.constants, **dict(exported_program.named_buffers())}
-        if not self._keeps_parameters:
-            values.update(exported_program.named_parameters())
-        for spec in exported_program.graph_signature.input_specs:
-            if spec.arg.name in created[0] and spec.target in values:
-                self._bound_values[created[0][spec.arg.name]] = values[spec.target]
+        for name, value in self._known.items():
+            self._bound_values[created[0][name]] = value
         return created
 
     def _translate_fx_graph(
