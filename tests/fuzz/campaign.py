@@ -132,7 +132,7 @@ CAMPAIGNS = (
     Campaign("onnx", "onnx_models", "ONNX graphs against ONNX Runtime and onnx's reference"),
     Campaign("recurrent", "onnx_recurrent", "RNN, GRU and LSTM of symbolic length"),
     Campaign("torch", "torch_programs", "PyTorch programs through torch.export", timeout=120),
-    Campaign("recurrent", "torch_recurrent", "PyTorch's recurrent layers and loops", timeout=120),
+    Campaign("loops", "torch_recurrent", "PyTorch's recurrent layers and loops", timeout=120),
     Campaign("opinfo", "opinfo", "PyTorch's own sample inputs of its operators", timeout=120),
     Campaign("passes", "passes", "Relax modules through every pass"),
     Campaign("verifier", "verifier_modules", "valid Relax modules, and mutations of them"),

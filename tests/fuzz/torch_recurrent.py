@@ -12,8 +12,8 @@
 # and limitations under the License.
 """Campaign of recurrent layers and loops of PyTorch, with static and symbolic extents.
 
-Every third case is a stack of LSTM, GRU or RNN layers with random options; the others are loops with
-random bodies.  Nothing that PyTorch exports may be rejected.
+Every third case is a stack of LSTM, GRU or RNN layers with random options; the others are loops
+with random bodies.  Nothing that PyTorch exports may be rejected.
 """
 
 from collections.abc import Callable, Sequence
@@ -138,7 +138,8 @@ def recurrent_case(choices: Choices) -> Case:
     others = (steps + 3 if step_axis in axes else steps, 1 if 1 - step_axis in axes else batch)
     of_states = {1: axes[1 - step_axis]} if 1 - step_axis in axes else {}
     runs = [inputs(steps, batch), inputs(*others)]
-    dynamic = (axes, tuple(of_states for _ in runs[0][1:]))
+    states = tuple(of_states for _ in runs[0][1:])
+    dynamic = (axes, states) if states else (axes,)
     return Case(module, runs, dynamic, _TOLERANCES[dtype])
 
 

@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 from tvm import relax
 
+import tvm_fixes
 from helpers.relax_modules import cpu
 from tvm_fixes.frontend.torch import from_exported_program
 
@@ -70,6 +71,7 @@ def check_exported(
     module = module.eval()
     program = torch.export.export(module, tuple(runs[0]), dynamic_shapes=dynamic)
     mod = from_exported_program(program if reload is None else reload(program))
+    tvm_fixes.verify(mod).raise_if_errors()
     run = compiled(mod)
     for inputs in runs:
         with torch.no_grad():

@@ -172,40 +172,31 @@ class Loops(NestedGraphs):
             carried: list[relax.Expr],
             invariant: list[relax.Expr],
         ) -> tuple[list[relax.Expr], list[relax.Expr]]:
-            parts = [slice_at(builder, t, 0, number + 1) for t in invariant[: len(rows)]]
+            parts = [slice_at(builder, t, 0, number) for t in invariant[: len(rows)]]
             with captured.bound(invariant[len(rows) :]) as values:
-                results = self.convert_graph(combine, [*carried, *parts, *values])
+                combined = self.convert_graph(combine, [*carried, *parts, *values])
+            place = builder.emit(relax.op.shape_to_tensor(relax.ShapeExpr([number])))
+            place = builder.emit(relax.op.reshape(place, []))
+            is_first = builder.emit(relax.op.equal(place, relax.const(0, "int64")))
+            results = [
+                builder.emit(relax.op.where(is_first, part, result))
+                for part, result in zip(parts, combined, strict=True)
+            ]
             return results, list(results)
 
-        simplify = self._symbols.analyzer.simplify
-        firsts = [self._slice_rows(tensor, count) for tensor in rows]
-        initial = [self._first_row(tensor) for tensor in firsts]
-        rest = max(count - 1, 0) if isinstance(count, int) else simplify(tirx.max(count - 1, 0))
-        operands = [*rows, *captured.operands]
-        _, results = self._loop(node, rest, initial, operands, step)
-        return [
-            self._joined(first, result, count)
-            for first, result in zip(firsts, results, strict=True)
-        ]
-
-    def _slice_rows(self, tensor: relax.Expr, count: Extent) -> relax.Expr:
-        """The first row of a tensor as a tensor of one row, or of none if it has none."""
-        length = min(count, 1) if isinstance(count, int) else tirx.min(count, 1)
-        return self.block_builder.emit(
-            relax.op.strided_slice(tensor, [0], [0], [length], assume_inbound=True)
-        )
+        # The first step combines the first row with itself, and returns the row.
+        initial = [self._first_row(tensor) for tensor in rows]
+        _, results = self._loop(node, count, initial, [*rows, *captured.operands], step)
+        return list(results)
 
     def _first_row(self, tensor: relax.Expr) -> relax.Expr:
         """The first row, or zeros if the tensor has no rows."""
         emit = self.block_builder.emit
+        if isinstance(_length(tensor), int) and _length(tensor) > 0:
+            return slice_at(self.block_builder, tensor, 0, 0)
         shape = relax.ShapeExpr([1, *tensor.ty.shape.values[1:]])
         zeros = emit(relax.op.zeros(shape, tensor.ty.dtype))
         return slice_at(self.block_builder, emit(relax.op.concat([tensor, zeros], 0)), 0, 0)
-
-    def _joined(self, first: relax.Expr, rest: relax.Expr, count: Extent) -> relax.Expr:
-        joined = self.block_builder.emit(relax.op.concat([first, rest], 0))
-        ty = relax.TensorType([count, *rest.ty.shape.values[1:]], rest.ty.dtype)
-        return self.block_builder.match_cast(joined, ty)
 
     def _loop(
         self,
