@@ -104,6 +104,9 @@ def check_arrays(
         if integers and spec.name in integers:
             _check_integer(spec, integers[spec.name], value, sizes, bounds, role)
             continue
+        is_array = type(value) is np.ndarray
+        if is_array and value.shape == spec.shape and dtype_of(value) == spec.dtype:
+            continue  # the usual case
         problem = _problem_of(spec, value, role)
         if problem:
             raise InputError(f"{role.word} {spec.name!r}: {problem}")

@@ -26,6 +26,7 @@ from ..support.temporary import TemporaryDirectory
 from ..support.tensors import assign, from_tvm, is_torch, to_device, to_tvm
 from .arguments import INPUT, bind, check_arrays, check_updated
 from .call_arguments import bind_call, size_of
+from .input_buffers import InputBuffers
 from .library import Library
 from .manifest import WEIGHTS, Manifest, TensorSpec, load_whole, read_manifest
 from .staging import check_destination, staged, write_manifest
@@ -60,6 +61,7 @@ class CompiledModel:
         owner: TemporaryDirectory | None = None,
     ):
         self._library = Library(directory, manifest, owner)
+        self._buffers: list[InputBuffers] = []
         self.report = manifest.report
 
     @property
@@ -141,8 +143,10 @@ class CompiledModel:
         manifest = self._manifest
         inputs, by_name = bind_call(manifest.arguments, manifest.inputs, args, named)
         values = self._checked(bind(manifest.inputs, inputs, by_name))
-        check_updated(manifest.inputs, values, manifest.updates)
         as_torch = any(map(is_torch, values))
+        if self._is_plain and not as_torch:
+            return self._run_arrays(values)
+        check_updated(manifest.inputs, values, manifest.updates)
         function, tensors = self._function, self._operands(values)
         with self._library.lock:
             result = function(*tensors)
@@ -151,6 +155,25 @@ class CompiledModel:
         by_name = {spec.name: value for spec, value in zip(manifest.inputs, values, strict=True)}
         new = {index: by_name[name] for name, index in manifest.updates.items()}
         return updated(result, new, len(self.outputs), as_torch=as_torch)
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether all inputs are tensors on the CPU, and none is updated."""
+        manifest = self._manifest
+        return not manifest.updates and not manifest.sizes and self._library.device == tvm.cpu()
+
+    def _run_arrays(self, values: list[Any]) -> Any:
+        """Run the model on NumPy arrays, with memory that no other call uses at the same time."""
+        try:
+            buffers = self._buffers.pop()
+        except IndexError:
+            buffers = InputBuffers(len(values))
+        tensors = buffers.filled(values)
+        with self._library.lock:
+            result = self._function(*tensors)
+        outputs = returned(result, as_torch=False)  # copies: a result may be an input
+        self._buffers.append(buffers)
+        return outputs
 
     def _checked(self, values: list[Any]) -> list[Any]:
         """The inputs, with integers as arrays, after a check of their types."""
@@ -295,5 +318,5 @@ def returned(result: Any, *, as_torch: bool) -> Any:
     # Not a tuple of outputs: a ShapeTuple is a single output, too.
     if isinstance(result, tvm.runtime.Tensor | tvm.runtime.ShapeTuple):
         return from_tvm(result, as_torch=as_torch)
-    outputs = tuple(from_tvm(value, as_torch=as_torch) for value in result)
-    return outputs[0] if len(outputs) == 1 else outputs
+    outputs = [from_tvm(value, as_torch=as_torch) for value in result]
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)

@@ -59,18 +59,24 @@ def to_tvm(value: Any) -> tvm.runtime.Tensor:
             tensor = tensor.clone()
         return tvm.runtime.from_dlpack(tensor)
     array = np.asarray(value)
-    if array.dtype.isnative and array.dtype.kind in "biuf" and array.dtype.isbuiltin == 1:
-        return tvm.runtime.from_dlpack(_aligned(array))  # a fifth of the time of the line below
+    if is_plain_array(array):
+        return tvm.runtime.from_dlpack(aligned_copy(array))  # a fifth of the line below
     # Not np.ascontiguousarray, which turns a scalar into a 1-D array.
     return tvm.runtime.tensor(np.asarray(array, array.dtype.newbyteorder("="), order="C"))
 
 
-def _aligned(array: np.ndarray) -> np.ndarray:
+def is_plain_array(array: np.ndarray) -> bool:
+    """Whether NumPy and TVM can share the memory of arrays of this dtype."""
+    dtype = array.dtype
+    return dtype.isnative and dtype.kind in "biuf" and dtype.isbuiltin == 1
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
     """A contiguous copy of `array` in aligned memory."""
     memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
     first = -memory.__array_interface__["data"][0] % ALIGNMENT
-    copy = memory[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
-    np.copyto(copy, array)
+    copy: np.ndarray = np.ndarray(array.shape, array.dtype, memory, first)
+    copy[...] = array
     return copy
 
 
