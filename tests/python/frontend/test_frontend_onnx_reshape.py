@@ -20,6 +20,7 @@ import tvm.testing
 from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
     assert_rejected,
+    imported_and_run,
     node_model,
     normal,
     onnx_runtime,
@@ -291,6 +292,34 @@ def test_squeeze_by_inputs() -> None:
     cases = (((1, 1), (0, -1)), ((1, 1), (2, 0)), ((2, 1), (0, 2)), ((1, 1), (0, 1)))
     runs = [[normal(n, 4, w), vector(*axes)] for (n, w), axes in cases]
     assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+@pytest.mark.parametrize("follows", (("Sigmoid", "Slice"), ("Mul", "Identity")), ids=str)
+def test_squeeze_of_a_batch_of_one(follows: tuple[str, str]) -> None:
+    """PyTorch's squeeze() of a batch that was 1 in the example: the output has no batch."""
+    first, last = follows
+    constants = {"half": np.float32(0.5), "0": vector(0), "2": vector(2)}
+    nodes = {
+        "s": ("Squeeze", ["x"]),
+        "a": (first, ["s", "half"] if first == "Mul" else ["s"]),
+        "y": (last, ["a", "0", "2"] if last == "Slice" else ["a"]),
+    }
+    model = program(nodes, {"x": ("float32", ("n", 1, 4))}, constants)
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.tensor_type.shape.dim.add().dim_param = "m"
+    assert from_onnx(model)["main"].params[0].ty.shape.values[0] == 1
+    assert_follows_onnx_runtime(from_onnx, model, [normal(1, 1, 4)])
+
+
+def test_squeeze_of_a_larger_batch() -> None:
+    """The output has a batch: without one, its rank would be another."""
+    model = program({"y": ("Squeeze", ["x"])}, {"x": ("float32", ("n", 1, 4))})
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    for _ in range(2):
+        model.graph.output[0].type.tensor_type.shape.dim.add()
+    assert_follows_onnx_runtime(from_onnx, model, [normal(3, 1, 4)])
+    with pytest.raises(Exception, match="match_cast"):
+        imported_and_run(from_onnx, model, normal(1, 1, 4))
 
 
 def test_unsqueeze_by_inputs() -> None:

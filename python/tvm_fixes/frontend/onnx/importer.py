@@ -33,6 +33,7 @@ from . import corrections
 from .check import check_inputs, check_model, check_size, is_known_domain
 from .control_flow import convert_if, with_dataflow
 from .corrections import operator_of
+from .declared_ranks import declared_ranks
 from .evaluate import evaluate
 from .external import Read, with_external, without_external
 from .functions import expand_functions
@@ -142,6 +143,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         self.known = KnownValues(self._params)
         self._read = read
         self._narrow: dict[str, str | None] = {}
+        self._ranks: dict[str, int] = {}
 
     def _parse_array(self, tensor_proto: onnx.TensorProto) -> tvm.runtime.Tensor:
         if switches.enabled(QUANTIZED):
@@ -201,7 +203,9 @@ class ONNXGraphImporter(TVMGraphImporter):
         if not switches.enabled(SHAPE_VALUES):
             super()._construct_nodes(graph)
             return
-        self._convert_nodes(graph.graph if isinstance(graph, _GraphWithIf) else graph)
+        whole = graph.graph if isinstance(graph, _GraphWithIf) else graph
+        self._ranks = declared_ranks(whole)
+        self._convert_nodes(whole)
         for output in graph.output:
             self._tensor(output.name)
 
@@ -220,7 +224,11 @@ class ONNXGraphImporter(TVMGraphImporter):
         """Convert a node; return its outputs as Relax expressions or values."""
         defaults = {} if node.domain else float_defaults(node.op_type, self.opset)
         attributes = defaults | self._parse_attr(node.attribute)
-        attributes["tvm_custom"] = {"name": name_of(node), "num_outputs": len(node.output)}
+        attributes["tvm_custom"] = {
+            "name": name_of(node),
+            "num_outputs": len(node.output),
+            "rank": self._ranks.get(node.output[0]),
+        }
         undefined = [name for name in node.input if name and name not in self._nodes]
         if undefined:
             raise ValueError(f"{node.op_type} {name_of(node)!r}: undefined operands {undefined}")

@@ -37,7 +37,7 @@ from tvm.relax import op
 
 from ...fixes.onnx_importer import RESHAPE
 from ...support import switches
-from .extents import equal, is_static, maximum, product
+from .extents import equal, expression, is_static, maximum, product
 from .node import Converter, Extent, Node
 from .shape_operands import (
     axes_of,
@@ -45,6 +45,7 @@ from .shape_operands import (
     length_of,
     require,
     require_all,
+    require_equal,
     shaped,
     symbols,
     to_shape_tensor,
@@ -226,14 +227,7 @@ def convert_squeeze(node: Node, convert: Converter) -> relax.Expr:
         switches.note(RESHAPE)
         return _squeeze_at_run_time(node, data, extents, axes)
     if axes is None:
-        ones = [node.known.equal(extent, 1) for extent in extents]
-        if None in ones:
-            raise node.invalid(
-                "shape of data",
-                extents,
-                "expected the operand axes, or extents that are known to be 1 or not",
-            )
-        found = [axis for axis, is_one in enumerate(ones) if is_one]
+        found = _found_ones(node, extents)
     else:
         found = axes_of(node, axes, len(extents))
     for axis in found:
@@ -246,6 +240,33 @@ def convert_squeeze(node: Node, convert: Converter) -> relax.Expr:
     if any(not _is_number(extents[axis], 1) for axis in found):
         return _reshape(data, kept)
     return op.squeeze(data, found) if found else data
+
+
+def _found_ones(node: Node, extents: list[Extent]) -> list[int]:
+    """The axes of extent 1; if some are unknown, the declared rank decides, and is checked."""
+    ones = [node.known.equal(extent, 1) for extent in extents]
+    found = [axis for axis, is_one in enumerate(ones) if is_one]
+    unknown = [axis for axis, is_one in enumerate(ones) if is_one is None]
+    if not unknown:
+        return found
+    rank = node.attributes["tvm_custom"].get("rank")
+    if rank == ones.count(False):
+        for axis in unknown:
+            reason = f"expected 1 on axis {axis}: the result has the rank {rank}"
+            require_equal(node, extents[axis], 1, "shape of data", extents, reason)
+        return sorted(found + unknown)
+    if rank == len(extents) - len(found):
+        for axis in unknown:
+            reason = f"expected other than 1 on axis {axis}: the result has the rank {rank}"
+            is_other = tirx.NE(expression(extents[axis]), expression(1))
+            require(node, is_other, "shape of data", extents, reason)
+        return found
+    raise node.invalid(
+        "shape of data",
+        extents,
+        "expected the operand axes, a result of declared rank, or extents that are known to be 1 "
+        "or not",
+    )
 
 
 def convert_unsqueeze(node: Node, convert: Converter) -> relax.Expr:
