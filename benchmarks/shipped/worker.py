@@ -128,7 +128,7 @@ def _moved(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     if not is_float(value) or not value.size:
         return value
     step = float(ml_dtypes.finfo(value.dtype).eps) * rng.choice([-0.5, 0.5], value.shape)
-    return (value * (1 + step)).astype(value.dtype)
+    return np.asarray(value * (1 + step), value.dtype)
 
 
 def check(model: Model, path: Path, ours: Call) -> str:

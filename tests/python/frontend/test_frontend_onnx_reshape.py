@@ -311,6 +311,13 @@ def test_squeeze_of_a_batch_of_one(follows: tuple[str, str]) -> None:
     assert_follows_onnx_runtime(from_onnx, model, [normal(1, 1, 4)])
 
 
+def test_squeeze_to_a_scalar() -> None:
+    nodes = {"s": ("Squeeze", ["x"]), "y": ("Add", ["s", "half"])}
+    model = program(nodes, {"x": ("float32", ("n", 1))}, {"half": np.float32(0.5)})
+    model.graph.output[0].type.tensor_type.shape.SetInParent()
+    assert_follows_onnx_runtime(from_onnx, model, [normal(1, 1)])
+
+
 def test_squeeze_of_a_larger_batch() -> None:
     """The output has a batch: without one, its rank would be another."""
     model = program({"y": ("Squeeze", ["x"])}, {"x": ("float32", ("n", 1, 4))})

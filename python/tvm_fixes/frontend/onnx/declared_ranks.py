@@ -45,6 +45,6 @@ def declared_ranks(graph: onnx.GraphProto) -> dict[str, int]:
         elif node.op_type in _OF_TWO:
             for one, other in (tuple(node.input), tuple(node.input)[::-1]):
                 # The result has the larger rank of both.
-                if constants.get(other, rank) < rank:
+                if rank == 0 or constants.get(other, rank) < rank:
                     ranks.setdefault(one, rank)
     return ranks
