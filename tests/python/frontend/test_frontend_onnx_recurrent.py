@@ -33,10 +33,12 @@ from helpers.grids import sample
 from helpers.models import onnx_model
 from helpers.onnx_graphs import (
     Arrays,
+    assert_follows_onnx_runtime,
     assert_rejected,
     imported_and_run,
     normal,
     onnx_runtime,
+    program,
     side_by_side,
 )
 from helpers.relax_modules import calls, cpu
@@ -401,6 +403,27 @@ def test_symbolic_lengths() -> None:
     y, y_h = vm["main"](tvm.runtime.tensor(np.zeros((0, 2, layer.features), "float32")))
     assert y.shape == (0, 2, 2, layer.hidden)
     np.testing.assert_array_equal(y_h.numpy(), np.zeros((2, 2, layer.hidden)))
+
+
+@pytest.mark.parametrize("kind", ("GRU", "LSTM"))
+@pytest.mark.filterwarnings("ignore:.*")
+def test_lengths_that_are_expressions(kind: str) -> None:
+    """As after a convolution: the number of steps is that of the input less 4."""
+    gates = GATES[kind]
+    constants = {
+        "first": np.array([4], "int64"),
+        "end": np.array([2**62], "int64"),
+        "zero": np.array([0], "int64"),
+        "W": normal(1, gates * 5, 3),
+        "R": normal(1, gates * 5, 5, seed=1),
+    }
+    nodes = {
+        "cut": ("Slice", ["x", "first", "end", "zero"]),
+        "y": (kind, ["cut", "W", "R"], {"hidden_size": 5}),
+    }
+    model = program(nodes, {"x": ("float32", ("n", 2, 3))}, constants)
+    runs = [[normal(n, 2, 3)] for n in (12, 5)]
+    assert_follows_onnx_runtime(from_onnx, model, *runs, pipeline="tvm_fixes", rtol=1e-5)
 
 
 def test_long_sequences_make_no_more_code() -> None:

@@ -84,7 +84,8 @@ class _Lowering(PyExprMutator):
             return call
         cell = self._kernels[call.args[0]]
         states = 2 if cell.kind == "LSTM" else 1
-        x, *rest = call.args[1].fields
+        # Numbers follow the tensors: symbols of expressions such as n - 6.
+        x, *rest = (f for f in call.args[1].fields if isinstance(f.ty, relax.TensorType))
         initial, rest = rest[:states], rest[states:]
         count = 3 if cell.is_quantized else 1
         scheduled = self._schedule(cell, initial[0], rest[:count])
