@@ -12,20 +12,25 @@
 # and limitations under the License.
 """DFT, STFT and MelWeightMatrix, compared with onnx's evaluator."""
 
+import math
+
 import numpy as np
 import onnx
 import pytest
 import tvm
 import tvm.testing
 
+from helpers.growth import assert_linear
 from helpers.onnx_graphs import (
     Arrays,
     assert_as_reference,
     assert_follows_onnx_runtime,
     assert_rejected,
+    imported_and_run,
     node_model,
     normal,
 )
+from helpers.relax_modules import calls
 from tvm_fixes.frontend.onnx import from_onnx
 
 Case = tuple[onnx.ModelProto, Arrays]
@@ -67,6 +72,52 @@ def test_dft_17() -> None:
         "onesided": dft((3, 7, 1), 17, dims=(None, None, 1), onesided=1),
     }
     assert_as_reference(from_onnx, cases, rtol=1e-6)
+
+
+@pytest.mark.parametrize("length", (2, 81, 97, 128, 257, 514, 1000, 2048))
+def test_long_transforms(length: int) -> None:
+    """Small and large primes, numbers with factors, powers of two; relative to the largest."""
+    real, pairs = normal(3, length, 1), normal(2, length, 2, 2, seed=1)
+    numbers = pairs[..., 0] + 1j * pairs[..., 1]
+    number = {"length": np.array(length, "int64"), "axis": np.array(1, "int64")}
+    half = normal(2, length // 2 + 1, 2, seed=2)
+    cases = {
+        "onesided": (real, {"onesided": 1}, 20, np.fft.rfft(real[..., 0])),
+        "complex": (pairs, {"axis": 1}, 17, np.fft.fft(numbers, axis=1)),
+        "inverse": (pairs, {"inverse": 1}, 20, np.fft.ifft(numbers, axis=1)),
+        "real": (
+            half,
+            {"inverse": 1, "onesided": 1},
+            20,
+            np.fft.irfft(half[..., 0] + 1j * half[..., 1], length)[..., None],
+        ),
+    }
+    for name, (x, attributes, opset, expected) in cases.items():
+        if np.iscomplexobj(expected):
+            expected = np.stack([expected.real, expected.imag], -1)
+        inputs, constants = {"x": x}, number if opset == 20 else {}
+        model = node_model(
+            "DFT",
+            inputs,
+            attributes,
+            constants=constants,
+            operands=["x", *constants],
+            outputs={"y": ("float32", x.ndim)},
+            opset=opset,
+        )
+        [got] = imported_and_run(from_onnx, model, x)
+        assert got.shape == expected.shape, name
+        assert np.abs(got - expected).max() <= 1e-6 * np.abs(expected).max(), name
+
+
+def test_the_time_of_transforms_is_not_quadratic() -> None:
+    """The constants of a transform, whose elements are multiplied, grow as its length does."""
+    sizes = {}
+    for blocks in (1, 2, 4, 8):
+        mod = from_onnx(dft((1, 1024 * blocks, 2), 20)[0])
+        weights = [call.args[1] for call in calls(mod, "relax.matmul")]
+        sizes[blocks] = sum(math.prod(map(int, weight.ty.shape.values)) for weight in weights)
+    assert_linear(sizes, factor=1.5)
 
 
 def test_stft() -> None:

@@ -12,8 +12,9 @@
 # and limitations under the License.
 """DFT, STFT and MelWeightMatrix, for which TVM has no converters.
 
-A transform sums in float64, with a table of sines and cosines; its time grows with the square of
-its length.
+A transform of a known length is a few matrix products: see :mod:`..fourier`.  A transform of a
+symbolic length sums in float64, with a table of sines and cosines, and its time grows with the
+square of the length.
 """
 
 import math
@@ -29,7 +30,8 @@ from tvm.relax import op
 from ...fixes.onnx_importer import OPERATORS
 from ...support import switches
 from ...tirx.util import OPAQUE
-from ..dtypes import dtype_of
+from ..dtypes import accumulation_dtype, dtype_of
+from ..fourier import Transform, full_spectrum
 from .computed_axes import axis_parts, is_axis
 from .extents import expression, is_static, minimum, product
 from .node import Converter, Extent, Node
@@ -137,13 +139,44 @@ def _transformed(
     node: Node, transform: _Transform, x: relax.Expr, terms: Extent, count: Extent
 ) -> relax.Expr:
     """The transform of the first `terms` numbers on axis 1, with `count` results."""
+    if isinstance(transform.length, int) and isinstance(terms, int):
+        return _fast(node, transform, x, terms, int(count))
+    dtype, x = dtype_of(x), _wide(node, x)
 
     def of(x: te.Tensor, length: tirx.Expr, *counts: tirx.Expr) -> te.Tensor:
         return replace(transform, length=length).of(x, *counts)
 
     sizes = (transform.length, terms, count)
     attributes = None if is_static(*sizes) else _UNFUSED
-    return node.builder.emit_te(of, x, *map(expression, sizes), primfunc_attrs=attributes)
+    result = node.builder.emit_te(of, x, *map(expression, sizes), primfunc_attrs=attributes)
+    return node.emit(op.astype(result, dtype))
+
+
+def _fast(node: Node, transform: _Transform, x: relax.Expr, terms: int, count: int) -> relax.Expr:
+    """The transform for extents known at import, of a tensor (before, numbers, after, parts)."""
+    emit, dtype = node.emit, dtype_of(x)
+    before, extent, after, parts = x.ty.shape.values
+    length = transform.length
+    given = transform.half if transform.inverse and transform.onesided else length
+    x = emit(op.astype(x, accumulation_dtype(dtype)))
+    if terms < int(extent):
+        x = emit(op.strided_slice(x, [1], [0], [terms]))
+    x = emit(op.permute_dims(x, [0, 2, 3, 1]))
+    if terms < given:
+        x = emit(op.nn.pad(x, [0, 0, 0, 0, 0, 0, 0, given - terms]))
+    x = emit(op.reshape(x, [before * after, parts, given]))
+    if given != length:
+        if int(parts) == 1:
+            x = emit(op.concat([x, emit(op.zeros_like(x))], 1))
+        x = full_spectrum(emit, x, length)
+    result = Transform(emit, 1 if transform.inverse else -1)(x)
+    if (transform.parts, count) != (2, length):
+        ends = [transform.parts, count]
+        result = emit(op.strided_slice(result, [1, 2], [0, 0], ends))
+    if transform.inverse:
+        result = emit(op.multiply(result, relax.const(1 / length, dtype_of(result))))
+    result = emit(op.reshape(result, [before, after, transform.parts, count]))
+    return emit(op.astype(emit(op.permute_dims(result, [0, 3, 1, 2])), dtype))
 
 
 def _parts(node: Node, name: str, extents: Sequence[Extent]) -> int:
@@ -198,8 +231,7 @@ def convert_dft(node: Node, convert: Converter) -> relax.Expr:
     moved = node.emit(op.reshape(data, relax.ShapeExpr([before, extent, after, parts])))
     terms = minimum(node.known, extent, given)
     count = _extent(node, transform.count, "frequencies")
-    result = _transformed(node, transform, _wide(node, moved), terms, count)
-    result = node.emit(op.astype(result, dtype_of(data)))
+    result = _transformed(node, transform, moved, terms, count)
     if isinstance(axis, int):
         shape = [*extents[:axis], count, *extents[axis + 1 : -1]]
     else:
@@ -281,11 +313,10 @@ def convert_stft(node: Node, convert: Converter) -> relax.Expr:
 
         return te.compute((x.shape[0], length, count, parts), element, name="frames")
 
-    operands = [_wide(node, tensor) for tensor in (data, window) if tensor is not None]
+    operands = [tensor for tensor in (data, window) if tensor is not None]
     framed = node.builder.emit_te(frames, *operands, *map(expression, (step, length, count)))
     result = _transformed(node, transform, framed, length, frequencies)
-    result = node.emit(op.permute_dims(result, [0, 2, 1, 3]))
-    return op.astype(result, dtype_of(data))
+    return op.permute_dims(result, [0, 2, 1, 3])
 
 
 def convert_mel_weight_matrix(node: Node, convert: Converter) -> relax.Expr:

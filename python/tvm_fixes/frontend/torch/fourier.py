@@ -10,30 +10,22 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Discrete Fourier transforms as products with matrices of cosines and sines.
-
-A long axis is split into two factors: a transform over each, and a rotation between them.
-"""
+"""The converters of Fourier transforms; see :mod:`..fourier`."""
 
 import math
 from typing import Any
 
-import numpy as np
 import tvm
 from torch import fx
 from tvm import relax
 
+from ...tirx.util import count_of
 from ..dtypes import dtype_of
+from ..fourier import Transform, full_spectrum
 from .complex_numbers import ComplexNumbers, Pair
 from .corrections import Converters, static_extent
 
 __all__ = ["Fourier"]
-
-_MAX_MATRIX = 64
-"""The largest extent that is not split."""
-
-_MAX_PRIME = 4096
-"""The largest supported prime extent; its matrix has this many rows and columns."""
 
 
 class Fourier(ComplexNumbers):
@@ -67,22 +59,14 @@ class Fourier(ComplexNumbers):
         x, axes, normalization, count = node.args
         extents = self._extents(node, axes)
         pair = self._transformed(node, self._pair(x), axes[:-1], inverse=True)
-        last, emit = axes[-1] % x.meta["val"].ndim, self.block_builder.emit
-        half = count // 2 + 1
-        # Each number but the first and the middle one stands for its conjugate too.
-        weights = np.full(half, 2.0)
-        weights[0] = 1
-        if count % 2 == 0:
-            weights[-1] = 1
-        angles = 2 * np.pi * (np.outer(np.arange(half), np.arange(count)) % count) / count
-        cosines = weights[:, None] * np.cos(angles)
-        sines = -weights[:, None] * np.sin(angles)
-        parts = [
-            self._applied(self._fitted(part, last, half), matrix, last)
-            for part, matrix in zip((pair.real, pair.imaginary), (cosines, sines), strict=True)
-        ]
-        result = Pair(emit(relax.op.add(*parts)), None)
-        return self._normalized(result, extents, normalization).real
+        last, half = axes[-1] % x.meta["val"].ndim, count // 2 + 1
+        pair = self._mapped(pair, lambda part: self._fitted(part, last, half))
+        pair = self._along(pair, last, lambda rows: self._real_inverse(rows, count))
+        return self._normalized(Pair(pair.real, None), extents, normalization).real
+
+    def _real_inverse(self, half: relax.Expr, count: int) -> relax.Expr:
+        emit = self.block_builder.emit
+        return Transform(emit, 1)(full_spectrum(emit, half, count))
 
     def _fitted(self, x: relax.Expr, axis: int, extent: int) -> relax.Expr:
         if static_extent(x.ty.shape.values[axis]) == extent:
@@ -109,69 +93,30 @@ class Fourier(ComplexNumbers):
 
     def _transformed(self, node: fx.Node, pair: Pair, axes: Any, *, inverse: bool) -> Pair:
         for axis in axes:
-            rank = pair.real.ty.ndim
-            extent = static_extent(pair.real.ty.shape.values[axis])
-            if extent is None:
+            extent = pair.real.ty.shape.values[axis]
+            if static_extent(extent) is None:
                 raise tvm.error.OpNotImplemented(
-                    f"{node.target} {node.name!r}: the extent of axis {axis} is "
-                    f"{pair.real.ty.shape.values[axis]}; expected an extent known at import"
+                    f"{node.target} {node.name!r}: the extent of axis {axis} is {extent}; "
+                    "expected an extent known at import"
                 )
-            others = [i for i in range(rank) if i != axis % rank]
-            order = [*others, axis % rank]
-            back = [order.index(i) for i in range(rank)]
-            pair = self._mapped(pair, lambda x, order=order: relax.op.permute_dims(x, order))
-            pair = self._along_last(node, pair, extent, -1 if not inverse else 1)
-            pair = self._mapped(pair, lambda x, back=back: relax.op.permute_dims(x, back))
+            transform = Transform(self.block_builder.emit, 1 if inverse else -1)
+            pair = self._along(pair, axis % pair.real.ty.ndim, transform)
         return pair
 
-    def _along_last(self, node: fx.Node, pair: Pair, extent: int, sign: int) -> Pair:
-        inner = _factor(extent)
-        if extent <= _MAX_MATRIX or inner == 1:
-            if extent > _MAX_PRIME:
-                raise tvm.error.OpNotImplemented(
-                    f"{node.target} {node.name!r}: the extent {extent} is a prime; "
-                    f"expected at most {_MAX_PRIME}, or a number with factors"
-                )
-            return self._multiplied(pair, _rotations(extent, extent, extent, sign, pair), self._dot)
-        outer = extent // inner
-        batch = list(pair.real.ty.shape.values)[:-1]
-        rank = len(batch)
-        swapped = [*range(rank), rank + 1, rank]
-        emit = self.block_builder.emit
-
-        def rearranged(pair: Pair, shape: list[Any]) -> Pair:
-            pair = self._mapped(pair, lambda x: relax.op.reshape(x, [*batch, *shape]))
-            return self._mapped(pair, lambda x: relax.op.permute_dims(x, swapped))
-
-        pair = rearranged(pair, [outer, inner])
-        pair = self._along_last(node, pair, outer, sign)
-        rotation = _rotations(inner, outer, extent, sign, pair)
-        pair = self._multiplied(pair, rotation, lambda x, y: emit(relax.op.multiply(x, y)))
-        pair = rearranged(pair, [inner, outer])
-        pair = self._along_last(node, pair, inner, sign)
-        pair = rearranged(pair, [outer, inner])
-        return self._mapped(pair, lambda x: relax.op.reshape(x, [*batch, extent]))
-
-    def _dot(self, x: relax.Expr, matrix: relax.Expr) -> relax.Expr:
-        return self.block_builder.emit(relax.op.matmul(x, matrix))
-
-    def _applied(self, x: relax.Expr, matrix: np.ndarray, axis: int) -> relax.Expr:
-        """Multiply an axis by a matrix."""
-        rank, emit = x.ty.ndim, self.block_builder.emit
+    def _along(self, pair: Pair, axis: int, transform: Any) -> Pair:
+        """Apply a transform of tensors (rows, parts, extent) to an axis."""
+        emit, rank = self.block_builder.emit, pair.real.ty.ndim
         order = [*(i for i in range(rank) if i != axis), axis]
-        moved = emit(relax.op.permute_dims(x, order))
-        product = self._dot(moved, relax.const(matrix, dtype_of(x)))
-        return emit(relax.op.permute_dims(product, [order.index(i) for i in range(rank)]))
-
-
-def _factor(extent: int) -> int:
-    """Return the largest factor that is at most the root, or 1 for a prime."""
-    return next(k for k in range(math.isqrt(extent), 0, -1) if extent % k == 0)
-
-
-def _rotations(rows: int, columns: int, count: int, sign: int, like: Pair) -> Pair:
-    """Return the powers of a root of 1: the product of row and column is the exponent."""
-    exponents = np.outer(np.arange(rows), np.arange(columns)) % count
-    angles = sign * 2 * np.pi * exponents / count
-    dtype = dtype_of(like.real)
-    return Pair(relax.const(np.cos(angles), dtype), relax.const(np.sin(angles), dtype))
+        parts = [part for part in (pair.real, pair.imaginary) if part is not None]
+        moved = [emit(relax.op.permute_dims(part, order)) for part in parts]
+        *others, extent = moved[0].ty.shape.values
+        rows = [emit(relax.op.reshape(part, (count_of(others), 1, extent))) for part in moved]
+        both = rows[0] if len(rows) == 1 else emit(relax.op.concat(rows, 1))
+        result = transform(both)
+        back = [order.index(i) for i in range(rank)]
+        found = []
+        for part in range(2):
+            own = emit(relax.op.strided_slice(result, [1], [part], [part + 1]))
+            own = emit(relax.op.reshape(own, [*others, result.ty.shape.values[2]]))
+            found.append(emit(relax.op.permute_dims(own, back)))
+        return Pair(*found)
