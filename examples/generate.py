@@ -126,14 +126,14 @@ def empty_cache(model: Any, batch: int, capacity: int, encoded: Tensors = ()) ->
     """A cache for `capacity` tokens in each row of a batch."""
     ids = torch.zeros(batch, 1, dtype=torch.int64)
     if encoded:
-        states = torch.zeros(batch, encoded[0].shape[2], model.config.d_model)
+        states = encoded[0].new_zeros(batch, encoded[0].shape[2], model.config.d_model)
         past = EncoderDecoderCache(DynamicCache(), DynamicCache())
         model(encoder_outputs=(states,), decoder_input_ids=ids, past_key_values=past)
         past = past.self_attention_cache
     else:
         past = model(input_ids=ids, use_cache=True).past_key_values
     shapes = ((one.shape[1], one.shape[3]) for one in _keys_and_values(past))
-    return [torch.zeros(batch, heads, capacity, size) for heads, size in shapes]
+    return [torch.zeros(batch, heads, capacity, size, dtype=model.dtype) for heads, size in shapes]
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ class Stages:
     inline : Pass
         ``InlineElementwise`` merges the steps of a kernel.
     schedules : tuple of Pass
-        Schedules of kernels: ``ScheduleReductions``, ``ScheduleElementwise``,
+        Schedules of kernels: ``ScheduleReductions``, ``ScheduleElementwise``, ``GuardFloatCasts``,
         ``DecomposeReduction`` and ``LowerElementaryFunctions``.
     lower : Pass
         ``Lower`` lowers memory, shapes and calls to the virtual machine.

@@ -64,7 +64,7 @@ def test_stages_have_names():
             "ChooseLayout",
         ),
         *("SplitDataflow", "CheckIndices", "Legalize", "UpdateInPlace", "InlineElementwise"),
-        *("ScheduleReductions", "ScheduleElementwise", "DecomposeReduction"),
+        *("ScheduleReductions", "ScheduleElementwise", "GuardFloatCasts", "DecomposeReduction"),
         *(
             "LowerElementaryFunctions",
             "Lower",

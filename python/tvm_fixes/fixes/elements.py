@@ -164,12 +164,14 @@ FLOAT_ARITHMETIC = declare(
     "float-arithmetic",
     family="elements",
     kind=Kind.PASS,
-    summary="keeps float arithmetic as written: inf - inf is NaN, (x + y) - y is rounded",
+    summary="keeps float arithmetic as written: inf - inf is NaN, (x + y) - y is rounded; -2 as "
+    "uint8 is 254",
     symptoms={
         Symptom.ERROR: "a division by constant zeros does not build",
         Symptom.WRONG: (
             "in fused operators, infinity minus infinity is 0, (x + y) - y is x, "
-            "and 0 times infinity is 0"
+            "and 0 times infinity is 0; a float cast to an integer that it does not fit differs "
+            "between elements"
         ),
     },
 )

@@ -17,6 +17,7 @@ import tvm
 from .transform import (
     DecomposeReduction,
     GuardFloatArithmetic,
+    GuardFloatCasts,
     GuardIntegerDivision,
     GuardIntegerOverflow,
     GuardLongLoops,
@@ -29,7 +30,7 @@ from .transform import (
 
 def before_lowering() -> tuple[tvm.transform.Pass, ...]:
     """The passes to run after the schedules, before calls are lowered for the virtual machine."""
-    return DecomposeReduction(), LowerElementaryFunctions()
+    return GuardFloatCasts(), DecomposeReduction(), LowerElementaryFunctions()
 
 
 def after_lowering() -> tuple[tvm.transform.Pass, ...]:

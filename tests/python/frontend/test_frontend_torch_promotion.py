@@ -20,6 +20,7 @@ import tvm
 import tvm.testing
 from tvm.relax.frontend import torch as tvm_torch
 
+import tvm_fixes
 from helpers.torch_programs import Call, check_function, import_exported, random
 from tvm_fixes.support import switches
 
@@ -245,6 +246,34 @@ def test_numbers_that_the_dtype_does_not_hold() -> None:
         ),
         x,
     )
+
+
+class Interpolated(torch.nn.Module):
+    """Sums with a factor: PyTorch rounds only the result to 16 bits."""
+
+    def forward(self, x, y, w):
+        return [
+            *(torch.lerp(x, y, weight) for weight in (0.3, 0.7, 1.0, w)),
+            torch.lerp(x, x, 0.5),
+            torch.add(x, y, alpha=2),
+            torch.sub(x, y, alpha=2),
+            torch.rsub(x, y, alpha=2),
+            torch.addcmul(x, y, w, value=2),
+            torch.addcdiv(x, y, w, value=0),
+        ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_sums_of_infinities(dtype):
+    # Whole vectors: PyTorch's scalar code rounds the product of `alpha`, too.
+    largest = torch.finfo(dtype).max
+    values = torch.tensor([0, 1, -1, math.inf, -math.inf, math.nan, largest, -largest]).to(dtype)
+    x, y = values.repeat_interleave(len(values)), values.repeat(len(values))
+    inputs = (x, y, torch.linspace(-1, 2, len(x)).to(dtype))
+    model = tvm_fixes.compile((Interpolated().eval(), inputs), compare=False)
+    for ours, theirs in zip(model.run(*inputs), Interpolated()(*inputs), strict=True):
+        assert torch.equal(ours.isnan(), theirs.isnan())
+        assert torch.equal(ours.isinf(), theirs.isinf())
 
 
 if __name__ == "__main__":

@@ -391,5 +391,15 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count(import_exported(module.eval(), inputs), "relax.broadcast_to") == 2
 
 
+@pytest.mark.parametrize("start", [0, 3])
+def test_bfloat16_that_is_not_aligned(start):
+    """A tensor of a safetensors file may begin at any byte; NumPy has no bfloat16."""
+    storage = torch.randn(64 + start).bfloat16()
+    weight = storage[start:].reshape(8, 8)
+    module = Call(lambda self, x: x @ self.weight, weight=weight)
+    model = tvm_fixes.compile((module.eval(), (torch.randn(2, 8).bfloat16(),)))
+    assert model.report.equal
+
+
 if __name__ == "__main__":
     tvm.testing.main()

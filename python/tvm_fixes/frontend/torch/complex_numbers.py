@@ -28,7 +28,9 @@ from torch.utils import _pytree as pytree
 from tvm import relax
 
 from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
+from ...fixes.torch_importer import DTYPE
 from ...support import switches
+from ...support.tensors import to_tvm
 from ..dtypes import dtype_of
 from .corrections import Converters, Corrections
 from .promotion import Promotion
@@ -143,7 +145,12 @@ class ComplexNumbers(Promotion):
     def _convert_pytorch_tensor_to_tvm(self, tensor_value: torch.Tensor) -> tvm.runtime.Tensor:
         if tensor_value.is_complex():
             tensor_value = torch.view_as_real(tensor_value.detach().resolve_conj())
-        return super()._convert_pytorch_tensor_to_tvm(tensor_value)
+        if not switches.enabled(DTYPE):
+            return super()._convert_pytorch_tensor_to_tvm(tensor_value)
+        if tensor_value.layout is not torch.strided:
+            tensor_value = tensor_value.to_dense()
+        # TVM's goes through NumPy, without bfloat16 and float8, if a tensor is not aligned.
+        return to_tvm(tensor_value.cpu())
 
     def create_input_vars(self, exported_program: torch.export.ExportedProgram) -> Any:
         """Create the inputs; the last axis of a complex weight holds its two parts.

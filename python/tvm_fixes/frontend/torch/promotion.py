@@ -224,12 +224,14 @@ class Promotion(Corrections):
             if dtype == "bool" and boolean_op is None:
                 # A comparison: TVM's code generator does not compare booleans.
                 dtype = "int8"
-            lhs, rhs = (self._operand(operand, dtype) for operand in operands)
+            # With a factor, PyTorch rounds the result to 16 bits, and not the product.
+            inner = dtype if alpha == 1 else accumulation_dtype(dtype)
+            lhs, rhs = (self._operand(operand, inner) for operand in operands)
             if alpha != 1:
-                factor = self._operand(alpha, dtype)
+                factor = self._operand(alpha, inner)
                 rhs = self.block_builder.emit(relax.op.multiply(rhs, factor))
             chosen = boolean_op if dtype == "bool" and boolean_op is not None else op
-            return self.block_builder.emit(chosen(lhs, rhs))
+            return self._astype(self.block_builder.emit(chosen(lhs, rhs)), dtype)
 
         return convert
 
@@ -389,13 +391,14 @@ class Promotion(Corrections):
     def _reversed_difference(self, node: fx.Node) -> relax.Expr:
         operands = node.args[:2]
         dtype = self._result_dtype(Kind.DEFAULT, *operands)
-        lhs, rhs = (self._operand(operand, dtype) for operand in operands)
         alpha = node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1)
+        inner = dtype if alpha == 1 else accumulation_dtype(dtype)
+        lhs, rhs = (self._operand(operand, inner) for operand in operands)
         emit = self.block_builder.emit
         if alpha != 1:
             switches.note(FIX_ID)
-            lhs = emit(relax.op.multiply(lhs, relax.const(alpha, dtype)))
-        return emit(relax.op.subtract(rhs, lhs))
+            lhs = emit(relax.op.multiply(lhs, relax.const(alpha, inner)))
+        return self._astype(emit(relax.op.subtract(rhs, lhs)), dtype)
 
     def _convert_scalar_fill_value(self, value: Any, dtype: str) -> relax.Expr:
         own = self._fill_value(value, dtype) if isinstance(value, int | float) else None

@@ -22,7 +22,7 @@ Trigger
     ``log_add_exp`` of bfloat16; ``nn.gelu``, ``nn.gelu_tanh`` and ``nn.silu`` of 16-bit floats;
     ``multiply``, ``divide`` and ``nn.leakyrelu`` with a scalar 0; ``sign`` and ``negative``
     of unsigned integers, and ``sign`` of booleans; ``add``, ``subtract`` and ``multiply`` of uint32
-    and uint64; casts to bfloat16.
+    and uint64; casts to bfloat16, and of it to integers.
 Symptom
     Silently wrong results: selu(-1e-9) and softplus(-20) are 0, log_add_exp(0, 100) is infinite,
     gelu(-3) of float16 is 8% off, -1 // inf is 0 and 1e30 mod 0.1 is not between 0 and 0.1.
@@ -204,8 +204,8 @@ def _is_number(expr: relax.Expr) -> bool:
     return isinstance(expr, tvm.ir.GenericConst) and not expr.value.shape
 
 
-def _round_to_bfloat16(x: te.Tensor) -> te.Tensor:
-    """Round a float of any width to the nearest bfloat16, ties to even."""
+def _cast_rounded(x: te.Tensor, dtype: str) -> te.Tensor:
+    """Round a number to the nearest bfloat16, ties to even, and cast that to `dtype`."""
 
     def element(*at: tirx.Var) -> tirx.Expr:
         bits = tirx.reinterpret("uint32", x(*at).astype("float32"))
@@ -216,20 +216,28 @@ def _round_to_bfloat16(x: te.Tensor) -> te.Tensor:
             tirx.const(n, "uint32") for n in (0x7FFF_FFFF, 0x7F80_0000, 0x7FC0_0000)
         )
         nearest = tirx.Select((bits & magnitude) > infinity, nan, rounded)
-        return tirx.reinterpret("float32", nearest).astype("bfloat16")
+        return tirx.reinterpret("float32", nearest).astype(dtype)
 
     return te.compute(x.shape, element, name="round")
 
 
 def _legalize_cast(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    """Lower a cast to bfloat16 with explicit rounding: TVM drops the cast in a fused kernel."""
-    source = str(call.args[0].ty.dtype)
-    if not switches.enabled(FIX_ID) or source not in _FLOATS or source == "bfloat16":
-        return stock(bb, call)
-    if str(call.ty.dtype) != "bfloat16":
+    """Lower a cast to bfloat16, or of a computed bfloat16 to an integer, with explicit rounding.
+
+    In a fused kernel, TVM computes bfloat16 in float32 and drops casts between the two.
+    """
+    [x], target = call.args, str(call.ty.dtype)
+    source = str(x.ty.dtype)
+    if source == "bfloat16":
+        is_computed = isinstance(x, relax.Var) and bb.lookup_binding(x) is not None
+        needs_rounding = is_computed and "int" in target
+    else:
+        is_exact = source in ("bool", "int8", "uint8")
+        needs_rounding = target == "bfloat16" and not is_exact and "float8" not in source
+    if not (switches.enabled(FIX_ID) and needs_rounding):
         return stock(bb, call)
     switches.note(FIX_ID)
-    return bb.call_te(_round_to_bfloat16, call.args[0], primfunc_name_hint="cast")
+    return bb.call_te(_cast_rounded, x, target, primfunc_name_hint="cast")
 
 
 _Compute = Callable[..., te.Tensor]

@@ -15,6 +15,7 @@
 from .apply_gpu_schedule import ApplyGpuSchedule
 from .decompose_reduction import DecomposeReduction
 from .guard_float_arithmetic import GuardFloatArithmetic
+from .guard_float_casts import GuardFloatCasts
 from .guard_integer_division import GuardIntegerDivision
 from .guard_integer_overflow import GuardIntegerOverflow
 from .guard_long_loops import GuardLongLoops
@@ -30,6 +31,7 @@ __all__ = [
     "ApplyGpuSchedule",
     "DecomposeReduction",
     "GuardFloatArithmetic",
+    "GuardFloatCasts",
     "GuardIntegerDivision",
     "GuardIntegerOverflow",
     "GuardLongLoops",
