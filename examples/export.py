@@ -41,8 +41,14 @@ def to_onnx(program: torch.export.ExportedProgram) -> onnx.ModelProto:
     onnx.ModelProto
         The model with its weights, for ``tvm_fixes.compile`` or ``onnx.save``.
     """
-    # The exporter warns if torchvision is missing, and about PyTorch's own internals.
-    with only_errors("torch.onnx"), warnings.catch_warnings():
+    # The exporter warns if torchvision is missing, and about PyTorch's own internals.  onnx_ir
+    # reports each value at the level that ONNX Runtime's quantizer sets for all loggers.
+    with (
+        only_errors("torch.onnx"),
+        only_errors("onnx_ir"),
+        only_errors("onnxscript"),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         exported = torch.onnx.export(program, dynamo=True, opset_version=OPSET, verbose=False)
     assert exported is not None  # it is None only if the exporter writes a file

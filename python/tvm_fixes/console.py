@@ -32,6 +32,7 @@ from .frontend.relay import ProgramDescription
 from .runtime.explanation import Explanation
 from .runtime.inspection import Constant, Inspection
 from .runtime.report import FLOAT64, ROUNDING, OutputComparison, Report
+from .source.examples import describe_sizes
 from .source.preflight import Preflight
 from .support import activity
 from .verifier import Diagnostics
@@ -92,8 +93,10 @@ class StepPrinter:
             self._status = None
 
 
-def render(report: Report, console: Console, *, output: str | None = None) -> None:
-    """Print `report` and the directory of the artifact as a table."""
+def render(
+    report: Report, console: Console, *, output: str | None = None, quiet: bool = False
+) -> None:
+    """Print `report` and the directory of the artifact as a table; if `quiet`, no warnings."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     for label, value in _rows(report, output):
@@ -103,7 +106,7 @@ def render(report: Report, console: Console, *, output: str | None = None) -> No
         console.print(_outputs(report), highlight=False)
     if report.explanation is not None:
         render_explanation(report.explanation, console)
-    for warning in report.warnings:
+    for warning in () if quiet else report.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False)
 
 
@@ -425,6 +428,8 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
         colors = {"different": "red", "equal to float64": "yellow"}
         verdict = f"[{colors.get(report.verdict, 'green')}]{verdict}[/]"
     rows.append(("outputs", verdict))
+    if report.sizes:
+        rows.append(("compared with", escape(describe_sizes(report.sizes))))
     ratio = report.size_ratio
     parameters = (
         "no parameters"
@@ -444,11 +449,11 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
         rows.append(("layout transforms left", str(report.activation_transforms)))
     if report.unproved:
         rows.append(("unproved checks", f"{report.unproved} (tvm-fixes verify lists them)"))
-    rows += [("not folded", line) for line in report.unfolded]
+    rows += _first_lines("not folded", report.unfolded)
     quantized = report.integer_products + len(report.float_products)
     if quantized:
         rows.append(("products in integers", f"{report.integer_products} of {quantized}"))
-    rows += [("in float", escape(line)) for line in report.float_products]
+    rows += _first_lines("in float", report.float_products)
     rows += [("schedule", escape(line)) for line in report.fallbacks]
     rows.append(("fixes applied", ", ".join(report.fixes) or "none"))
     if output is not None and report.equal is not False:
@@ -458,6 +463,14 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
     if report.equal is False:
         rows.append(("next", "tvm-fixes compare finds the first value that differs"))
     return rows
+
+
+def _first_lines(label: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Rows for the first lines, and one for the number of the others."""
+    for line in lines[:_MAX_PLACES]:
+        yield label, escape(line)
+    if len(lines) > _MAX_PLACES:
+        yield "", f"and {len(lines) - _MAX_PLACES} more (--json lists them)"
 
 
 def _outputs(report: Report) -> Table:

@@ -173,6 +173,33 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", metavar="FILE", help="an .npz file of inputs by name")
 
 
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--size",
+        metavar="NAME=N",
+        type=size,
+        action="append",
+        default=[],
+        help="the size of a symbolic dim in this run, which leaves it symbolic; repeat the option "
+        "for more dims (default: the first sizes that the reference accepts)",
+    )
+
+
+def sizes_of(arguments: argparse.Namespace) -> dict[str, int]:
+    sizes = dict(arguments.size)
+    if len(sizes) != len(arguments.size):
+        raise Failure("--size: a dim is given twice", WRONG_USE)
+    return sizes
+
+
+def size(text: str) -> tuple[str, int]:
+    """Parse ``seq=16``."""
+    name, separator, number = text.rpartition("=")
+    if not separator or not name or not number.strip().isdecimal():
+        raise argparse.ArgumentTypeError(f"expected NAME=N, got {text!r}")
+    return name, int(number)
+
+
 def add_seconds(parser: argparse.ArgumentParser) -> None:
     text = "the time to measure for (default: 2)"
     parser.add_argument("--seconds", type=not_negative, default=2.0, help=text)

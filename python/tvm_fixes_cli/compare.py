@@ -24,10 +24,12 @@ from .arguments import (
     add_quiet,
     add_seed,
     add_shape,
+    add_sizes,
     add_tolerances,
     add_trust,
     positive,
     shapes_of,
+    sizes_of,
 )
 from .package import loaded
 from .terminal import EQUAL, FAILED, Failure
@@ -64,6 +66,7 @@ def add(commands: Commands) -> None:
         "source", metavar="MODEL", help="an .onnx or .pt2 file, or package.module:factory"
     )
     add_shape(parser)
+    add_sizes(parser)
     add_trust(parser)
     parser.add_argument("--target", default="native", help="as for 'compile' (default: native)")
     add_layout(parser)
@@ -105,6 +108,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 arguments.source,
                 shapes=shapes,
                 inputs=arguments.inputs,
+                sizes=sizes_of(arguments),
                 save_inputs=arguments.save_inputs,
                 seed=arguments.seed,
                 rtol=arguments.rtol,

@@ -21,14 +21,17 @@ from .arguments import (
     Commands,
     Result,
     add_command,
+    add_inputs,
     add_layout,
     add_params,
     add_seed,
     add_shape,
+    add_sizes,
     add_target,
     add_tolerances,
     add_trust,
     shapes_of,
+    sizes_of,
 )
 from .package import loaded
 from .terminal import EQUAL, FAILED
@@ -76,6 +79,8 @@ def add(commands: Commands) -> None:
         "where they are faster)",
     )
     add_shape(parser)
+    add_sizes(parser)
+    add_inputs(parser)
     add_trust(parser)
     parser.add_argument(
         "--static",
@@ -162,6 +167,8 @@ def _run(arguments: argparse.Namespace) -> Result:
                 target=arguments.target,
                 layout=arguments.layout,
                 shapes=shapes,
+                inputs=arguments.inputs,
+                sizes=sizes_of(arguments),
                 static=arguments.static,
                 output=arguments.output,
                 compare=not arguments.no_compare,
@@ -191,6 +198,6 @@ def _run(arguments: argparse.Namespace) -> Result:
             document = report.to_dict() | {"target": model.manifest.target, "output": saved}
             print(json.dumps(document, indent=2))
         else:
-            render(report, terminal.console(), output=arguments.output)
+            render(report, terminal.console(), output=arguments.output, quiet=arguments.quiet)
 
     return FAILED if report.equal is False else EQUAL, write

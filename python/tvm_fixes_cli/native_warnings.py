@@ -20,6 +20,7 @@ import os
 import re
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -52,6 +53,9 @@ def filtered(*, quiet: bool) -> Iterator[int]:
         os.dup2(process.stdin.fileno(), 2)
         process.stdin.close()
         yield kept
+    except BaseException as error:
+        _clear_frames(error)
+        raise
     finally:
         sys.stderr.flush()
         os.dup2(kept, 2)
@@ -60,6 +64,14 @@ def filtered(*, quiet: bool) -> Iterator[int]:
             process.wait(_WAIT_S)
         except subprocess.TimeoutExpired:
             pass  # a child process still has the pipe; the filter ends with it
+
+
+def _clear_frames(error: BaseException) -> None:
+    """Destroy the unfinished objects of the frames that an error left: TVM's warn when they end."""
+    chain: BaseException | None = error
+    while chain is not None:
+        traceback.clear_frames(chain.__traceback__)
+        chain = chain.__cause__ or chain.__context__
 
 
 def _copy(quiet: bool) -> None:

@@ -27,8 +27,10 @@ from .arguments import (
     add_seconds,
     add_seed,
     add_shape,
+    add_sizes,
     add_trust,
     shapes_of,
+    sizes_of,
 )
 from .package import loaded
 from .terminal import EQUAL, Failure
@@ -67,6 +69,7 @@ def add(commands: Commands) -> None:
     )
     add_params(parser)
     add_shape(parser)
+    add_sizes(parser)
     add_trust(parser)
     add_layout(parser)
     add_inputs(parser)
@@ -105,6 +108,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                     compare=not arguments.no_compare,
                     shapes=shapes,
                     inputs=arguments.inputs,
+                    sizes=sizes_of(arguments),
                     seed=arguments.seed,
                     seconds=arguments.seconds,
                     trust=arguments.trust,

@@ -24,8 +24,10 @@ from .arguments import (
     add_seconds,
     add_seed,
     add_shape,
+    add_sizes,
     add_trust,
     shapes_of,
+    sizes_of,
 )
 from .package import loaded
 from .terminal import EQUAL
@@ -77,6 +79,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--no-profile", action="store_true", help="do not measure the kernels")
     add_seconds(parser)
     add_shape(parser)
+    add_sizes(parser)
     add_inputs(parser)
     add_seed(parser)
     add_trust(parser)
@@ -99,6 +102,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 measure=not arguments.no_profile,
                 shapes=shapes,
                 inputs=arguments.inputs,
+                sizes=sizes_of(arguments),
                 seed=arguments.seed,
                 seconds=arguments.seconds,
                 trust=arguments.trust,

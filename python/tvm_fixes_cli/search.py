@@ -23,10 +23,12 @@ from .arguments import (
     add_quiet,
     add_seed,
     add_shape,
+    add_sizes,
     add_tolerances,
     add_trust,
     positive,
     shapes_of,
+    sizes_of,
 )
 from .package import loaded
 from .terminal import WRONG_USE, Failure
@@ -73,6 +75,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default="native", help="as for compile (default: native)")
     add_layout(parser)
     add_shape(parser)
+    add_sizes(parser)
     add_trust(parser)
     add_tolerances(parser)
     add_seed(parser)
@@ -108,8 +111,8 @@ def _problem(arguments: argparse.Namespace) -> "Problem":
 
 
 def _settings(arguments: argparse.Namespace) -> "Settings":
-    from tvm_fixes.debug.inputs import read_arrays
     from tvm_fixes.debug.trial import Settings
+    from tvm_fixes.source.inputs import read_arrays
 
     if arguments.seed < 0:
         raise Failure(f"--seed: expected a number >= 0, got {arguments.seed}", WRONG_USE)
@@ -117,6 +120,7 @@ def _settings(arguments: argparse.Namespace) -> "Settings":
         target=arguments.target,
         layout=arguments.layout,
         shapes=shapes_of(arguments) or None,
+        sizes=sizes_of(arguments),
         trust=arguments.trust,
         rtol=arguments.rtol,
         atol=arguments.atol,

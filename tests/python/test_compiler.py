@@ -78,14 +78,24 @@ def left_in(directory) -> list[str]:
 
 
 class TestComparison:
-    def test_reference_that_fails(self, monkeypatch):
+    def test_reference_that_fails(self, monkeypatch, tmp_path):
         def reject(_values):
             raise RuntimeError("no")
 
         monkeypatch.setattr(
             "tvm_fixes.source.torch.TorchSource.reference", lambda self: ("one", reject)
         )
-        message = fails(conv_net())
+        model = compile_model(conv_net(), output=tmp_path / "out")
+        report = model.report
+        assert report.equal is None and report.verdict == "not compared"
+        assert report.comparison.startswith(
+            "not compared: ConvNet: the reference fails with inputs"
+        )
+        assert report.not_compared.endswith("no") and (tmp_path / "out").is_dir()
+        _, inputs = conv_net()
+        names = [spec.name for spec in model.inputs]
+        given = dict(zip(names, [value.numpy() for value in inputs], strict=True))
+        message = fails(conv_net(), inputs=given)
         assert "the reference fails with inputs" in message and message.endswith("no")
 
     def test_not_equal(self, monkeypatch, tmp_path):

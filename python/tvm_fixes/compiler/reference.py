@@ -12,7 +12,8 @@
 # and limitations under the License.
 """The original model as reference, and the comparison of the compiled model with it."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,15 +23,19 @@ import numpy as np
 from ..debug import comparison
 from ..debug.reference_process import ReferenceProcess
 from ..debug.verdicts import Evidence, compare_all
-from ..errors import CompileError, summarize
+from ..errors import CompileError, UsageError, summarize
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import describe_shape
 from ..runtime.report import Report
 from ..source import Source
+from ..source.examples import Example, candidates, used_sizes
 from ..support.signals import interruptible
 
 # The time in which runs of the reference with other rounding errors begin.
 _MAX_ROUNDED_SECONDS = 20.0
+
+# The time in which further inputs are tried.
+_MAX_SEARCH_SECONDS = 20.0
 
 
 class Reference(AbstractContextManager["Reference"]):
@@ -47,6 +52,7 @@ class Reference(AbstractContextManager["Reference"]):
     def __init__(self, source: Source, inputs: list[np.ndarray]) -> None:
         self.source = source
         self.inputs = inputs
+        self._outputs: list[np.ndarray] | None = None
         with self._errors():
             self._process = ReferenceProcess(
                 source.reference, self.inputs, source.rounded_reference
@@ -54,12 +60,18 @@ class Reference(AbstractContextManager["Reference"]):
         self.name = self._process.name
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End its process."""
         self._process.close()
 
     def outputs(self) -> list[np.ndarray]:
-        """Run the reference."""
-        with self._errors():
-            return self._process.outputs()
+        """The outputs of the first run."""
+        if self._outputs is None:
+            with self._errors():
+                self._outputs = self._process.outputs()
+        return self._outputs
 
     def evidence(self) -> Evidence:
         """Further runs that judge outputs."""
@@ -87,6 +99,68 @@ class Reference(AbstractContextManager["Reference"]):
             raise CompileError(
                 f"{self.source.name}: the reference fails with inputs {shapes}: {summarize(error)}"
             ) from error
+
+
+def start_reference(source: Source, seed: int) -> tuple[Reference | None, str]:
+    """Start the reference of a model with random inputs that it accepts.
+
+    Returns
+    -------
+    reference : Reference or None
+        It has run with the first inputs of :func:`.examples.candidates` for which its outputs are
+        finite, or else with the first that it accepts.
+    problem : str
+        Why it accepts none, in one line.
+
+    Raises
+    ------
+    UsageError
+        If its runtime is not installed.
+    """
+    end = time.monotonic() + _MAX_SEARCH_SECONDS
+    problem, accepted = "", None
+    for example in candidates(source.chosen_inputs()):
+        inputs = source.example_inputs(np.random.default_rng(seed), example)
+        try:
+            reference = Reference(source, inputs)
+        except UsageError:
+            raise
+        except CompileError as error:
+            # It cannot be built, with any inputs.
+            return None, problem or error.message
+        try:
+            if _are_usual(reference.outputs()):
+                return reference, ""
+            accepted = accepted or example
+        except CompileError as error:
+            problem = problem or error.message
+        reference.close()
+        if time.monotonic() > end:
+            break
+    if accepted is None:
+        return None, problem
+    inputs = source.example_inputs(np.random.default_rng(seed), accepted)
+    return Reference(source, inputs), ""
+
+
+def choose_inputs(source: Source, seed: int) -> list[np.ndarray]:
+    """Random inputs that the reference of a model accepts, or any without a reference."""
+    if source.has_reference:
+        reference, _ = start_reference(source, seed)
+        if reference is not None:
+            reference.close()
+            return reference.inputs
+    return source.example_inputs(np.random.default_rng(seed), Example())
+
+
+def _are_usual(outputs: Sequence[np.ndarray]) -> bool:
+    """Whether all elements are finite, and there are any."""
+    are_finite = (
+        np.isfinite(value.astype("float32") if value.dtype.kind == "V" else value).all()
+        for value in outputs
+        if value.dtype.kind in "fcV"
+    )
+    return any(value.size for value in outputs) and all(are_finite)
 
 
 def compare_outputs(
@@ -134,7 +208,8 @@ def _compare(
         rtol=rtol,
         atol=atol,
     )
-    return replace(report, reference=reference.name, outputs=outputs)
+    sizes = used_sizes(reference.source.chosen_inputs(), reference.inputs)
+    return replace(report, reference=reference.name, outputs=outputs, sizes=sizes)
 
 
 def _time(model: CompiledModel, reference: Reference, report: Report) -> Report:

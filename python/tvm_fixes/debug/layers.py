@@ -35,10 +35,11 @@ from ..relax.source_nodes import SourceNode
 from ..runtime.report import OutputComparison
 from ..source import Params, Shapes, Source, open_source
 from ..source.base import ModelValue
+from ..source.inputs import GivenInputs, save_arrays
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.signals import interruptible
 from ..target.cpu import is_cpu
-from .inputs import load_inputs, save_arrays
+from .inputs import load_inputs
 from .stock import run_stock
 from .verdicts import compare_all
 
@@ -194,7 +195,8 @@ def compare(
     source: Any,
     *,
     shapes: Shapes | None = None,
-    inputs: str | os.PathLike[str] | Mapping[str, np.ndarray] | None = None,
+    inputs: GivenInputs | None = None,
+    sizes: Mapping[str, int] | None = None,
     save_inputs: str | os.PathLike[str] | None = None,
     seed: int = 0,
     rtol: float | None = None,
@@ -211,7 +213,7 @@ def compare(
 
     Parameters
     ----------
-    source, shapes, seed, rtol, atol, trust, params
+    source, shapes, sizes, seed, rtol, atol, trust, params
         As for :func:`tvm_fixes.compile`.
     inputs : path or mapping of str to numpy.ndarray, optional
         The inputs by name, or an ``.npz`` file of them; by default, random ones.
@@ -247,6 +249,7 @@ def compare(
     """
     check_request(rtol, atol, seed, None, options.get("weights", "auto"))
     opened = open_source(source, shapes, trust=trust, params=params)
+    opened.set_sizes(sizes or {})
     drawn = load_inputs(opened, inputs, seed)
     if save_inputs is not None:
         save_arrays(save_inputs, {s.name: v for s, v in zip(opened.inputs, drawn, strict=True)})

@@ -34,6 +34,7 @@ from ..relax.source_nodes import SourceNode
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import Manifest, read_manifest
 from ..source import Params, Shapes, Source, open_source
+from ..source.inputs import GivenInputs
 from .events import Recorder, Recording, own_times
 from .inputs import inputs_of_artifact, load_inputs
 from .reference_times import Match, ReferenceProfile, match_nodes, reference_times
@@ -230,7 +231,8 @@ def profile(
     original: Any = None,
     compare: bool = True,
     shapes: Shapes | None = None,
-    inputs: str | os.PathLike[str] | Mapping[str, np.ndarray] | None = None,
+    inputs: GivenInputs | None = None,
+    sizes: Mapping[str, int] | None = None,
     seed: int = 0,
     seconds: float = 2.0,
     trust: bool = False,
@@ -249,7 +251,7 @@ def profile(
         The model from which an artifact was compiled, so that ONNX Runtime or PyTorch can run it.
     compare : bool
         Also measure ONNX Runtime or PyTorch, if there is a model that it can run.
-    shapes, seed, trust, params
+    shapes, sizes, seed, trust, params
         As for :func:`tvm_fixes.compile`.
     inputs : path or mapping of str to numpy.ndarray, optional
         The inputs by name, or an ``.npz`` file of them; by default, random ones.
@@ -282,7 +284,7 @@ def profile(
     if isinstance(source, CompiledModel):
         model = source
         name = "model" if model.report is None else model.report.source
-        arrays = inputs_of_artifact(model.manifest, shapes, inputs, seed)
+        arrays = inputs_of_artifact(model.manifest, shapes, inputs, seed, sizes)
         if original is not None:
             opened = open_source(original, shapes, trust=trust, params=params)
             check_original(opened, model.manifest)
@@ -290,6 +292,7 @@ def profile(
         if original is not None:
             raise UsageError("an original is for an artifact: a model is its own")
         opened = open_source(source, shapes, trust=trust, params=params)
+        opened.set_sizes(sizes or {})
         model = compile_model(opened, compare=False, progress=progress, **options)
         name, arrays = opened.name, load_inputs(opened, inputs, seed)
     _check_target(model.manifest)

@@ -27,8 +27,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import target as targets
 from ..compiler import Progress
 from ..errors import UsageError
@@ -37,6 +35,7 @@ from ..runtime.compiled_model import CompiledModel
 from ..runtime.inspection import Inspection, inspect
 from ..runtime.manifest import Manifest, load_whole, read_manifest
 from ..source import Shapes, open_source
+from ..source.inputs import GivenInputs
 from ..support.files import check_writable, replace_text
 from .layers import LayerComparison, ValueComparison, compare
 from .placement import place
@@ -166,7 +165,8 @@ def report(
     original: Any = None,
     measure: bool = True,
     shapes: Shapes | None = None,
-    inputs: str | os.PathLike[str] | Mapping[str, np.ndarray] | None = None,
+    inputs: GivenInputs | None = None,
+    sizes: Mapping[str, int] | None = None,
     seed: int = 0,
     seconds: float = 2.0,
     trust: bool = False,
@@ -186,7 +186,7 @@ def report(
     measure : bool
         Measure the time of each kernel, as :func:`tvm_fixes.debug.profile` does.  A model for a
         GPU or for another machine is not measured.
-    shapes, inputs, seed, seconds
+    shapes, inputs, sizes, seed, seconds
         As for :func:`tvm_fixes.debug.profile`; the comparison uses the same inputs.
     trust
         As for :func:`tvm_fixes.compile`, for `original`.
@@ -209,7 +209,12 @@ def report(
     if path is not None:
         check_writable(path)
     found = _described(source)
-    settings: dict[str, Any] = {"shapes": shapes, "inputs": inputs, "seed": seed}
+    settings: dict[str, Any] = {
+        "shapes": shapes,
+        "inputs": inputs,
+        "sizes": sizes,
+        "seed": seed,
+    }
     why_not = _why_not_measured(found.manifest) if measure else "not requested"
     opened = None if original is None else open_source(original, shapes, trust=trust)
     if opened is not None:

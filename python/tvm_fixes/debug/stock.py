@@ -22,8 +22,8 @@ import numpy as np
 
 from ..errors import CompileError
 from ..source import Source
+from ..source.inputs import save_arrays
 from ..support.tensors import numpy_dtype
-from .inputs import save_arrays
 
 # Compilation by TVM has no limit of its own.
 _MAX_SECONDS = 600.0

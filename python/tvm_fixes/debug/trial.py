@@ -38,12 +38,13 @@ from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import describe_function
 from ..runtime.report import Report
 from ..source import Params, Reference, Shapes, Source, open_source
+from ..source.inputs import with_dtype
 from ..source.module_file import read_module
 from ..source.relax import RelaxSource
 from ..support import switches
 from ..support.isolate import Outcome, OutcomeKind, run_forked
 from ..support.tensors import arrays_of, to_tvm
-from .inputs import with_dtype
+from .inputs import load_inputs
 from .kernel_parts import with_main
 from .problem import Kind, Observed, Problem, cause_of
 
@@ -57,7 +58,7 @@ class Settings:
 
     Attributes
     ----------
-    target, layout, shapes, trust, params, rtol, atol, seed
+    target, layout, shapes, sizes, trust, params, rtol, atol, seed
         As for :func:`tvm_fixes.compile`.
     stock : bool
         Build with TVM's own importer and pipeline, without fixes.
@@ -72,6 +73,7 @@ class Settings:
     target: str | Mapping[str, object] | tvm.target.Target = "native"
     layout: str | None = None
     shapes: Shapes | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
     trust: bool = False
     params: Params | None = None
     rtol: float | None = None
@@ -86,6 +88,11 @@ class Settings:
         """Open a model in any form that :func:`tvm_fixes.compile` accepts, or a TVM module."""
         if isinstance(model, Source):
             return model
+        source = self._opened(model)
+        source.set_sizes(self.sizes)
+        return source
+
+    def _opened(self, model: Any) -> Source:
         if isinstance(model, str | os.PathLike):
             name = os.fspath(model)
             stem, _, _ = name.rpartition(":")
@@ -105,7 +112,7 @@ class Settings:
         UsageError
             If a given input is unknown, or has another dtype or shape.
         """
-        drawn = source.example_inputs(np.random.default_rng(self.seed))
+        drawn = load_inputs(source, None, self.seed)
         known = {spec.name: array for spec, array in zip(source.inputs, drawn, strict=True)}
         for name, array in self.inputs.items():
             if name not in known:

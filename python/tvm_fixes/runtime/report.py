@@ -99,6 +99,10 @@ class Report:
         The runtime that the outputs were compared with; None if they were not compared.
     outputs : list of OutputComparison
         One comparison per output; empty if they were not compared.
+    sizes : dict of str to int
+        The sizes of the symbolic dims that were compared.
+    not_compared : str
+        Why the outputs were not compared although they should be, in one line; empty otherwise.
     latency_ms, reference_latency_ms : float or None
         The median of the calls in the fastest of a few blocks of calls, with the default number of
         threads of each runtime.  An indication, not a benchmark.
@@ -135,6 +139,8 @@ class Report:
     fixes: list[str] = field(default_factory=list)
     reference: str | None = None
     outputs: list[OutputComparison] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
+    not_compared: str = ""
     latency_ms: float | None = None
     reference_latency_ms: float | None = None
     warnings: list[str] = field(default_factory=list)
@@ -185,7 +191,7 @@ class Report:
         figure = "" if error is None else f", max error {error:.2g}"
         match self.verdict:
             case "not compared":
-                return "not compared"
+                return "not compared" + (f": {self.not_compared}" if self.not_compared else "")
             case "different":
                 return f"not equal to {self.reference}{figure}"
             case "equal to float64":

@@ -19,7 +19,7 @@ import types
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,15 +33,11 @@ from ..runtime.manifest import Dim, Signature, TensorSpec, describe_function, de
 from ..support import logs
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.memory import Scratch
-from ..support.tensors import numpy_dtype
+from .examples import Example
 from .rounding import moved, steps_of
 
 Shapes = Mapping[str, Sequence[Dim]]
 Reference = Callable[[list[np.ndarray]], list[np.ndarray]]
-
-# Default sizes of symbolic dims for the comparison: a batch other than 1, and an extent that is
-# large enough for several layers of downsampling.
-_BATCH, _EXTENT = 2, 32
 
 # Limits of a run in float64: the size of the parameters in bytes, and the time.
 _MAX_FLOAT64_BYTES, _MAX_FLOAT64_SECONDS = 2 << 30, 60.0
@@ -121,6 +117,8 @@ class Source(ABC):
         self.numbers: dict[str, str] = {}
         self._is_static = False
         self._scratch: Scratch | None = None
+        self._example = Example()
+        self._given_sizes: dict[str, int] = {}
 
     def keep_in(self, scratch: Scratch) -> None:
         """Store copies of large constants in a file during the import."""
@@ -219,13 +217,46 @@ class Source(ABC):
     def _run_in_float64(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
         return None
 
-    def example_inputs(self, rng: np.random.Generator) -> list[np.ndarray]:
-        """Draw random inputs: floats from N(0, 1), integers from {0, 1}, booleans.
+    def example_inputs(
+        self, rng: np.random.Generator, example: Example | None = None
+    ) -> list[np.ndarray]:
+        """Draw random inputs: as `example` says, or as before.
 
-        A symbolic dim without a size in `shapes` is 2 if it first occurs on axis 0, else 32.
+        By default, floats are from N(0, 1) and integers from {0, 1}; a symbolic dim without a size
+        in `shapes` is 2 if it first occurs on axis 0, else 32.
         """
+        self._example = example or self._example
         sizes = self._sizes(default=True)
         return [self._draw(rng, spec, self._sized(spec, sizes)) for spec in self.inputs]
+
+    def chosen_inputs(self) -> list[TensorSpec]:
+        """The inputs with the chosen shapes."""
+        return [replace(spec, shape=self.chosen_shape(spec)) for spec in self.inputs]
+
+    def set_sizes(self, sizes: Mapping[str, int]) -> None:
+        """Set sizes of symbolic dims for the comparison, which leave them symbolic.
+
+        Raises
+        ------
+        UsageError
+            If there is no such dim, or a size is negative.
+        """
+        known = dict.fromkeys(
+            dim
+            for spec in self.inputs
+            for dim in self.chosen_shape(spec) or ()
+            if isinstance(dim, str)
+        )
+        known.update(dict.fromkeys(self.numbers.values()))
+        for name, size in sizes.items():
+            if name not in known:
+                raise UsageError(
+                    f"size given for unknown dim {name!r}; symbolic dims of {self.name}: "
+                    f"{', '.join(known) or 'none'}"
+                )
+            if not 0 <= size < 1 << 63:
+                raise UsageError(f"dim {name!r} of {self.name}: expected a size, got {size}")
+        self._given_sizes = dict(sizes)
 
     def check_shapes(self) -> None:
         """Check `shapes` against the inputs.
@@ -296,9 +327,9 @@ class Source(ABC):
         for spec in self.inputs:
             for axis, dim in enumerate(self.chosen_shape(spec) or ()):
                 if isinstance(dim, str) and dim not in sizes:
-                    size = self._example_size(spec, axis)
+                    size = self._given_sizes.get(dim, self._example_size(spec, axis))
                     if size is None and default:
-                        size = _EXTENT if axis else _BATCH
+                        size = self._example.size_of(spec, axis)
                     if size is not None:
                         sizes[dim] = size
         return sizes
@@ -373,7 +404,7 @@ class Source(ABC):
     def _draw(
         self, rng: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...]
     ) -> np.ndarray:
-        return draw(rng, spec, shape, 0, 1)
+        return self._example.draw(rng, spec, shape)
 
 
 def import_extra(module: str, extra: str, what: str) -> types.ModuleType:
@@ -405,18 +436,6 @@ def import_extra(module: str, extra: str, what: str) -> types.ModuleType:
         raise CompileError(f"cannot import {module}: {summarize(error)}") from error
     except Exception as error:
         raise CompileError(f"cannot import {module}: {summarize(error)}") from error
-
-
-def draw(
-    rng: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...], low: int, high: int
-) -> np.ndarray:
-    """Draw a random array of `shape`; integers are from `low` to `high`, inclusive."""
-    dtype = numpy_dtype(spec.dtype)
-    if dtype.kind == "b":
-        return rng.integers(0, 2, shape).astype(dtype)
-    if dtype.kind in "iu":
-        return rng.integers(low, high, shape, dtype=dtype, endpoint=True)
-    return np.asarray(rng.standard_normal(shape)).astype(dtype)
 
 
 def local_of(error: BaseException, name: str, kind: type) -> Any:

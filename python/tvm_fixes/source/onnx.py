@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tvm
 
-from ..errors import CompileError, UnsupportedOperatorError, summarize
+from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
 from ..runtime.manifest import Dim, TensorSpec
 from ..support.memory import map_bytes, tensor_in
 from ..support.tensors import array_of, nbytes_of, raw_bytes
@@ -94,6 +94,7 @@ class OnnxSource(Source):
         self._path = path
         self._is_part = False
         self._mapped: dict[str, tvm.runtime.Tensor] = {}
+        self._ranges: dict[str, int] | None = None
         if not model.ir_version or not model.opset_import or not model.graph.output:
             raise CompileError(f"{name}: incomplete ONNX model: no IR version, opset or outputs")
         try:
@@ -199,6 +200,12 @@ class OnnxSource(Source):
             for spec in self.inputs
         )
         self.shapes = {name: replaced(shape) for name, shape in self.shapes.items()}
+        for name, size in list(self._given_sizes.items()):
+            dim = found.get(name, name)
+            if isinstance(dim, str):
+                self._given_sizes[dim] = size
+            elif dim != size:
+                raise UsageError(f"dim {name!r} of {self.name}: expected size {dim}, got {size}")
 
     def to_stock_relax(self) -> tvm.IRModule:
         from tvm.relax.frontend.onnx import from_onnx
@@ -251,6 +258,17 @@ class OnnxSource(Source):
         sizes = super()._sizes(default=default)
         symbols = {name: sizes[name] for name in symbol_names(sizes)}
         return {name: evaluate_dim(name, symbols) for name in sizes}
+
+    def _draw(
+        self, rng: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...]
+    ) -> np.ndarray:
+        """Draw indices from all rows of the weights that they select from."""
+        from .onnx_values import index_ranges
+
+        if self._ranges is None:
+            self._ranges = index_ranges(self._model.graph)
+        high = max(self._ranges.get(spec.name, 2) - 1, 0)
+        return self._example.draw(rng, spec, shape, 0, high)
 
     def _explain(self, error: Exception) -> CompileError:
         import onnx

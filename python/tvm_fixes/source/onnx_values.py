@@ -124,6 +124,28 @@ def _without_data(model: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
+# Operators whose result has the elements of their first operand.
+_ELEMENTS_KEPT = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose")
+
+
+def index_ranges(graph: onnx.GraphProto) -> dict[str, int]:
+    """For each input whose elements select rows of weights, the smallest number of these rows."""
+    weights = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    origins = {value.name: value.name for value in graph.input}
+    found: dict[str, int] = {}
+    for node in graph.node:
+        if node.op_type in _ELEMENTS_KEPT and node.input[0] in origins:
+            origins[node.output[0]] = origins[node.input[0]]
+        if node.op_type != "Gather" or len(node.input) != 2:
+            continue
+        data, indices = node.input
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+        if indices in origins and -len(weights.get(data, ())) <= axis < len(weights.get(data, ())):
+            name = origins[indices]
+            found[name] = min(found.get(name, weights[data][axis]), weights[data][axis])
+    return found
+
+
 def names_read(node: onnx.NodeProto) -> set[str]:
     """The names that a node and its subgraphs read, with those that the subgraphs define."""
     names = set(filter(None, node.input))

@@ -40,7 +40,7 @@ from ..relax.updates import updates_of
 from ..runtime.call_arguments import Argument
 from ..runtime.manifest import Signature, TensorSpec
 from ..support.tensors import to_numpy, to_torch
-from .base import ModelValue, Reference, Shapes, Source, draw, import_extra, local_of
+from .base import ModelValue, Reference, Shapes, Source, import_extra, local_of
 from .pt2 import load_checked
 from .rounding import moved, steps_of
 from .torch_values import number_to_tensor, program_values, with_program_outputs, without_results
@@ -287,7 +287,8 @@ class TorchSource(Source):
         for spec, example in zip(self.inputs, examples, strict=True):
             dim = self.numbers.get(spec.name)
             if dim is not None and dim not in sizes and (default or example is not None):
-                sizes[dim] = _DEFAULT_NUMBER if example is None else int(example)
+                fallback = _DEFAULT_NUMBER if example is None else int(example)
+                sizes[dim] = self._given_sizes.get(dim, fallback)
         return sizes
 
     @cached_property
@@ -316,7 +317,7 @@ class TorchSource(Source):
             example = self._examples[self.inputs.index(spec)]
             if example.numel() and not example.is_floating_point() and not example.is_complex():
                 low, high = int(example.min()), int(example.max())
-        return draw(rng, spec, shape, low, high)
+        return self._example.draw(rng, spec, shape, low, high)
 
     def values(self, inputs: list[np.ndarray]) -> list[ModelValue]:
         return list(program_values(self._program))
