@@ -167,8 +167,8 @@ class Source(ABC):
         """The reference with other rounding errors, to measure how sensitive the model is to them.
 
         With an even seed, it takes another arithmetic path, such as one without the optimizer of
-        the runtime.  Except with seed 0, the inputs and the weights move by rounding errors:
-        :func:`.rounding.steps_of`.
+        the runtime.  Except with seed 0, the inputs move by rounding errors, and with an even seed
+        the weights too: :func:`.rounding.steps_of`.
         """
         _, run = self.reference()
         rng = np.random.default_rng(seed)
