@@ -39,6 +39,7 @@ NAMES = (
     "index_checks",
     "decoding_cost",
     "relay_reading",
+    "recurrent",
 )
 
 

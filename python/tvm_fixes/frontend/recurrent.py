@@ -23,7 +23,7 @@ from ..tirx.recurrence import ATTRIBUTE, KINDS, Cell, recurrence
 from ..tirx.recurrence_activations import Activation
 from ..tirx.recurrence_quantized import QuantizedSchedule
 from ..tirx.recurrence_schedule import Schedule
-from ..tirx.util import OPAQUE
+from ..tirx.util import OPAQUE, count_of
 from .dtypes import accumulation_dtype, dtype_of
 
 __all__ = ["recurrent_layer", "steps_of_layer"]
@@ -102,8 +102,10 @@ def recurrent_layer(
     def widened(value: relax.Expr) -> relax.Expr:
         return value if dtype_of(value) == wide else builder.emit(relax.op.astype(value, wide))
 
+    *around, features = x.ty.shape.values
+    rows = builder.emit(relax.op.reshape(widened(x), [count_of(around), features]))
     of_input = builder.emit(relax.op.permute_dims(widened(weights[0])))
-    product = builder.emit(relax.op.matmul(widened(x), of_input))
+    product = builder.emit(relax.op.matmul(rows, of_input))
     cell = Cell(
         kind,
         gates or KINDS[kind].gates,
@@ -117,6 +119,7 @@ def recurrent_layer(
         builder,
         cell,
         product,
+        around,
         [widened(weights[1])],
         None if bias is None else list(map(widened, bias)),
         None if initial is None else list(map(widened, initial)),
@@ -132,6 +135,7 @@ def steps_of_layer(
     builder: relax.BlockBuilder,
     cell: Cell,
     product: relax.Expr,
+    around: Sequence[tirx.Expr],
     weights: Sequence[relax.Expr],
     bias: Sequence[relax.Expr] | None,
     initial: Sequence[relax.Expr] | None,
@@ -147,7 +151,9 @@ def steps_of_layer(
     ----------
     cell : Cell
     product : relax.Expr
-        The product of the input and W, of shape (steps, batch, gates * hidden).
+        The product of the input and W, of shape (steps * batch, gates * hidden).
+    around : sequence of tirx.Expr
+        The number of steps and that of sequences.
     weights : sequence of relax.Expr
         R; of a quantized cell in 8 bits, with its scales in float32 and its zero points in int32,
         each of shape (gates * hidden,).
@@ -167,7 +173,7 @@ def steps_of_layer(
             of_h = emit(relax.op.concat([others, zeros], 0))
         product = emit(relax.op.add(product, emit(relax.op.add(of_x, of_h))))
     if initial is None:
-        shape = [product.ty.shape.values[1], tirx.const(hidden, "int64")]
+        shape = [around[1], tirx.const(hidden, "int64")]
         zeros = emit(relax.op.zeros(shape, dtype_of(product)))
         initial = [zeros] * (2 if cell.kind == "LSTM" else 1)
     if peepholes is not None:
@@ -175,20 +181,20 @@ def steps_of_layer(
     if lengths is not None:
         optional.append(lengths)
     cell = replace(cell, has_peepholes=peepholes is not None, has_lengths=lengths is not None)
-    return _steps(builder, cell, [product, *initial, *weights, *optional])
+    return _steps(builder, cell, around[0], [product, *initial, *weights, *optional])
 
 
 def _steps(
-    builder: relax.BlockBuilder, cell: Cell, operands: list[relax.Expr]
+    builder: relax.BlockBuilder, cell: Cell, steps: tirx.Expr, operands: list[relax.Expr]
 ) -> tuple[relax.Expr, ...]:
     """Emit the kernel of all steps; :func:`.LowerRecurrence` schedules it for the target."""
 
     schedule = QuantizedSchedule() if cell.is_quantized else Schedule()
 
-    def compute(*tensors: tvm.te.Tensor) -> list[tvm.te.Tensor]:
-        return recurrence(cell, schedule, *tensors)
+    def compute(steps: tirx.Expr, *tensors: tvm.te.Tensor) -> list[tvm.te.Tensor]:
+        return recurrence(cell, schedule, steps, *tensors)
 
-    kernel, arguments, types = gen_call_tir_inputs(compute, *operands)
+    kernel, arguments, types = gen_call_tir_inputs(compute, steps, *operands)
     kernel = kernel.with_attrs({"op_pattern": OPAQUE, ATTRIBUTE: cell.to_json()})
     variable = builder.add_func(kernel, cell.kind.lower())
     call = builder.emit(relax.call_tir(variable, arguments, types))

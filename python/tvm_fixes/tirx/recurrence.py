@@ -119,15 +119,17 @@ class Cell:
         return cls(activations=activations, **fields)
 
 
-def recurrence(cell: Cell, schedule: Schedule, *tensors: te.Tensor) -> Any:
+def recurrence(cell: Cell, schedule: Schedule, steps: tirx.Expr, *tensors: te.Tensor) -> Any:
     """Return the tensors that a recurrent layer computes in one direction.
 
     Parameters
     ----------
     cell : Cell
     schedule : Schedule
+    steps : tirx.Expr
+        The number of steps.
     tensors : te.Tensor
-        The input of all steps, multiplied by its weights, of shape (steps, batch, gates * hidden);
+        The input of all steps, multiplied by its weights, of shape (steps * batch, gates * hidden);
         the states before the first step, of shape (batch, hidden), of an LSTM h and c; the weights
         that `schedule` expects; and the optional operands: the bias of the product in the hidden
         gate of a GRU, of shape (hidden,), the weights of peepholes, of shape (3 * hidden,), and the
@@ -141,8 +143,7 @@ def recurrence(cell: Cell, schedule: Schedule, *tensors: te.Tensor) -> Any:
         ONNX Runtime, the outputs of
         steps beyond the length of a sequence are 0, and so are the states after an empty sequence.
     """
-    x, h = tensors[:2]
-    steps = x.shape[0]
+    h = tensors[1]
     states = 2 if cell.kind == "LSTM" else 1
     dtype = str(h.dtype)
     outputs = [((steps, *h.shape), dtype), *[(h.shape, dtype)] * states]
@@ -177,7 +178,7 @@ class _Kernel:
         self.peepholes = next(optional) if cell.has_peepholes else None
         self.lengths = next(optional) if cell.has_lengths else None
         self.y, *self.last = results
-        self.steps, self.batch, _ = self.x.shape
+        self.steps, self.batch, _ = self.y.shape
         self.dtype = str(self.first[0].dtype)
 
     def emit(self) -> None:
@@ -303,13 +304,17 @@ class _Block:
         x, sums, stride = self._kernel.x, self._sums, self._schedule.stride(self._hidden)
         # All gates at once, if they are adjacent.
         run = count if stride == self._hidden else 1
+        at_step = self._row_of_input(step, row)
         for gate in range(first, first + count, run):
 
             def element(at: At, gate: int = gate) -> None:
                 place, index = at.place + gate * stride, at.index + gate * self._hidden
-                sums[row, place] = x[step, self._first + row, index] + sums[row, place]
+                sums[row, place] = x[at_step, index] + sums[row, place]
 
             self._schedule.each(run * self._hidden, element)
+
+    def _row_of_input(self, step: Any, row: Any) -> Any:
+        return step * self._kernel.batch + self._first + row
 
     def _add_peephole(self, row: Any, gate: str) -> None:
         """Add the product of the cell and the weights of a peephole to the input of a gate."""
@@ -381,12 +386,13 @@ class _Block:
             self._gate(row, "z", 0, update)
             self._gate(row, "r", 0, reset)
             begin, bias = self._begin("h"), kernel.hidden_bias
+            at_step = self._row_of_input(step, row)
 
             def hidden(at: At) -> None:
                 total = self._sums[row, at.place + begin]
                 if bias is not None:
                     total = total + bias[at.index]
-                x = kernel.x[step, self._first + row, at.index + 2 * self._hidden]
+                x = kernel.x[at_step, at.index + 2 * self._hidden]
                 self._sums[row, at.place + begin] = x + reset[row, at.place] * total
 
             self._schedule.each(self._hidden, hidden)

@@ -35,6 +35,7 @@ from tvm import relax, tirx
 
 from ...fixes.onnx_importer import QUANTIZED
 from ...support import switches
+from ...tirx.util import count_of
 from ..dtypes import dtype_of
 from ..recurrent import steps_of_layer
 from .node import Converter, Node
@@ -57,8 +58,10 @@ _NAMES = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P", *Q
 def _layer(node: Node, direction: Direction) -> tuple[relax.Expr, ...]:
     """Emit a direction, whose products are computed in integers."""
     operands = direction.operands
-    scale, zero = dynamic_parameters(node, operands["X"])
-    integers = quantize(node, operands["X"], scale, zero, "uint8")
+    *around, features = operands["X"].ty.shape.values
+    x = node.emit(relax.op.reshape(operands["X"], [count_of(around), features]))
+    scale, zero = dynamic_parameters(node, x)
+    integers = quantize(node, x, scale, zero, "uint8")
     total = integer_product(
         node,
         subtract_zero_point(node, integers, zero),
@@ -76,6 +79,7 @@ def _layer(node: Node, direction: Direction) -> tuple[relax.Expr, ...]:
         node.builder,
         replace(direction.cell, is_quantized=True),
         scale_product(node, total, (scale, operands["W_scale"])),
+        around,
         [node.emit(relax.op.permute_dims(operands["R"])), *parameters],
         direction.bias,
         direction.initial(node),

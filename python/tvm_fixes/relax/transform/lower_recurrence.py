@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import tvm
-from tvm import relax, te
+from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.relax.utils import gen_call_tir_inputs
 
@@ -94,10 +94,11 @@ class _Lowering(PyExprMutator):
         schedule, weights = scheduled
         self.replaced.add(call.args[0])
 
-        def compute(*tensors: te.Tensor) -> Sequence[te.Tensor]:
-            return recurrence(cell, schedule, *tensors)
+        def compute(steps: tirx.Expr, *tensors: te.Tensor) -> Sequence[te.Tensor]:
+            return recurrence(cell, schedule, steps, *tensors)
 
-        operands = [x, *initial, *weights, *rest[count:]]
+        steps = call.ty.fields[0].shape.values[0]
+        operands = [steps, x, *initial, *weights, *rest[count:]]
         kernel, arguments, types = gen_call_tir_inputs(compute, *operands)
         kernel = kernel.with_attr("op_pattern", OPAQUE)
         if self._cpu is None:
