@@ -200,6 +200,21 @@ class _Kernel:
                     _Block(self, first + row, 1).emit()
 
 
+class _Columns:
+    """A buffer's columns from `begin` on."""
+
+    def __init__(self, buffer: Any, begin: int) -> None:
+        self._buffer, self._begin, self.dtype = buffer, begin, str(buffer.dtype)
+
+    def __getitem__(self, place: tuple[Any, Any]) -> Any:
+        row, column = place
+        return self._buffer[row, column + self._begin]
+
+    def __setitem__(self, place: tuple[Any, Any], value: Any) -> None:
+        row, column = place
+        self._buffer[row, column + self._begin] = value
+
+
 class _Block:
     """Emits all steps of a block of sequences.
 
@@ -222,9 +237,14 @@ class _Block:
         kernel, schedule, gates = self._kernel, self._schedule, len(self._cell.gates)
         width = schedule.rounded(self._hidden)
         columns = schedule.columns(kernel.parts, self._hidden)
-        self._sums = self._buffer(columns)
-        self._states = [self._buffer(width) for _ in kernel.first]
-        self._values = [self._buffer(width) for _ in range(gates)]
+        # In one buffer: those of several would begin at the same offset in a page, where a load
+        # waits for earlier stores at its offset.
+        states = len(kernel.first)
+        begins = [columns + width * number for number in range(states + gates)]
+        buffer = schedule.buffer(self._rows, begins[-1] + width, kernel.dtype)
+        self._sums = _Columns(buffer, 0)
+        self._states = [_Columns(buffer, begin) for begin in begins[:states]]
+        self._values = [_Columns(buffer, begin) for begin in begins[states:]]
         self._multiply = schedule.multiplier(kernel.weights, self._rows, self._hidden)
         with T.serial(0, self._rows) as row:
             if schedule.has_padding:
@@ -240,9 +260,6 @@ class _Block:
         with T.serial(0, self._rows) as row:
             for state, target in zip(self._states, kernel.last, strict=True):
                 self._finish(row, state, target)
-
-    def _buffer(self, columns: int) -> Any:
-        return self._schedule.buffer(self._rows, columns, self._kernel.dtype)
 
     def _fill(self, target: Any, row: Any, count: int, source: Any | None) -> None:
         """Copy the first elements of a row from `source`, or set them to 0."""

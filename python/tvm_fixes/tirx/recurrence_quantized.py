@@ -26,7 +26,7 @@ from tvm.script.ir_builder import tirx as T
 from ..target.cpu import Cpu
 from .accumulation import choose_multiply_accumulate
 from .dot_product import DotProduct
-from .loop_kernels import Outputs, cast, local
+from .loop_kernels import Outputs, cast
 from .recurrence_schedule import At, CpuSchedule, Multiply, Part, Schedule, int64
 from .register_tile import even_part
 
@@ -53,7 +53,8 @@ class _States:
         self.width = schedule.rounded(hidden)
         self.integers = schedule.buffer(rows, self.width, "uint8")
         self.sums = schedule.buffer(rows, 1, "int32")
-        self.scale, self.zero = _local((1,), "float32"), _local((1,), "int32")
+        self.scale = schedule.registers_for(1, "float32")
+        self.zero = schedule.registers_for(1, "int32")
 
     def quantize(self, states: Any) -> None:
         """Quantize states, whose padding becomes 0."""
@@ -64,8 +65,8 @@ class _States:
         self.scale[0] = tirx.Select(is_zero, one, width / levels)
         zero = tirx.nearbyint(-low[0] / self.scale[0])
         self.zero[0] = _clipped(zero).astype("int32")
-        start = local("float32", self.zero[0].astype("float32"))
-        scale = local("float32", self.scale[0])
+        start = self._schedule.registers_for(1, "float32", self.zero[0].astype("float32"))
+        scale = self._schedule.registers_for(1, "float32", self.scale[0])
         with T.serial(0, self._rows) as row:
 
             def element(at: At) -> None:
@@ -73,7 +74,7 @@ class _States:
                 self.integers[row, at.place] = _clipped(level).astype("uint8")
 
             self._schedule.each(self.width, element)
-            total = local("int32", 0)
+            total = self._schedule.registers_for(1, "int32", 0)
             with T.serial(0, int64(self.width)) as at:
                 total[0] = total[0] + self.integers[row, at].astype("int32")
             self.sums[row, int64(0)] = total[0]
@@ -81,11 +82,9 @@ class _States:
     def _bounds(self, states: Any) -> tuple[Any, Any]:
         """The least and the greatest of all states and 0; the padding of the states becomes 0."""
         lanes = self._schedule.lanes
-        low, high = (_local((lanes,), "float32") for _ in range(2))
+        small = self._schedule.registers_for
+        low, high = (small(lanes, "float32", 0.0) for _ in range(2))
         functions = ((low, tirx.min), (high, tirx.max))
-        for vector, _ in functions:
-            with T.vectorized(0, int64(lanes)) as lane:
-                vector[lane] = cast(0.0, "float32")
         with T.serial(0, self._rows) as row:
             with T.serial(int64(self._hidden), int64(self.width)) as at:
                 states[row, at] = cast(0.0, "float32")
@@ -93,7 +92,7 @@ class _States:
                 for vector, choose in functions:
                     with T.vectorized(0, int64(lanes)) as lane:
                         vector[lane] = choose(vector[lane], states[row, part * lanes + lane])
-        bounds = local("float32", 0.0), local("float32", 0.0)
+        bounds = small(1, "float32", 0.0), small(1, "float32", 0.0)
         with T.serial(0, int64(lanes)) as lane:
             for bound, (vector, choose) in zip(bounds, functions, strict=True):
                 bound[0] = choose(bound[0], vector[lane])
@@ -119,9 +118,12 @@ class QuantizedSchedule(Schedule):
 
     def workspaces(self, batch: Any, hidden: int, states: int, gates: int) -> Outputs:
         # A kernel of a GPU cannot allocate memory of symbolic size.
-        rows = [((batch, int64(hidden)), "float32")] * (states + gates)
-        sums = ((batch, int64(gates * hidden)), "float32")
-        return [sums, *rows, ((batch, int64(hidden)), "uint8"), ((batch, int64(1)), "int32")]
+        columns = int64(gates * hidden + (states + gates) * hidden)
+        return [
+            ((batch, columns), "float32"),
+            ((batch, int64(hidden)), "uint8"),
+            ((batch, int64(1)), "int32"),
+        ]
 
     def use(self, workspaces: Sequence[Any]) -> None:
         self._given = iter(workspaces)
@@ -136,7 +138,7 @@ class QuantizedSchedule(Schedule):
         def multiply(states: Any, results: Any, part: Part) -> None:
             quantized.quantize(states)
             with T.serial(0, rows) as row, T.serial(0, int64(part.rows)) as column:
-                total = local("int32", 0)
+                total = self.registers_for(1, "int32", 0)
                 with T.serial(0, int64(hidden)) as k:
                     level = quantized.integers[row, k].astype("int32") - quantized.zero[0]
                     weight = matrix[column, k].astype("int32") - zeros[column]
@@ -192,9 +194,10 @@ class QuantizedCpuSchedule(CpuSchedule):
                 self.rows,
                 lambda first, count: self._product(quantized, matrix, totals, first, count),
             )
-            zero, scale = local("int32", quantized.zero[0]), local("float32", quantized.scale[0])
+            zero = self.registers_for(1, "int32", quantized.zero[0])
+            scale = self.registers_for(1, "float32", quantized.scale[0])
             with T.serial(0, rows) as row:
-                of_row = local("int32", quantized.sums[row, int64(0)])
+                of_row = self.registers_for(1, "int32", quantized.sums[row, int64(0)])
 
                 def element(at: At) -> None:
                     extra = zero[0] * offsets[at.index] + zeros[at.index] * of_row[0]
@@ -237,8 +240,7 @@ class QuantizedCpuSchedule(CpuSchedule):
             The first column in the tile, and the number of vectors.
         """
         (first, row_count), (column, vectors) = rows, columns
-        shape = (vectors * self.lanes,)
-        sums = [_local(shape, "int32") for _ in range(row_count)]
+        sums = [self.registers_for(vectors * self.lanes, "int32") for _ in range(row_count)]
         for total in sums:
             with self.each_vector(vectors) as at:
                 total[at] = cast(0, "int32")
@@ -273,7 +275,3 @@ def _in_tiles(rows: Any, tile: int, emit: Callable[[Any, int], None]) -> None:
 def _clipped(level: Any) -> Any:
     """A level within the range of uint8."""
     return tirx.max(tirx.min(level, cast(_LEVELS, "float32")), cast(0.0, "float32"))
-
-
-def _local(shape: Sequence[int], dtype: str) -> Any:
-    return T.buffer_proxy(T.alloc_buffer(shape, dtype, scope="local"))

@@ -15,14 +15,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import tvm
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from ..target.cpu import Cpu
-from .loop_kernels import Outputs, cast, local
+from .loop_kernels import Outputs, cast
 from .register_tile import even_part
 
 __all__ = ["At", "CpuSchedule", "Part", "Schedule", "int64"]
@@ -87,6 +87,9 @@ class Schedule:
     lanes: int = 1
     rows: int = 1
 
+    scope: ClassVar[str] = "local"
+    """The scope of small buffers."""
+
     @property
     def is_one_block(self) -> bool:
         """Whether all sequences are one block, of any number of rows."""
@@ -111,6 +114,14 @@ class Schedule:
     def buffer(self, rows: Any, columns: int, dtype: str) -> Any:
         """A buffer of the block."""
         return T.buffer_proxy(T.alloc_buffer((rows, int64(columns)), dtype))
+
+    def registers_for(self, count: int, dtype: str, value: Any = None) -> Any:
+        """A small buffer, which LLVM or nvcc keeps in registers; all elements are `value`."""
+        buffer = T.buffer_proxy(T.alloc_buffer((count,), dtype, scope=self.scope))
+        if value is not None:
+            with T.vectorized(0, int64(count)) if count > 1 else T.serial(0, int64(1)) as at:
+                buffer[at] = cast(value, dtype)
+        return buffer
 
     def operands(self, products: int) -> int:
         """The number of operands that have the weights of all products."""
@@ -190,7 +201,7 @@ class Schedule:
         """
         [matrix] = weights
         with T.serial(0, int64(rows)) as row, T.serial(0, int64(part.rows)) as column:
-            total = local(str(results.dtype), 0.0)
+            total = self.registers_for(1, str(results.dtype), 0.0)
             with T.serial(0, matrix.shape[1]) as k:
                 total[0] = total[0] + states[row, k] * matrix[column + part.first, k]
             results[row, column + part.first] = total[0]
@@ -209,6 +220,9 @@ class CpuSchedule(Schedule):
     """
 
     registers: int = 16
+
+    # TVM puts those of scope "local" on the heap.
+    scope: ClassVar[str] = "global"
 
     @classmethod
     def of(cls, cpu: Cpu, dtype: str, batch: tirx.Expr) -> Self:
@@ -254,9 +268,9 @@ class CpuSchedule(Schedule):
         self, states: Any, matrix: Any, tile: Any, first: Any, rows: int, vectors: int
     ) -> list[Any]:
         """Multiply by a register tile; return the sums of each row."""
-        dtype, shape = str(states.dtype), (vectors * self.lanes,)
         # A buffer for each row: TVM puts larger ones on the heap.
-        sums = [T.buffer_proxy(T.alloc_buffer(shape, dtype, scope="local")) for _ in range(rows)]
+        count, dtype = vectors * self.lanes, str(states.dtype)
+        sums = [self.registers_for(count, dtype) for _ in range(rows)]
         for total in sums:
             with self.each_vector(vectors) as at:
                 total[at] = cast(0.0, dtype)
