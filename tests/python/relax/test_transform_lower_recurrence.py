@@ -61,7 +61,9 @@ def quantized_layer(hidden: int, batch: int, dtype: str) -> tvm.IRModule:
 
     def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         weights = [relax.const(array) for array in (matrix, scales, zeros)]
-        return relax.Tuple(steps_of_layer(bb, cell, x, weights, None, None))
+        around = [tirx.const(count, "int64") for count in (5, batch)]
+        product = bb.emit(relax.op.reshape(x, (5 * batch, rows)))
+        return relax.Tuple(steps_of_layer(bb, cell, product, around, weights, None, None))
 
     return build({"x": tensor(5, batch, rows)}, emit)
 
