@@ -135,7 +135,10 @@ def main(argv: list[str] | None = None) -> int:
     print(summary(outcomes))
     if not arguments.no_table and outcomes:
         path = arguments.table / TABLES[arguments.exports]
-        path.write_text(markdown(outcomes, PACKAGES, exports=arguments.exports), encoding="utf-8")
+        path.write_text(
+            markdown(outcomes, PACKAGES, len(everything), exports=arguments.exports),
+            encoding="utf-8",
+        )
         print(path)
     measured = {model.name for model in wanted}
     return 0 if all(outcome.good for outcome in outcomes if outcome.name in measured) else 1

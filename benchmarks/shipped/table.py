@@ -104,16 +104,22 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     return text + (f". Above 1.3: {', '.join(slow)}." if slow else ".")
 
 
-def markdown(outcomes: Sequence[Outcome], packages: Mapping[str, Package], *, exports: bool) -> str:
-    """Return the page."""
+def markdown(
+    outcomes: Sequence[Outcome], packages: Mapping[str, Package], total: int, *, exports: bool
+) -> str:
+    """Return the page; `total` counts the models of the list, measured or not."""
     header = ("model", "exporter" if exports else "package", "kind", "outcome", "seconds", "memory")
     header += ("model size", "artifact", "ms", "ONNX Runtime", "ratio", "reason")
     rows = [header, ("---",) * len(header), *(_row(outcome) for outcome in outcomes)]
+    if len({outcome.revision for outcome in outcomes}) > 1:
+        last = ("revision", "---", *(outcome.revision for outcome in outcomes))
+        rows = [(*row, cell) for row, cell in zip(rows, last, strict=True)]
+    missing = total - len(outcomes)
     parts = [
         f"# {'Mainstream exports' if exports else 'Models that packages ship'}",
         _INTRODUCTION[exports],
         _origin(outcomes),
-        summary(outcomes),
+        summary(outcomes) + (f" {missing} more are not measured yet." if missing else ""),
         _READING,
         "\n".join(f"| {' | '.join(cells)} |" for cells in rows),
     ]

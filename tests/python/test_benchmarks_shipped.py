@@ -319,6 +319,16 @@ def test_exit_status_and_table(tmp_path, monkeypatch, capsys, outcome, status):
     assert PACKAGES["silero-vad"].sha256 in page
 
 
+def test_page_shows_revisions_that_differ_and_what_is_missing():
+    page = table.markdown([OUTCOME], {}, 1, exports=True)
+    assert "| revision |" not in page
+    assert "not measured" not in page
+    page = table.markdown([OUTCOME, replace(OUTCOME, revision="def")], {}, 5, exports=True)
+    assert "2 right. 3 more are not measured yet." in page
+    assert "| revision |" in page
+    assert "| def |" in page
+
+
 def test_summary_names_slow_models():
     slow = replace(OUTCOME, name="slow", ratio=2.0)
     text = table.summary([replace(OUTCOME, ratio=0.5), slow, replace(OUTCOME, outcome=run.FAILED)])
