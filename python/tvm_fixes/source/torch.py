@@ -43,6 +43,7 @@ from ..support.tensors import to_numpy, to_torch
 from .base import ModelValue, Reference, Shapes, Source, import_extra, local_of
 from .pt2 import load_checked
 from .rounding import moved, steps_of
+from .torch_caches import register_caches
 from .torch_values import number_to_tensor, program_values, with_program_outputs, without_results
 
 if TYPE_CHECKING:
@@ -424,6 +425,7 @@ def _export(
 
     from ..frontend.torch import recurrent_shapes
 
+    register_caches()
     # torch.export logs and prints the unfinished graph; the exception is enough.
     silent = contextlib.redirect_stderr(io.StringIO())
     with _captured_log("torch"), silent, torch.no_grad(), recurrent_shapes():

@@ -240,25 +240,28 @@ def test_nearest_elements_for_the_extents_of_another_tensor() -> None:
 
 
 @pytest.mark.parametrize("name", IMPORTERS)
-@pytest.mark.parametrize(
-    "options, expected",
-    (
-        (
-            {"scale_factor": 1.5, "mode": "bilinear"},
-            r"attribute scale_factor is .*1.5.*; expected an integer for an axis of symbolic",
-        ),
-        (
-            {"size": (9, 9), "mode": "bilinear", "align_corners": True},
-            r"attribute size is .*9.*; expected static extents, .* mode 'bilinear'",
-        ),
-    ),
-    ids=str,
-)
-def test_symbolic_extents_that_tvm_resizes_otherwise(
-    name: str, options: dict[str, Any], expected: str
-) -> None:
-    with pytest.raises(tvm.error.OpAttributeInvalid, match=f"interpolate '.*': {expected}"):
-        IMPORTERS[name](Interpolate(**options), (torch.zeros(2, 3, 5, 4),), dynamic=(2,))
+@pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.parametrize("mode", ("bilinear", "bicubic"))
+def test_symbolic_extents_by_any_scale(name: str, mode: str, dtype: torch.dtype) -> None:
+    for options in (
+        {"scale_factor": 1.5},
+        {"scale_factor": (1.7, 2.0), "align_corners": True},
+        {"size": (9, 1), "align_corners": True},
+        {"scale_factor": 1.3, "recompute_scale_factor": True},
+    ):
+        module = Interpolate(**options, mode=mode)
+        mod = IMPORTERS[name](module, (torch.zeros(2, 3, 5, 4, dtype=dtype),), dynamic=(0, 2, 3))
+        for extent in ((5, 4), (2, 31), (13, 9)):
+            x = random(2, 3, *extent, dtype=dtype, seed=0)
+            torch.testing.assert_close(run(mod, x), module(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", IMPORTERS)
+def test_antialiasing_of_symbolic_extents_is_rejected(name: str) -> None:
+    module = Interpolate(size=(3, 3), mode="bilinear", antialias=True)
+    message = r"interpolate '.*': attribute size is .*3.*; expected static extents"
+    with pytest.raises(tvm.error.OpAttributeInvalid, match=message):
+        IMPORTERS[name](module, (torch.zeros(2, 3, 5, 4),), dynamic=(2,))
 
 
 @pytest.mark.parametrize(

@@ -259,5 +259,19 @@ class TestResults:
         assert [spec.name for spec in model.outputs] == ["hidden", "pooled"]
 
 
+def test_caches_of_transformers():
+    transformers = pytest.importorskip("transformers")
+    size = {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 96, "n_positions": 8}
+    ends = {"bos_token_id": 1, "eos_token_id": 2}
+    module = transformers.GPT2LMHeadModel(transformers.GPT2Config(**size, **ends)).eval()
+    ids = torch.randint(0, 96, (1, 5))
+    model = compile_model((module, {"input_ids": ids, "use_cache": True}))
+    assert model.report.equal
+    caches = [f"past_key_values.{layer}.{part}" for layer in (0, 1) for part in ("key", "value")]
+    assert [spec.name for spec in model.outputs] == ["logits", *caches]
+    expected = module(ids).past_key_values.layers[1].values
+    torch.testing.assert_close(model.run(input_ids=ids, use_cache=True)[-1], expected)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

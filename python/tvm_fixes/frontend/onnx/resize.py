@@ -32,9 +32,8 @@ How to remove
     and the fix id ``onnx-resize``.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx, topi
@@ -43,6 +42,7 @@ from ...fixes.onnx_importer import RESIZE
 from ...relax.legalize.resize import repeats
 from ...support import switches
 from ...tirx.util import factor_of
+from ..axis_resize import COORDINATES, ROUNDINGS, Method, as_float, resize_axis
 from ..dtypes import dtype_of
 from .extents import expression
 from .node import Converter, Extent, Node, extents_of
@@ -95,45 +95,34 @@ class _Axis:
         return self.scale.is_integer()
 
 
-@dataclass(frozen=True)
-class _Method:
-    """The attributes of a Resize that determine how an element is interpolated."""
-
-    mode: str
-    coordinates: str
-    rounding: str
-    cubic_coeff_a: float
-    exclude_outside: bool
-
-    @classmethod
-    def of(cls, node: Node) -> Self:
-        old = node.operator == "Upsample" or node.opset < 11
-        mode = node.text("mode", "nearest")
-        coordinates = node.text("coordinate_transformation_mode", "half_pixel")
-        rounding = node.text("nearest_mode", "round_prefer_floor")
-        if old:
-            coordinates, rounding = "asymmetric", "simple"
-            mode = "linear" if mode == "bilinear" else mode
-        for attribute, value, known in (
-            ("mode", mode, ("nearest", "linear", "cubic")),
-            ("coordinate_transformation_mode", coordinates, (*_COORDINATES, "tf_crop_and_resize")),
-            ("nearest_mode", rounding, tuple(_ROUNDINGS)),
-        ):
-            if value not in known:
-                reason = f"expected one of {', '.join(known)}"
-                raise node.invalid(f"attribute {attribute}", value, reason)
-        rounds_up = coordinates == "tf_half_pixel_for_nn" and rounding.startswith("round")
-        if mode == "nearest" and (coordinates == "half_pixel_symmetric" or rounds_up):
-            # Ties are common here, and ONNX Runtime does not document how it rounds them.
-            reason = f"not supported with mode nearest and nearest_mode {rounding}"
-            raise node.invalid("attribute coordinate_transformation_mode", coordinates, reason)
-        return cls(
-            mode=mode,
-            coordinates=coordinates,
-            rounding=rounding,
-            cubic_coeff_a=node.attributes.get("cubic_coeff_a", -0.75),
-            exclude_outside=bool(node.attributes.get("exclude_outside", 0)),
-        )
+def _method_of(node: Node) -> Method:
+    old = node.operator == "Upsample" or node.opset < 11
+    mode = node.text("mode", "nearest")
+    coordinates = node.text("coordinate_transformation_mode", "half_pixel")
+    rounding = node.text("nearest_mode", "round_prefer_floor")
+    if old:
+        coordinates, rounding = "asymmetric", "simple"
+        mode = "linear" if mode == "bilinear" else mode
+    for attribute, value, known in (
+        ("mode", mode, ("nearest", "linear", "cubic")),
+        ("coordinate_transformation_mode", coordinates, (*COORDINATES, "tf_crop_and_resize")),
+        ("nearest_mode", rounding, tuple(ROUNDINGS)),
+    ):
+        if value not in known:
+            reason = f"expected one of {', '.join(known)}"
+            raise node.invalid(f"attribute {attribute}", value, reason)
+    rounds_up = coordinates == "tf_half_pixel_for_nn" and rounding.startswith("round")
+    if mode == "nearest" and (coordinates == "half_pixel_symmetric" or rounds_up):
+        # Ties are common here, and ONNX Runtime does not document how it rounds them.
+        reason = f"not supported with mode nearest and nearest_mode {rounding}"
+        raise node.invalid("attribute coordinate_transformation_mode", coordinates, reason)
+    return Method(
+        mode=mode,
+        coordinates=coordinates,
+        rounding=rounding,
+        cubic_coeff_a=node.attributes.get("cubic_coeff_a", -0.75),
+        exclude_outside=bool(node.attributes.get("exclude_outside", 0)),
+    )
 
 
 def convert_resize(node: Node, convert: Converter) -> relax.Expr:
@@ -147,7 +136,7 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
         smaller.
     """
     data = node.operands[0]
-    method = _Method.of(node)
+    method = _method_of(node)
     if method.coordinates == "tf_crop_and_resize":
         return convert(node)
     extents = extents_of(data)
@@ -185,15 +174,15 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
             if scales:
                 tensor = _resize_unless(same, *place, scales[0](axis.place), method)
                 continue
-            ratio = _float(count) / _float(tensor.shape[axis.index])
-            scale = ratio if axis.scale is None else _float(axis.scale)
-            tensor = _resize_axis(*place, scale, method)
+            ratio = as_float(count) / as_float(tensor.shape[axis.index])
+            scale = ratio if axis.scale is None else as_float(axis.scale)
+            tensor = resize_axis(*place, scale, method)
         return topi.cast(tensor, dtype)
 
     return node.builder.emit_te(resize, data, *computed, *(axis.count for axis in axes))
 
 
-def _factor(axis: _Axis, method: _Method) -> int | None:
+def _factor(axis: _Axis, method: Method) -> int | None:
     """The number of times that each element of an axis repeats; None if it varies."""
     # "simple" rounds down if the axis grows.
     rounding = "floor" if method.rounding == "simple" else method.rounding
@@ -317,7 +306,7 @@ def _scaled(extent: Extent, scale: float) -> Extent:
 
 
 def _is_supported_by_tvm(
-    node: Node, method: _Method, axes: list[_Axis], extents: list[Extent]
+    node: Node, method: Method, axes: list[_Axis], extents: list[Extent]
 ) -> bool:
     """Whether TVM's converter and operator compute the correct result."""
     counts = dict(enumerate(extents)) | {axis.index: axis.count for axis in axes}
@@ -342,86 +331,12 @@ def _is_supported_by_tvm(
     )
 
 
-def _is_exact(method: _Method) -> bool:
+def _is_exact(method: Method) -> bool:
     """Whether TVM's operator, which shifts coordinates by 1e-5, rounds all ties correctly."""
     return (
         method.coordinates in ("asymmetric", "align_corners")
         or method.rounding == "round_prefer_ceil"
     )
-
-
-def _float(value: Extent | float) -> tirx.Expr:
-    if isinstance(value, tirx.Expr):
-        # TVM's analysis of a divisor raises if a float contains integers; floor hides them.
-        return te.floor(value.astype("float32"))
-    return tirx.const(np.float32(value), "float32")
-
-
-def _half_pixel(i: tirx.Expr, extent: Extent, count: Extent, scale: tirx.Expr) -> tirx.Expr:
-    return (i + _float(0.5)) / scale - _float(0.5)
-
-
-def _pytorch_half_pixel(i: tirx.Expr, extent: Extent, count: Extent, scale: tirx.Expr) -> tirx.Expr:
-    source = _half_pixel(i, extent, count, scale)
-    return tirx.Select(_float(count) > _float(1), source, _float(0))
-
-
-def _half_pixel_symmetric(
-    i: tirx.Expr, extent: Extent, count: Extent, scale: tirx.Expr
-) -> tirx.Expr:
-    adjustment = _float(count) / (scale * _float(extent))
-    offset = _float(extent) / _float(2) * (_float(1) - adjustment)
-    return offset + (i + _float(0.5)) / scale - _float(0.5)
-
-
-def _align_corners(i: tirx.Expr, extent: Extent, count: Extent, scale: tirx.Expr) -> tirx.Expr:
-    if isinstance(count, int):
-        return i * _float(extent - 1) / _float(max(count - 1, 1))
-    return tirx.Select(count > 1, i * _float(extent - 1) / _float(count - 1), _float(0))
-
-
-_COORDINATES: dict[str, Callable[[tirx.Expr, Extent, Extent, tirx.Expr], tirx.Expr]] = {
-    "half_pixel": _half_pixel,
-    "pytorch_half_pixel": _pytorch_half_pixel,
-    "half_pixel_symmetric": _half_pixel_symmetric,
-    "align_corners": _align_corners,
-    "asymmetric": lambda i, extent, count, scale: i / scale,
-    "tf_half_pixel_for_nn": lambda i, extent, count, scale: (i + _float(0.5)) / scale,
-}
-"""Functions from an output index to a coordinate in the data (ONNX specification, Resize)."""
-
-# The distance from a tie within which ONNX Runtime 1.31 treats a coordinate as a tie.
-_TIE = 1e-6
-
-_ROUNDINGS: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
-    "floor": lambda source, scale: te.floor(source),
-    "ceil": lambda source, scale: te.ceil(source),
-    # The difference to the floor is exact; adding or subtracting one half could round.
-    "round_prefer_floor": lambda source, scale: tirx.Select(
-        source - te.floor(source) > _float(0.5 + _TIE), te.ceil(source), te.floor(source)
-    ),
-    "round_prefer_ceil": lambda source, scale: tirx.Select(
-        source - te.floor(source) < _float(0.5 - _TIE), te.floor(source), te.ceil(source)
-    ),
-    "simple": lambda source, scale: tirx.Select(
-        scale < _float(1), te.ceil(source), te.floor(source)
-    ),
-}
-"""Functions from a coordinate to an index; ONNX Runtime uses "simple" for Upsample and opset 10."""
-
-
-def _cubic_weights(t: tirx.Expr, a: float) -> list[tirx.Expr]:
-    """The weights of four adjacent elements; the coordinate is `t` after the second one.
-
-    Keys, "Cubic convolution interpolation for digital image processing" (1981), with the
-    coefficient `a`.
-    """
-    near = lambda d: ((_float(a + 2) * d - _float(a + 3)) * d) * d + _float(1)  # noqa: E731
-    far = lambda d: (  # noqa: E731
-        ((_float(a) * d - _float(5 * a)) * d + _float(8 * a)) * d - _float(4 * a)
-    )
-    one = _float(1)
-    return [far(t + one), near(t), near(one - t), far(one - t + one)]
 
 
 def _resize_unless(
@@ -430,55 +345,13 @@ def _resize_unless(
     axis: int,
     count: Extent,
     scale: tirx.Expr,
-    method: _Method,
+    method: Method,
 ) -> te.Tensor:
     """Resize one axis of `data`, unless the scale is 1 or the shape stays the `same`."""
-    resized = _resize_axis(data, axis, count, scale, method)
-    is_copy = tirx.any(same, tirx.EQ(scale, _float(1)))
+    resized = resize_axis(data, axis, count, scale, method)
+    is_copy = tirx.any(same, tirx.EQ(scale, as_float(1)))
 
     def unless_copied(*at: tirx.Var) -> tirx.Expr:
         return tirx.if_then_else(is_copy, data(*at), resized(*at))
 
     return te.compute(resized.shape, unless_copied)
-
-
-def _resize_axis(
-    data: te.Tensor, axis: int, count: Extent, factor: tirx.Expr, method: _Method
-) -> te.Tensor:
-    """Resize one axis of `data` to `count` elements, with coordinates divided by `factor`."""
-    extent = data.shape[axis]
-    dtype = str(data.dtype)
-
-    def compute(*indices: tirx.Var) -> tirx.Expr:
-        def at(index: tirx.Expr) -> tirx.Expr:
-            inside = te.max(te.min(index, extent - 1), 0)
-            return data(*indices[:axis], inside, *indices[axis + 1 :])
-
-        i = indices[axis].astype("float32")
-        source = _COORDINATES[method.coordinates](i, extent, count, factor)
-        if method.mode == "nearest":
-            return at(_ROUNDINGS[method.rounding](source, factor).astype("int64"))
-        if method.mode == "linear":
-            source = te.max(te.min(source, _float(extent - 1)), _float(0))
-        low = te.floor(source)
-        t = source - low
-        low = low.astype("int64")
-        if method.mode == "linear":
-            t = t.astype(dtype)
-            return at(low) * (tirx.const(1, dtype) - t) + at(low + 1) * t
-        weights = _cubic_weights(t, method.cubic_coeff_a)
-        if method.exclude_outside:
-            inside = [tirx.all(low + k >= 0, low + k < extent) for k in range(-1, 3)]
-            weights = [
-                tirx.Select(there, weight, _float(0))
-                for there, weight in zip(inside, weights, strict=True)
-            ]
-            total = weights[0] + weights[1] + weights[2] + weights[3]
-            weights = [weight / total for weight in weights]
-        return sum(
-            (at(low + k) * weight.astype(dtype) for k, weight in enumerate(weights, -1)),
-            tirx.const(0, dtype),
-        )
-
-    shape = [*data.shape[:axis], count, *data.shape[axis + 1 :]]
-    return te.compute(shape, compute)

@@ -30,11 +30,12 @@ import torch
 import torch.nn.functional as F
 import tvm
 import tvm_ffi
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 from ...fixes.torch_importer import INTERPOLATE as FIX_ID
 from ...support import switches
 from ...tirx.util import factor_of
+from ..axis_resize import Method, as_float, resize_axis
 from ..dtypes import accumulation_dtype, dtype_of
 
 __all__ = ["Interpolation", "interpolate"]
@@ -161,9 +162,9 @@ def _spatial_axes(arguments: Interpolation, x: relax.Expr, layout: str) -> list[
         elif factor == int(factor):
             out = extent * int(factor)
         else:
-            raise arguments.invalid(
-                "scale_factor", f"expected an integer for an axis of symbolic extent {extent}"
-            )
+            # The cast rounds down.  A call of floor would prevent fusion.
+            product = extent.astype("float64") * tirx.const(float(factor), "float64")
+            out = product.astype("int64")
         scaled = None if arguments.recompute_scale_factor else float(factor)
         axes.append(_Axis(position, extent, out, scaled))
     return axes
@@ -283,6 +284,31 @@ def _nearest_positions(
     return emit(relax.op.astype(positions, "int64"))
 
 
+def _resized_axis(
+    builder: relax.BlockBuilder, x: relax.Expr, axis: _Axis, arguments: Interpolation
+) -> relax.Expr:
+    """Interpolate one axis of symbolic extents of `x`, with weights of the dtype of `x`."""
+    dtype = dtype_of(x)
+    method = Method(
+        mode="cubic" if arguments.mode == "bicubic" else "linear",
+        coordinates="align_corners" if arguments.align_corners else "half_pixel",
+        rounding="floor",
+        cubic_coeff_a=-0.75,
+        exclude_outside=False,
+    )
+
+    def resize(data: te.Tensor, count: Extent) -> te.Tensor:
+        if axis.scale_factor is None:
+            scale = as_float(count, dtype) / as_float(data.shape[axis.position], dtype)
+        else:
+            scale = tirx.const(axis.scale_factor, dtype)
+        return resize_axis(data, axis.position, count, scale, method)
+
+    if isinstance(axis.out, int):
+        return builder.emit_te(lambda data: resize(data, axis.out), x, primfunc_name_hint="resize")
+    return builder.emit_te(resize, x, axis.out, primfunc_name_hint="resize")
+
+
 def _gather(
     builder: relax.BlockBuilder, x: relax.Expr, axis: _Axis, arguments: Interpolation
 ) -> relax.Expr:
@@ -291,6 +317,8 @@ def _gather(
     if arguments.is_nearest and not axis.is_static and dtype_of(x) != "float64":
         positions = _nearest_positions(builder, axis, arguments)
         return builder.emit(relax.op.take(x, positions, axis.position, mode="clip"))
+    if not axis.is_static and not arguments.antialias and not arguments.is_nearest:
+        return _resized_axis(builder, x, axis, arguments)
     if not axis.is_static:
         raise arguments.invalid(
             "size" if arguments.scale_factor is None else "scale_factor",
@@ -336,8 +364,8 @@ def interpolate(
         ``(N, C, *spatial)``, or ``(N, *spatial, C)`` if `channels_last`, with 1 to 3 spatial axes.
         Floating-point, or of any dtype for the nearest modes.
     arguments : Interpolation
-        Supports all of PyTorch's modes.  Spatial extents may be symbolic in nearest modes, except
-        for float64, and in linear and cubic modes that grow or shrink by the ratio of the extents.
+        Supports all of PyTorch's modes.  Spatial extents may be symbolic, except in nearest modes
+        of float64 and with antialiasing.
 
     Returns
     -------
