@@ -131,6 +131,7 @@ def judge(seed: int, outcome: Outcome) -> Result:
 CAMPAIGNS = (
     Campaign("onnx", "onnx_models", "ONNX graphs against ONNX Runtime and onnx's reference"),
     Campaign("recurrent", "onnx_recurrent", "RNN, GRU and LSTM of symbolic length"),
+    Campaign("onnx-old", "onnx_old_opsets", "ONNX graphs of opsets 7 to 12"),
     Campaign("torch", "torch_programs", "PyTorch programs through torch.export", timeout=120),
     Campaign("loops", "torch_recurrent", "PyTorch's recurrent layers and loops", timeout=120),
     Campaign("opinfo", "opinfo", "PyTorch's own sample inputs of its operators", timeout=120),

@@ -97,12 +97,14 @@ def _dims(graph: Graph) -> list[int | str]:
 
 def run_case(seed: int) -> str | None:
     """Build and compare the graph of `seed`; see :class:`tests.fuzz.campaign.Campaign`."""
-    graph = make_graph(seed)
+    return check_graph(make_graph(seed), seed)
+
+
+def check_graph(graph: Graph, seed: int) -> str | None:
+    """Build and compare a graph; see :func:`check`."""
     if not graph.nodes:
         return None
-    model = graph.model()
-    target = target_for(seed)
-    return check(model, _cases(graph, seed), target)
+    return check(graph.model(), _cases(graph, seed), target_for(seed))
 
 
 def _cases(graph: Graph, seed: int) -> list[dict[str, np.ndarray]]:
@@ -263,9 +265,9 @@ def _names_a_node(text: str, model: onnx.ModelProto) -> bool:
     return any(node.name in text and node.op_type in text for node in model.graph.node)
 
 
-def reproduce(seed: int) -> str:
+def reproduce(seed: int, make: Callable[[int], Graph] = make_graph) -> str:
     """A small model with the fault of the case `seed`, as the program of a test."""
-    graph = make_graph(seed)
+    graph = make(seed)
     target = target_for(seed)
     model = graph.model()
     for inputs in _cases(graph, seed):

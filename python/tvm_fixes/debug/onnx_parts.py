@@ -21,8 +21,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, printer
 
+from ..frontend.onnx.liveness import names_read
 from ..source.base import import_extra
-from ..source.onnx_values import names_read
 from ..support.isolate import OutcomeKind, run_forked
 from .parts import Candidate, Parts, Text, describe
 

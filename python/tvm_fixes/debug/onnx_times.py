@@ -30,10 +30,10 @@ import numpy as np
 import onnx
 
 from ..frontend.onnx.corrections import operator_of
+from ..frontend.onnx.liveness import names_read
 from ..frontend.onnx.node_errors import name_of
 from ..relax.source_nodes import SourceNode
 from ..source.onnx import OnnxSource
-from ..source.onnx_values import names_read
 from .comparison import median_seconds
 from .node_times import Groups, NodeTime, ReferenceTimes
 

@@ -60,10 +60,16 @@ CASES = {
     "scatter": model("Scatter", 9, np.array([[[-1], [0]]]), numbers(1, 2, 1), axis=1),
     "fewer": model("ScatterElements", 13, np.array([[[1, -1]]]), numbers(1, 1, 2), axis=2),
     **{
-        reduction: model(
-            "ScatterElements", 18, integers(6, 3, 2), numbers(6, 3, 2), axis=0, reduction=reduction
+        f"{reduction}_{opset}": model(
+            "ScatterElements",
+            opset,
+            integers(6, 3, 2),
+            numbers(6, 3, 2),
+            axis=0,
+            reduction=reduction,
         )
         for reduction in ("add", "mul", "min", "max")
+        for opset in (16, 18)
     },
     "scatter_nd": model("ScatterND", 16, integers(5, 2), numbers(5, 3), reduction="add"),
 }

@@ -237,5 +237,15 @@ def test_a_layer_norm_of_symbolic_extents_without_a_bias() -> None:
         np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_batch_norm_of_each_element() -> None:
+    """Up to opset 8, with ``spatial`` 0."""
+    x = normal(2, 3, 4)
+    parameters = {name: normal(3, 4, seed=i + 1) for i, name in enumerate("sbm")}
+    parameters["v"] = np.abs(normal(3, 4, seed=9)) + 0.5
+    attributes = {"spatial": 0, "epsilon": 0.01}
+    model = node_model("BatchNormalization", {"x": x}, attributes, constants=parameters, opset=8)
+    assert_as_onnx_runtime(from_onnx, {"y": (model, {"x": x})}, rtol=1e-6)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

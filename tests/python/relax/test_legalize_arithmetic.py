@@ -196,10 +196,16 @@ def test_gates_of_16_bits_are_computed_in_32(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_number_that_is_zero_is_not_folded(dtype: str) -> None:
-    """0 times infinity or NaN is NaN, and the sign of 0 is that of the product."""
+    """0 times infinity or NaN is NaN, the sign of 0 is that of the product, and -0 + 0 is 0."""
     x = np.array(SPECIAL, numpy_dtype(dtype))
-    zero = relax.const(0.0, dtype)
+    zero, minus_zero = relax.const(0.0, dtype), relax.const(-0.0, dtype)
     functions = {
+        "x + 0": (lambda x: op.add(x, zero), lambda x: x + 0),
+        "0 + x": (lambda x: op.add(zero, x), lambda x: 0 + x),
+        "x + -0": (lambda x: op.add(x, minus_zero), lambda x: x),
+        "x - -0": (lambda x: op.subtract(x, minus_zero), lambda x: x + 0),
+        "x - 0": (lambda x: op.subtract(x, zero), lambda x: x),
+        "0 - x": (lambda x: op.subtract(zero, x), lambda x: 0 - x),
         "x 0": (lambda x: op.multiply(x, zero), lambda x: x * 0),
         "0 x": (lambda x: op.multiply(zero, x), lambda x: 0 * x),
         "0 / x": (lambda x: op.divide(zero, x), lambda x: 0 / x),

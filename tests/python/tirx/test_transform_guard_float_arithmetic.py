@@ -67,6 +67,14 @@ EXPRESSIONS = {
     ),
     "0 - x": lambda x, y: (op.subtract(number(0.0), x), np.float32(0) - X),
     "x * zeros": lambda x, y: (op.multiply(x, op.zeros((8,), "float32")), X * np.zeros(8, "f4")),
+    "1 / (x + zeros)": lambda x, y: (
+        op.divide(number(1.0), op.add(x, op.zeros((8,), "float32"))),
+        divided(np.float32(1), X + np.float32(0)),
+    ),
+    "1 / (-0 * y + 0)": lambda x, y: (
+        op.divide(number(1.0), op.add(op.multiply(y, number(-0.0)), number(0.0))),
+        divided(np.float32(1), Y * np.float32(-0.0) + np.float32(0)),
+    ),
     "1 / zeros": lambda x, y: (
         op.divide(number(1.0), op.zeros((8,), "float32")),
         np.full(8, np.inf, "f4"),

@@ -38,6 +38,7 @@ from .evaluate import evaluate
 from .external import Read, with_external, without_external
 from .functions import expand_functions
 from .inputs import Dim, input_shapes
+from .liveness import live_nodes, without_strings
 from .loops import convert_loop, convert_scan, has_branches
 from .narrow import (
     carried,
@@ -50,7 +51,9 @@ from .narrow import (
 )
 from .node import Node, float_defaults
 from .node_errors import name_of, naming, unsupported
+from .opset6 import as_opset_7
 from .order import in_order
+from .sparse import with_dense_tensors
 from .values import KnownValues, Value, extents_of
 
 __all__ = ["ONNXGraphImporter", "from_onnx"]
@@ -192,8 +195,14 @@ class ONNXGraphImporter(TVMGraphImporter):
         }
         return super()._parse_attr([a for a in attributes if a.name not in empty]) | empty
 
+    def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
+        numbers = without_strings(graph)
+        if len(numbers) < len(graph.initializer):
+            graph = onnx.GraphProto(initializer=numbers)
+        super()._parse_graph_initializers(graph)
+
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        others = [node for node in graph.node if not has_converter(node)]
+        others = [node for node in live_nodes(graph) if not has_converter(node)]
         if others:
             raise unsupported(others)
 
@@ -211,7 +220,7 @@ class ONNXGraphImporter(TVMGraphImporter):
 
     def _convert_nodes(self, graph: onnx.GraphProto) -> None:
         """Convert the nodes of the main graph or of a branch, in its scope."""
-        for node in graph.node:
+        for node in live_nodes(graph):
             with naming(node):
                 outputs = self._convert_node(node)
                 for output in outputs:
@@ -385,6 +394,7 @@ class ONNXGraphImporter(TVMGraphImporter):
 
     def _convert(self, node: Node) -> relax.Expr:
         """Convert a node with the corrections of its operator, then with TVM's converter."""
+        node = as_opset_7(node) if self.opset < 7 else node
         result = corrections.convert_corrected(node, self._convert_as_tvm)
         return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
 
@@ -486,6 +496,7 @@ def import_model(
             f"ONNX IR version {model.ir_version} is not supported; expected {_MIN_IR_VERSION} "
             "(ONNX 1.1) or newer"
         )
+    model = with_dense_tensors(model)
     check_model(model)
     model = in_order(model)
     try:

@@ -17,10 +17,12 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    Indices that the model computes, or that are out of range; a Scatter of dynamic indices.
+    Indices that the model computes, or that are out of range; a Scatter of dynamic indices; a
+    ScatterElements of opset 16 with the reduction max or min, which opset 18 adds: PyTorch writes
+    it, and ONNX Runtime accepts it.
 Symptom
     An index before the first element, e.g. -5 on an axis of 4, becomes -1, which is the index of an
-    element. Each operator needs three additional kernels. A Scatter of dynamic indices is rejected.
+    element. Each operator needs three additional kernels. The scatters are rejected.
 Mechanism
     The converters add the extent to negative indices, and keep indices that are still negative.
 How to remove
@@ -39,10 +41,17 @@ from .node import Converter, Node
 __all__ = ["INDEXED", "convert_indexed"]
 
 
+def _reduction(node: Node) -> str:
+    reduction = node.text("reduction", "none")
+    return "update" if reduction == "none" else reduction
+
+
+def _scatter_elements(node: Node, *operands: relax.Expr) -> relax.Expr:
+    return op.scatter_elements(*operands, _axis(node), _reduction(node))
+
+
 def _scatter_nd(node: Node, *operands: relax.Expr) -> relax.Expr:
-    reduction = node.attributes.get("reduction", "none")
-    reduction = reduction.decode() if isinstance(reduction, bytes) else reduction
-    return op.scatter_nd(*operands, "update" if reduction == "none" else reduction)
+    return op.scatter_nd(*operands, _reduction(node))
 
 
 def _axis(node: Node) -> int:
@@ -53,7 +62,8 @@ INDEXED: dict[str, Callable[..., relax.Expr]] = {
     "Gather": lambda node, data, i: op.take(data, i, _axis(node)),
     "GatherElements": lambda node, data, i: op.gather_elements(data, i, _axis(node)),
     "GatherND": lambda node, data, i: op.gather_nd(data, i, node.attributes.get("batch_dims", 0)),
-    "Scatter": lambda node, data, i, new: op.scatter_elements(data, i, new, _axis(node)),
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
 }
 """For each operator, a function that builds its Relax call."""
@@ -63,7 +73,8 @@ def convert_indexed(node: Node, convert: Converter) -> relax.Expr:
     """Convert an operator to a Relax call; let TVM convert constants and shapes."""
     operands = list(node.operands)
     are_tensors = all(isinstance(getattr(e, "ty", None), relax.TensorType) for e in operands)
-    if not are_tensors or all(isinstance(e, ir.GenericConst) for e in operands):
+    are_constants = all(isinstance(e, ir.GenericConst) for e in operands)
+    if not are_tensors or (are_constants and node.operator != "ScatterElements"):
         return convert(node)
     reductions = ("none", "add", "mul", "min", "max", b"none", b"add", b"mul", b"min", b"max")
     if node.attributes.get("reduction", "none") not in reductions:

@@ -95,13 +95,28 @@ def convert_batch_norm(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the number of elements of an operand differs from the number of channels.
+        If the number of elements of an operand differs from the number of channels; or if operands
+        with an element for each one of a sample (``spatial`` 0, up to opset 8) have another shape.
     """
+    if not node.attributes.get("spatial", 1):
+        return _normalize_elements(node)
     node = _with_matched_shapes(node, [1])
     if not node.attributes.get("training_mode", 0):
         return convert(node)
     switches.note(NORMS)
     return convert(node.with_attributes(momentum=1 - node.attributes.get("momentum", 0.9)))
+
+
+def _normalize_elements(node: Node) -> relax.Expr:
+    """Convert a BatchNormalization whose operands have the shape of a sample."""
+    switches.note(NORMS)
+    _, extents = shaped(node, 0, "X")
+    node = _with_matched_shapes(node, list(range(1, len(extents))))
+    data, scale, bias, mean, variance = node.operands
+    epsilon = relax.const(node.attributes.get("epsilon", 1e-5), dtype_of(variance))
+    factor = node.emit(relax.op.multiply(scale, relax.op.rsqrt(relax.op.add(variance, epsilon))))
+    centered = node.emit(relax.op.subtract(data, mean))
+    return relax.op.add(relax.op.multiply(centered, factor), bias)
 
 
 def convert_instance_norm(node: Node, convert: Converter) -> relax.Expr:

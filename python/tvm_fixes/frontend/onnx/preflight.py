@@ -21,13 +21,14 @@ from ..operators import Operator, counted
 from . import ml
 from .check import nodes_in, place_of
 from .importer import has_converter
+from .liveness import live_nodes
 
 # The maximum nesting of operators without a converter whose bodies call each other.
 _MAX_NESTING = 8
 
 
 def operators_of(model: onnx.ModelProto) -> list[Operator]:
-    """The operators in the graph of a model, in nested graphs, and in functions.
+    """The operators that the outputs of a model need, also in nested graphs, and in functions.
 
     An operator is supported if it has a converter, or if ONNX defines it by supported ones. A node
     may still have an unsupported form, which only an import detects.
@@ -43,7 +44,7 @@ def operators_of(model: onnx.ModelProto) -> list[Operator]:
     bodies = [function.node for function in model.functions]
     return counted(
         (_full_name(node), place_of(node), _problem_of(node, versions))
-        for nodes in (model.graph.node, *bodies)
+        for nodes in (live_nodes(model.graph), *bodies)
         for node in nodes_in(nodes)
         if (node.domain, node.op_type) not in functions
     )

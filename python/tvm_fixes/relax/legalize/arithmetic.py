@@ -20,13 +20,14 @@ Trigger
     ``relax.nn.selu``, ``nn.softplus`` and ``log_add_exp`` near zero and far from it;
     ``floor_divide`` and ``floor_mod`` of floating-point numbers; ``power``, ``mod`` and
     ``log_add_exp`` of bfloat16; ``nn.gelu``, ``nn.gelu_tanh`` and ``nn.silu`` of 16-bit floats;
-    ``multiply``, ``divide`` and ``nn.leakyrelu`` with a scalar 0; ``sign`` and ``negative``
+    ``add``, ``multiply``, ``divide`` and ``nn.leakyrelu`` with a scalar 0, ``subtract`` with a
+    scalar -0; ``sign`` and ``negative``
     of unsigned integers, and ``sign`` of booleans; ``add``, ``subtract`` and ``multiply`` of uint32
     and uint64; casts to bfloat16, and of it to integers.
 Symptom
     Silently wrong results: selu(-1e-9) and softplus(-20) are 0, log_add_exp(0, 100) is infinite,
     gelu(-3) of float16 is 8% off, -1 // inf is 0 and 1e30 mod 0.1 is not between 0 and 0.1.
-    0 times infinity, NaN times 0 and 0 / 0 are 0.  A cast to bfloat16 does not round if its reader
+    0 times infinity, NaN times 0 and 0 / 0 are 0; -0 + 0 is -0.  A cast to bfloat16 does not round if its reader
     is in the same kernel.  0 - x of uint32 is 0, and 3 - x < 4 is true for every x.  A division by
     0, ``power``, ``mod`` and ``log_add_exp`` of bfloat16, and ``sign`` and ``negative`` of unsigned
     integers do not build.
@@ -46,6 +47,7 @@ import functools
 import math
 from collections.abc import Callable
 
+import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
 
@@ -178,6 +180,8 @@ def _leakyrelu(x: te.Tensor, slope: te.Tensor) -> te.Tensor:
 # The computation of each operator with a scalar 0, which is read as a tensor element so that TVM
 # does not fold it.
 _WITH_ZERO = {
+    "relax.add": topi.add,
+    "relax.subtract": topi.subtract,
     "relax.multiply": topi.multiply,
     "relax.divide": topi.divide,
     "relax.nn.leakyrelu": _leakyrelu,
@@ -188,15 +192,32 @@ def _legalize_zero(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) ->
     name, dtype, arguments = call.op.name, str(call.ty.dtype), list(call.args)
     if name == "relax.nn.leakyrelu":
         arguments.append(relax.const(float(call.attrs.alpha), dtype))
-    if not switches.enabled(FIX_ID) or "float" not in dtype or not any(map(_is_zero, arguments)):
+    if not switches.enabled(FIX_ID) or "float" not in dtype or not _folds(name, arguments):
         return _legalize(bb, call, stock) if name in _OPERATORS else stock(bb, call)
     switches.note(FIX_ID)
     return bb.call_te(_WITH_ZERO[name], *arguments, primfunc_name_hint=name.rpartition(".")[2])
 
 
+def _folds(name: str, arguments: list[relax.Expr]) -> bool:
+    """Whether TVM folds a scalar 0 among the arguments, and changes a result.
+
+    Sums with -0 and differences with 0 equal the other operand.
+    """
+    zeros = [argument for argument in arguments if _is_zero(argument)]
+    if name == "relax.add":
+        return any(not _is_negative(zero) for zero in zeros)
+    if name == "relax.subtract":
+        return _is_zero(arguments[1]) and _is_negative(arguments[1])
+    return bool(zeros)
+
+
 def _is_zero(expr: relax.Expr) -> bool:
-    """Whether an expression is a scalar constant 0."""
+    """Whether an expression is a scalar constant 0 or -0."""
     return _is_number(expr) and not expr.value.numpy().any()
+
+
+def _is_negative(number: relax.Expr) -> bool:
+    return bool(np.signbit(number.value.numpy().astype("float64")))
 
 
 def _is_number(expr: relax.Expr) -> bool:

@@ -18,11 +18,12 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     Elementwise operators fused into ``x - x``, ``(x + y) - y``, ``x - (x + y)``, ``f(x) == f(x)``,
-    ``not x < y``, and a product or quotient with zeros, such as the elements below a diagonal.
+    ``not x < y``, ``x + 0``, and a product or quotient with zeros, such as the elements below a
+    diagonal.
 Symptom
     Silently wrong results: infinity minus infinity is 0, 1e8 + x - 1e8 is not rounded, 0 times
-    infinity is 0, NaN equals NaN, and ``not x < y`` is false for NaN.  A division by zeros does not
-    build.
+    infinity is 0, NaN equals NaN, ``not x < y`` is false for NaN, and -0 + 0 is -0.  A division by
+    zeros does not build.
 Mechanism
     The simplifier applies integer identities to floats.
 How to remove
@@ -45,7 +46,7 @@ from ..util import prim_func_pass
 
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 _ZERO = tirx.const(0, "int8")
-_REWRITTEN = (tirx.Sub, tirx.Mul, tirx.Div, tirx.EQ, tirx.NE, tirx.Not)
+_REWRITTEN = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.EQ, tirx.NE, tirx.Not)
 
 
 _FROM_BITS = {
@@ -104,6 +105,8 @@ def _rewritten(node: tirx.Expr) -> tirx.Expr:
         return tirx.Cast("int8", node.a) == _ZERO if is_of_floats else node
     if not _is_float(node.a):
         return node
+    if isinstance(node, tirx.Add):
+        return _sum(node)
     if isinstance(node, tirx.Sub):
         return _difference(node)
     if isinstance(node, tirx.Mul | tirx.Div):
@@ -119,6 +122,20 @@ def _rewritten(node: tirx.Expr) -> tirx.Expr:
 
 def _is_float(expr: tirx.Expr) -> bool:
     return "float" in str(expr.ty)
+
+
+def _sum(node: tirx.Add) -> tirx.Expr:
+    """A sum with 0, which the simplifier drops, although it turns -0 into 0."""
+    operands = [_opaque_zero(each) if _is_zero(each) else each for each in (node.a, node.b)]
+    return tirx.Add(*operands) if any(map(_is_zero, (node.a, node.b))) else node
+
+
+def _is_zero(expr: tirx.Expr) -> bool:
+    """Whether an expression is 0, but not -0."""
+    if isinstance(expr, tirx.Broadcast):
+        return _is_zero(expr.value)
+    is_zero = isinstance(expr, tirx.FloatImm) and expr.value == 0
+    return is_zero and math.copysign(1, expr.value) > 0
 
 
 def _difference(node: tirx.Sub) -> tirx.Expr:
