@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Convolutions, products, poolings, recurrences, quantization and control flow of ONNX graphs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from onnx import helper
@@ -91,7 +91,7 @@ def pool(graph: Graph) -> None:
     if isinstance(pads, list):
         # ONNX does not specify the mean of a window without data.
         attributes["pads"] = [min(p, k - 1) for p, k in zip(pads, 2 * kernel, strict=True)]
-    if "auto_pad" not in attributes and _exceeds_data(value, kernel, attributes):
+    if "auto_pad" not in attributes and exceeds_data(value.shape[2:], attributes):
         # ONNX Runtime and shape inference round the negative number of windows up.
         return
     # ONNX Runtime computes pads without dilation.
@@ -110,12 +110,16 @@ def pool(graph: Graph) -> None:
     graph.add(name, [value], outputs=outputs, exact=exact, limit=20000, nonempty=True, **attributes)
 
 
-def _exceeds_data(value: Value, kernel: list[int], attributes: dict[str, object]) -> bool:
-    """Whether a window is longer than the padded data."""
-    spatial = len(kernel)
-    pads = list(attributes.get("pads", [0] * (2 * spatial)))  # type: ignore[call-overload]
-    dilations = list(attributes.get("dilations", [1] * spatial))  # type: ignore[call-overload]
-    padded = (d + p + q for d, p, q in zip(value.shape[2:], pads, pads[spatial:], strict=False))
+def exceeds_data(extents: Sequence[int], attributes: Mapping[str, object]) -> bool:
+    """Whether a window is longer than the padded data, whose spatial axes have these extents."""
+    spatial = len(extents)
+
+    def numbers(name: str, count: int, default: int) -> list[int]:
+        return list(attributes.get(name, [default] * count))  # type: ignore[call-overload]
+
+    pads, dilations = numbers("pads", 2 * spatial, 0), numbers("dilations", spatial, 1)
+    padded = (d + p + q for d, p, q in zip(extents, pads, pads[spatial:], strict=False))
+    kernel = numbers("kernel_shape", spatial, 1)
     windows = ((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
     return any(window > extent for window, extent in zip(windows, padded, strict=True))
 

@@ -21,8 +21,10 @@ import numpy as np
 import onnx
 
 from . import onnx_oracle
+from .onnx_layers import exceeds_data
 from .values import FLOATS, INTEGERS
 
+_POOLS = ("AveragePool", "LpPool", "MaxPool")
 _ORDERS = ("ArgMax", "ArgMin", "GlobalMaxPool", "MaxPool", "TopK")
 
 
@@ -43,6 +45,12 @@ def _is_unspecified(
         # An integer mean of no elements divides by zero.
         return node.op_type == "ReduceMean" and operands[0].size == 0
     data = operands[0].astype("float64")
+    if node.op_type in _POOLS:
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        if not attributes.get("auto_pad", b"").startswith(b"SAME"):
+            # ONNX Runtime computes parts of windows, against the specification.
+            if exceeds_data(data.shape[2:], attributes):
+                return True
     if node.op_type in _ORDERS:
         return bool(np.isnan(data).any())
     if node.op_type == "QuantizeLinear":

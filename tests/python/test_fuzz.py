@@ -38,7 +38,15 @@ from tests.fuzz.journal import Journal
 from tvm_fixes.support.isolate import Outcome, OutcomeKind, run_all_forked
 
 # The number of cases of each campaign, chosen for similar run times.
-CASES = {"onnx": 32, "torch": 6, "passes": 8, "verifier": 16, "relay": 64, "recurrent": 6}
+CASES = {
+    "onnx": 32,
+    "onnx-old": 16,
+    "torch": 6,
+    "passes": 8,
+    "verifier": 16,
+    "relay": 64,
+    "recurrent": 6,
+}
 
 
 @pytest.mark.parametrize("name", CASES)

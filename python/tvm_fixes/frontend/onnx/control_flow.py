@@ -30,6 +30,8 @@ How to remove
     and the fix id ``onnx-if``.
 """
 
+from typing import Any
+
 import onnx
 import tvm
 from tvm import relax, tirx
@@ -39,7 +41,18 @@ from ...support import switches
 from .graph import GraphImporter
 from .values import Extent, KnownValues, Value, extents_of
 
-__all__ = ["convert_if", "with_dataflow"]
+__all__ = ["GraphWithIf", "convert_if", "with_dataflow"]
+
+
+class GraphWithIf:
+    """A graph with an additional If node, which is not converted."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self.graph = graph
+        self.node = [*graph.node, onnx.NodeProto(op_type="If")]
+
+    def __getattr__(self, field: str) -> Any:
+        return getattr(self.graph, field)
 
 
 def convert_if(

@@ -31,7 +31,7 @@ from ...support import switches
 from ...support.serial import in_turn
 from . import corrections
 from .check import check_inputs, check_model, check_size, is_known_domain
-from .control_flow import convert_if, with_dataflow
+from .control_flow import GraphWithIf, convert_if, with_dataflow
 from .corrections import operator_of
 from .declared_ranks import declared_ranks
 from .evaluate import evaluate
@@ -118,17 +118,6 @@ def _converts_loops() -> bool:
     return switches.enabled(LOOPS) and switches.enabled(SHAPE_VALUES)
 
 
-class _GraphWithIf:
-    """A graph with an additional If node, which is not converted."""
-
-    def __init__(self, graph: onnx.GraphProto) -> None:
-        self.graph = graph
-        self.node = [*graph.node, onnx.NodeProto(op_type="If")]
-
-    def __getattr__(self, field: str) -> Any:
-        return getattr(self.graph, field)
-
-
 class ONNXGraphImporter(TVMGraphImporter):
     """TVM's importer with corrections; each applies unless its fix is disabled.
 
@@ -160,7 +149,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         if _converts_loops() and has_branches(graph):
             # TVM makes the function one dataflow block, which cannot contain an If, unless the
             # main graph has an If node. The bodies of unrolled loops may contain one too.
-            graph = _GraphWithIf(graph)
+            graph = GraphWithIf(graph)
         mod = super().from_onnx(graph, opset)
         if self.known.unified:
             mod = relax.transform.BindSymbolicVars(dict(self.known.unified), "main")(mod)
@@ -215,6 +204,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         whole = graph.graph if isinstance(graph, _GraphWithIf) else graph
         self._ranks = declared_ranks(whole)
         self._convert_nodes(whole)
+        self._convert_nodes(graph.graph if isinstance(graph, GraphWithIf) else graph)
         for output in graph.output:
             self._tensor(output.name)
 

@@ -34,7 +34,7 @@ How to remove
 import math
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from tvm import relax, tirx, topi
@@ -132,15 +132,15 @@ class _Windows:
         extent, stride, span = self.extents[axis], self.strides[axis], self.spans[axis]
         min_extent = span - self.before[axis] - self.after[axis]
         missing = min_extent - extent
-        is_symbolic = isinstance(missing, tirx.Expr)
-        if is_symbolic and not self.rounds_up:
-            least, holds = min_extent, tirx.Or(missing <= 0, missing.equal(stride))
+        if isinstance(missing, tirx.Expr) and not self.rounds_up:
+            none = tirx.EQ(missing, tirx.const(stride, "int64"))
+            least, holds = min_extent, tirx.Or(missing <= 0, none)
         else:
             least, holds = min_extent - 2 * stride + 1, missing < 2 * stride
         if least > 0:
             reason = f"expected at least {least} elements on spatial axis {axis}"
             require(node, holds, "shape of X", self.extents, reason)
-        if is_symbolic or missing <= 0:
+        if isinstance(missing, tirx.Expr) or missing <= 0:
             return self
         if missing >= stride:
             return self._with("after", axis, self.after[axis] + missing - stride)
@@ -152,9 +152,10 @@ class _Windows:
 
     def _with(self, name: str, axis: int, value: int) -> Self:
         """These windows with another value for one axis."""
-        values = list(getattr(self, name))
+        values: list[int] = list(getattr(self, name))
         values[axis] = value
-        return replace(self, **{name: values})
+        changed: dict[str, Any] = {name: values}
+        return replace(self, **changed)
 
     def _with_same_pads(self, auto_pad: str) -> Self:
         """Resolve ``auto_pad``: ``ceil(extent / stride)`` windows on an axis (ONNX)."""
