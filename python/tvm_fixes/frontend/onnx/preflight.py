@@ -28,7 +28,7 @@ _MAX_NESTING = 8
 
 
 def operators_of(model: onnx.ModelProto) -> list[Operator]:
-    """The operators that the outputs of a model need, also in nested graphs, and in functions.
+    """The operators that the outputs of a model need, including those of nested graphs.
 
     An operator is supported if it has a converter, or if ONNX defines it by supported ones. A node
     may still have an unsupported form, which only an import detects.

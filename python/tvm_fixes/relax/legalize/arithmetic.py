@@ -29,8 +29,8 @@ Symptom
     gelu(-3) of float16 is 8% off, -1 // inf is 0 and 1e30 mod 0.1 is not between 0 and 0.1.
     0 times infinity, NaN times 0 and 0 / 0 are 0; -0 + 0 is -0.  A cast to bfloat16 does not round
     if its reader is in the same kernel.  0 - x of uint32 is 0, and 3 - x < 4 is true for every x.
-    A division by 0, ``power``, ``mod`` and ``log_add_exp`` of bfloat16, and ``sign`` and ``negative`` of unsigned
-    integers do not build.
+    A division by 0, ``power``, ``mod`` and ``log_add_exp`` of bfloat16, and ``sign`` and
+    ``negative`` of unsigned integers do not build.
 Mechanism
     The formulas add 1 to a much smaller exponential, or subtract 1 from an exponential near 1;
     exponentials overflow; each step of a gelu is rounded to 16 bits; quotients are rounded before
