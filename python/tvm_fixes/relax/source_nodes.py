@@ -77,6 +77,28 @@ def mark(expr: Any, node: SourceNode) -> None:
             _set_span(part, span_of([node]))
 
 
+_REASON = "reason: "
+"""The start of the name of a span that holds the reason of a check."""
+
+
+def mark_check(var: relax.Var, node: SourceNode, reason: str) -> None:
+    """Record `node` as the origin of a ``match_cast``, and what it requires."""
+    text = tvm.ir.Span(tvm.ir.SourceName(f"{_REASON}{reason}"), 0, 0, 0, 0)
+    _set_span(var, tvm.ir.SequentialSpan([span_of([node]), text]))
+
+
+def check_of(var: relax.Var) -> str:
+    """What a ``match_cast`` requires, with its nodes; empty if unknown."""
+    nodes = nodes_of(var)
+    if not nodes:
+        return ""
+    spans = var.span.spans if isinstance(var.span, tvm.ir.SequentialSpan) else []
+    names = [str(span.source_name.name) for span in spans if isinstance(span, tvm.ir.Span)]
+    reasons = [name.removeprefix(_REASON) for name in names if name.startswith(_REASON)]
+    origin = f"{nodes[0].operator} {(nodes[0].path or nodes[0].name)!r}"
+    return ": ".join([origin, *reasons[:1]])
+
+
 def mark_calls(mod: tvm.IRModule) -> None:
     """Give each call the nodes of the variable that is bound to it."""
     for binding in _bindings_of(mod):

@@ -208,6 +208,17 @@ def test_extents_of_a_negative_number_of_windows_are_rejected(operator: str) -> 
     assert_rejected(from_onnx, model, "expected at least 2 elements on spatial axis 0")
 
 
+def test_errors_at_run_time_name_the_node() -> None:
+    x = normal(1, 1, 8)
+    attributes = {"kernel_shape": [4], "strides": [2]}
+    model = node_model("MaxPool", {"x": x}, attributes, shapes={"x": (1, 1, "n")})
+    message = (
+        "MaxPool 'node': shape of X: expected at least 4 elements on spatial axis 0; .*match_c"
+    )
+    with pytest.raises(RuntimeError, match=message):
+        run(from_onnx(model), x[..., :3], pipeline=pipeline())
+
+
 def test_the_last_window_of_valid_padding() -> None:
     """With ceil_mode, ONNX Runtime also rounds up for VALID padding."""
     attributes = {"auto_pad": "VALID", "ceil_mode": 1, "kernel_shape": [3], "strides": [2]}

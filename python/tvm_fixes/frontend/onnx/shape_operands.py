@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 
+from ...relax.source_nodes import SourceNode, mark_check
 from .extents import equal, expression, simplified
 from .node import Extent, Node
 from .values import as_vector
@@ -56,7 +57,7 @@ def require(
     if isinstance(condition, tirx.Expr):
         holds = tirx.Select(condition, tirx.const(1, "int64"), tirx.const(0, "int64"))
         # The ShapeExpr is bound first: TVM does not lower a match_cast of a ShapeExpr itself.
-        _match(node, node.emit(relax.ShapeExpr([holds])), [1])
+        _match(node, node.emit(relax.ShapeExpr([holds])), [1], f"{subject}: {reason}")
     elif not condition:
         raise node.invalid(subject, value, reason)
 
@@ -109,8 +110,11 @@ def require_all(node: Node, conditions: relax.Expr) -> None:
     _match(node, node.emit(relax.op.tensor_to_shape(holds)), [1])
 
 
-def _match(node: Node, shape: relax.Expr, extents: list[Extent]) -> None:
-    node.builder.match_cast(shape, relax.ShapeType(extents))
+def _match(
+    node: Node, shape: relax.Expr, extents: list[Extent], reason: str = "an operand is out of range"
+) -> None:
+    var = node.builder.match_cast(shape, relax.ShapeType(extents))
+    mark_check(var, SourceNode(node.attributes["tvm_custom"]["name"], node.operator), reason)
 
 
 # Operands

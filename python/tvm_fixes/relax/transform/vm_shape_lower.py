@@ -29,13 +29,19 @@ How to remove
     its tests and the fix id ``vm-shape-lower-weights``.
 """
 
+from collections import Counter
+
 import tvm
 from tvm import relax
 
 from ...fixes.memory import VM_SHAPE_LOWER_WEIGHTS as FIX_ID
 from ...support import switches
-from ..analysis import has_known_shapes, weights_of
-from ..ir import with_functions
+from ..analysis import bindings, has_known_shapes, weights_of
+from ..ir import with_body, with_functions
+from ..source_nodes import check_of
+
+_CONTEXT = "ErrorContext(match_cast"
+"""The start of the text of an error at run time."""
 
 
 def VMShapeLower() -> tvm.transform.Pass:
@@ -43,6 +49,8 @@ def VMShapeLower() -> tvm.transform.Pass:
 
     TVM's pass of this name. While it runs, functions with weights of unknown shape do not have the
     attribute ``num_input``, so that it checks all their parameters in full.
+
+    Errors of a ``match_cast`` at run time name the node of the model that it belongs to.
 
     Returns
     -------
@@ -52,13 +60,14 @@ def VMShapeLower() -> tvm.transform.Pass:
     stock = relax.transform.VMShapeLower()
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        checks = _checks_in(mod)
         found = {
             var: function
             for var, function in mod.functions_items()
             if isinstance(function, relax.Function) and _has_unknown_weights(function)
         }
         if not found or not switches.enabled(FIX_ID):
-            return stock(mod)
+            return _with_names(stock(mod), checks)
         switches.note(FIX_ID)
         bare = {var: function.without_attr("num_input") for var, function in found.items()}
         lowered = stock(with_functions(mod, bare))
@@ -66,7 +75,7 @@ def VMShapeLower() -> tvm.transform.Pass:
             var: lowered[var].with_attr("num_input", function.attrs["num_input"])
             for var, function in found.items()
         }
-        return with_functions(lowered, whole)
+        return _with_names(with_functions(lowered, whole), checks)
 
     return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=stock.info.name)
 
@@ -74,3 +83,50 @@ def VMShapeLower() -> tvm.transform.Pass:
 def _has_unknown_weights(function: relax.Function) -> bool:
     has_weights = "num_input" in (function.attrs or {})
     return has_weights and not all(has_known_shapes(var.ty) for var in weights_of(function))
+
+
+def _checks_in(mod: tvm.IRModule) -> dict[str, str]:
+    """What each ``match_cast`` requires, by the name of the variable that it checks.
+
+    The pass replaces the variables; a name that is not unique is left out.
+    """
+    found = [
+        (str(binding.value.name), check_of(binding.var))
+        for _, function in mod.functions_items()
+        if isinstance(function, relax.Function)
+        for binding in bindings(function)
+        if isinstance(binding, relax.MatchCast) and isinstance(binding.value, relax.Var)
+    ]
+    counts = Counter(name for name, _ in found)
+    return {name: text for name, text in found if text and counts[name] == 1}
+
+
+def _with_names(mod: tvm.IRModule, checks: dict[str, str]) -> tvm.IRModule:
+    """The lowered module with `checks` in the texts of errors."""
+    if not checks:
+        return mod
+    named = {}
+    for var, function in mod.functions_items():
+        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
+            blocks = [
+                relax.BindingBlock([_named(binding, checks) for binding in block.bindings])
+                for block in function.body.blocks
+            ]
+            body = relax.SeqExpr(blocks, function.body.body, function.body.span)
+            named[var] = relax.BlockBuilder().normalize(with_body(function, body))
+    return with_functions(mod, named)
+
+
+def _named(binding: relax.Binding, checks: dict[str, str]) -> relax.Binding:
+    call = binding.value
+    if not isinstance(call, relax.Call) or not isinstance(call.op, relax.ExternFunc):
+        return binding
+    checked, context = (call.args[0], call.args[-1]) if call.args else (None, None)
+    if not isinstance(checked, relax.Var) or not isinstance(context, tvm.ir.StringImm):
+        return binding
+    text = checks.get(str(checked.name))
+    if text is None or not context.value.startswith(_CONTEXT):
+        return binding
+    args = [*call.args[:-1], tvm.ir.StringImm(f"{text}; {context.value}")]
+    named = relax.Call(call.op, args, call.attrs, call.ty_args, call.span)
+    return relax.VarBinding(binding.var, named)
