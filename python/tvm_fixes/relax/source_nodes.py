@@ -88,7 +88,7 @@ def mark_check(var: relax.Var, node: SourceNode, reason: str) -> None:
 
 
 def check_of(var: relax.Var) -> str:
-    """What a ``match_cast`` requires, with its nodes; empty if unknown."""
+    """The requirement of a ``match_cast``, with its node; empty if unknown."""
     nodes = nodes_of(var)
     if not nodes:
         return ""

@@ -26,6 +26,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter as TVMGraphI
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from ...fixes.onnx_importer import FUNCTIONS, IF, LOOPS, QUANTIZED, SHAPE_VALUES, UNNAMED_DIMS
+from ...fixes.weights import FOLD_CONSTANT
 from ...relax.source_nodes import SourceNode, mark, spread
 from ...support import switches
 from ...support.serial import in_turn
@@ -38,6 +39,7 @@ from .evaluate import evaluate
 from .external import Read, with_external, without_external
 from .functions import expand_functions
 from .inputs import Dim, input_shapes
+from .large_constants import deferred
 from .liveness import live_nodes, without_strings
 from .loops import convert_loop, convert_scan, has_branches
 from .narrow import (
@@ -389,6 +391,9 @@ class ONNXGraphImporter(TVMGraphImporter):
         return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
 
     def _convert_as_tvm(self, node: Node) -> relax.Expr:
+        call = deferred(node) if switches.enabled(FOLD_CONSTANT) else None
+        if call is not None:
+            return call
         operands = list(node.operands)
         index = _SHAPE_OPERANDS.get(node.operator)
         if switches.enabled(SHAPE_VALUES) and index is not None:

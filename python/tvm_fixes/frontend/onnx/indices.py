@@ -36,6 +36,7 @@ from tvm.relax import op
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
+from .large_constants import taken_rows
 from .node import Converter, Node
 
 __all__ = ["INDEXED", "convert_indexed"]
@@ -80,4 +81,8 @@ def convert_indexed(node: Node, convert: Converter) -> relax.Expr:
     if node.attributes.get("reduction", "none") not in reductions:
         return convert(node)
     switches.note(FIX_ID)
+    if node.operator == "Gather" and _axis(node) == 0:
+        rows = taken_rows(node, *operands)
+        if rows is not None:
+            return rows
     return INDEXED[node.operator](node, *operands)

@@ -43,7 +43,7 @@ from ..analysis import bindings, is_matmul
 from ..constants.evaluate import evaluate
 from ..constants.fold_plan import FoldPlan
 from ..constants.growth import MAX_GROWTH
-from ..ir import tensor_of
+from ..ir import operator_name, tensor_of
 from ..legalize.matmul.blocks import PackedBlocks, multiply_blocks, pack_blocks, tile_of
 from ..legalize.targets import schedules_for_cpu
 from ..quantized import is_static
@@ -52,6 +52,9 @@ from .fold_constant import rebind_variables
 
 # The maximum bytes of factors that are computed at once.
 _AT_ONCE = 512 << 20
+
+# The maximum number of calls between the integers and the product.
+_MAX_STEPS = 8
 
 
 def FuseDequantizeMatmul(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
@@ -79,8 +82,8 @@ def FuseDequantizeMatmul(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
     -------
     tvm.transform.Pass
         A module pass, for high-level operators. A product stays unchanged if it is not in float32,
-        if the blocks have fewer than 16 rows, or if the weight has 8 bits and one scale per column,
-        which :func:`FuseQuantized` handles.
+        if the blocks have fewer than 16 rows, or if both operands have 8 bits and the weight has
+        one scale per column, which :func:`FuseQuantized` handles.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -90,8 +93,13 @@ def FuseDequantizeMatmul(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
         products = _products(mod, plan)
         builder = relax.BlockBuilder(mod)
         values: dict[relax.Var, relax.Expr] = {}
+        bound = _bound_in(mod)
         for weight, matrix in _matrices(mod, plan, list(products)):
-            values |= _multiplied(builder, products[weight], matrix, weight)
+            chosen = products[weight]
+            if _is_of_bytes(matrix):
+                chosen = [each for each in chosen if not _is_dequantized(each.value.args[0], bound)]
+            if chosen:
+                values |= _multiplied(builder, chosen, matrix, weight)
         if not values:
             return mod
         switches.note(FIX_ID)
@@ -246,12 +254,40 @@ def _matrices(
             ]
             if None not in tensors:
                 matrix = weight.matrix([array_of(tensor) for tensor in tensors])
-                if matrix is not None and not _is_left_to_fuse_quantized(matrix):
+                if matrix is not None:
                     yield weight, matrix
 
 
-def _is_left_to_fuse_quantized(matrix: BlockMatrix) -> bool:
+def _is_of_bytes(matrix: BlockMatrix) -> bool:
+    """Whether a matrix has 8 bits and one scale per column."""
     return matrix.bits == 8 and matrix.zero is None and len(matrix.scale) == 1
+
+
+def _bound_in(mod: tvm.IRModule) -> dict[relax.Var, relax.Expr]:
+    return {
+        binding.var: binding.value
+        for _, function in mod.functions_items()
+        if isinstance(function, relax.Function)
+        for binding in bindings(function)
+    }
+
+
+def _is_dequantized(data: relax.Expr, bound: dict[relax.Var, relax.Expr]) -> bool:
+    """Whether the other operand of a product is computed from integers, as its last steps."""
+    pending = [data] if isinstance(data, relax.Var) else []
+    for _ in range(_MAX_STEPS):
+        if not pending:
+            return False
+        call = bound.get(pending.pop())
+        if not isinstance(call, relax.Call):
+            continue
+        name = operator_name(call)
+        is_cast = name == "relax.astype"
+        if name == "relax.dequantize" or (is_cast and "int" in str(call.args[0].ty.dtype)):
+            return True
+        if is_cast or name in (*_MOVES, "relax.multiply", "relax.subtract"):
+            pending += [arg for arg in call.args if isinstance(arg, relax.Var)]
+    return False
 
 
 def _multiplied(

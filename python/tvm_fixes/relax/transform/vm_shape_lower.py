@@ -86,7 +86,7 @@ def _has_unknown_weights(function: relax.Function) -> bool:
 
 
 def _checks_in(mod: tvm.IRModule) -> dict[str, str]:
-    """What each ``match_cast`` requires, by the name of the variable that it checks.
+    """The requirement of each ``match_cast``, by the name of the variable that it checks.
 
     The pass replaces the variables; a name that is not unique is left out.
     """
