@@ -203,10 +203,9 @@ class ONNXGraphImporter(TVMGraphImporter):
         if not switches.enabled(SHAPE_VALUES):
             super()._construct_nodes(graph)
             return
-        whole = graph.graph if isinstance(graph, _GraphWithIf) else graph
+        whole = graph.graph if isinstance(graph, GraphWithIf) else graph
         self._ranks = declared_ranks(whole)
         self._convert_nodes(whole)
-        self._convert_nodes(graph.graph if isinstance(graph, GraphWithIf) else graph)
         for output in graph.output:
             self._tensor(output.name)
 
