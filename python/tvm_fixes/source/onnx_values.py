@@ -147,16 +147,6 @@ def index_ranges(graph: onnx.GraphProto) -> dict[str, int]:
     return found
 
 
-def names_read(node: onnx.NodeProto) -> set[str]:
-    """The names that a node and its subgraphs read, with those that the subgraphs define."""
-    names = set(filter(None, node.input))
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            names |= {output.name for output in graph.output}
-            names = names.union(*map(names_read, graph.node))
-    return names
-
-
 def _operator(node: onnx.NodeProto) -> str:
     return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
 
