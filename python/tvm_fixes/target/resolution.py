@@ -46,6 +46,9 @@ _LINUX_NAMES = {
 }
 
 
+_NO_GATHER = "+prefer-no-gather"
+"""LLVM's tuning for CPUs with slow gathers, since LLVM 17."""
+
 # The spellings of architectures in the triples of LLVM and GCC.
 _ARCHITECTURES = {
     "x86_64": "x86_64|amd64",
@@ -181,7 +184,8 @@ def native() -> tvm.target.Target:
     """Make the target of this machine's CPU.
 
     The CPU's model implies its instruction sets.  Some of them may be missing, as in a virtual
-    machine; the target disables these.
+    machine; the target disables these.  Loops that read scattered elements load them one by one on
+    AMD's CPUs, whose gather instructions are slower.
     """
     config: dict[str, object] = {
         "kind": "llvm",
@@ -189,8 +193,13 @@ def native() -> tvm.target.Target:
         "mcpu": codegen.llvm_get_system_cpu(),
     }
     missing = missing_features(instruction_sets(tvm.target.Target(config)))
-    if missing:
-        config["mattr"] = [f"-{feature}" for feature in missing]
+    changes = [f"-{feature}" for feature in missing]
+    if str(config["mcpu"]).startswith("znver"):
+        tuned = tvm.target.Target(config | {"mattr": [*changes, _NO_GATHER]})
+        if _NO_GATHER.removeprefix("+") in map(str, codegen.llvm_get_cpu_features(tuned)):
+            changes.append(_NO_GATHER)
+    if changes:
+        config["mattr"] = changes
     return tvm.target.Target(config)
 
 

@@ -197,8 +197,8 @@ def test_symbolic_rows_and_columns() -> None:
     attributes = {"n_targets": 2} | listed(garden.trees(60), "target")
     inputs = {"x": elements(1)}
     model = ml_model("TreeEnsembleRegressor", inputs, attributes, shapes={"x": ("n", "m")})
-    # 2000 rows of 60 trees are evaluated in parallel.
-    runs = [[elements(rows, columns)] for rows, columns in ((0, 4), (5, 6), (2000, 4))]
+    # 6000 rows of 60 trees are evaluated in parallel.
+    runs = [[elements(rows, columns)] for rows, columns in ((0, 4), (5, 6), (6000, 4))]
     assert_follows_onnx_runtime(from_onnx, model, *runs, pipeline="tvm_fixes", rtol=1e-5)
 
 

@@ -27,6 +27,16 @@ def test_native():
     assert target.missing_features(target.instruction_sets(native)) == []
 
 
+@pytest.mark.parametrize(("cpu", "expected"), [("znver4", True), ("cascadelake", False)])
+def test_cpus_with_slow_gathers_load_elements_one_by_one(monkeypatch, cpu, expected):
+    monkeypatch.setattr(resolution.codegen, "llvm_get_system_cpu", lambda: cpu)
+    monkeypatch.setattr(
+        resolution.codegen, "llvm_get_system_triple", lambda: "x86_64-unknown-linux-gnu"
+    )
+    attributes = map(str, target.native().attrs.get("mattr", ()))
+    assert ("+prefer-no-gather" in attributes) == expected
+
+
 def test_a_withheld_instruction_set_is_switched_off(monkeypatch):
     if not target.instruction_sets(target.native()):
         pytest.skip("the instruction sets of this architecture are not told apart")

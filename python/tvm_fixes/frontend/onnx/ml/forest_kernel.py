@@ -15,6 +15,7 @@
 # TVMScript annotates with calls.
 # mypy: disable-error-code="valid-type"
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -26,6 +27,12 @@ from .forest import Forest
 from .operands import constant
 
 __all__ = ["evaluate"]
+
+_TREES = 8
+"""The trees that a row descends in lockstep, so that their loads overlap."""
+
+_ROWS = 4
+"""The rows that descend the same trees one after the other, whose nodes stay in the cache."""
 
 _Combination = Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
 
@@ -63,15 +70,12 @@ def evaluate(
         for name, extent in zip(("rows", "columns"), extents, strict=True)
     ]
     leaves = forest.leaves
+    features, thresholds, children, nan_left = _with_leaves(forest)
+    roots = np.where(forest.roots < 0, len(forest.features) - 1 - forest.roots, forest.roots)
     arrays = [
-        forest.roots,
-        forest.features,
-        forest.thresholds,
-        forest.children,
-        forest.nan_left.astype("int32"),
-        leaves.starts,
-        leaves.targets,
-        leaves.weights,
+        roots.astype("int32"),
+        *(features, thresholds, children, nan_left),
+        *(leaves.starts, leaves.targets, leaves.weights),
     ]
     # A buffer without elements has no address.
     constants = [
@@ -80,10 +84,11 @@ def evaluate(
     kernel = _kernel(
         sizes,
         [int(one.ty.shape[0]) for one in constants],
-        count,
+        (len(roots), len(forest.features), count),
         str(forest.thresholds.dtype),
         _marking(_COMBINATIONS[function]) if marks_absent else _COMBINATIONS[function],
         np.nan if marks_absent else 0.0,
+        bool((np.diff(leaves.starts) == 1).all()),
         _goes_left_with_nan if forest.nan_left.any() else _goes_left,
     )
     name = node.builder.add_func(kernel, "evaluate_forest")
@@ -104,23 +109,58 @@ def _goes_left_with_nan(value: tirx.Expr, threshold: tirx.Expr, nan_left: tirx.E
     return tirx.any(value <= threshold, tirx.all(tirx.isnan(value), nan_left != 0))
 
 
+def _with_leaves(forest: Forest) -> tuple[np.ndarray, ...]:
+    """Features, thresholds, children and the branch for NaN of all nodes, including the leaves.
+
+    Leaf i follows the inner nodes and is its own child, so a tree may be descended further than its
+    depth.
+    """
+    inner, count = len(forest.features), len(forest.leaves.starts) - 1
+    own = inner + np.arange(count, dtype="int32")
+    children = np.where(forest.children < 0, inner - 1 - forest.children, forest.children)
+    zeros = np.zeros(count, "int32")
+    return (
+        np.concatenate([forest.features, zeros]),
+        np.concatenate([forest.thresholds, zeros.astype(forest.thresholds.dtype)]),
+        np.concatenate([children.astype("int32").reshape(-1, 2), np.stack([own, own], axis=1)]),
+        np.concatenate([forest.nan_left.astype("int32"), zeros]),
+    )
+
+
 def _kernel(
     sizes: Sequence[int | tirx.Var],
     counts: Sequence[int],
-    targets: int,
+    forest: tuple[int, int, int],
     dtype: str,
     combine: _Combination,
     initial: float,
+    has_one_weight: bool,
     goes_left: Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr],
 ) -> tirx.PrimFunc:
-    """The loop over rows, and in each row over trees; `counts` are the lengths of the arrays."""
+    """The loops over blocks of rows, blocks of trees, rows, and in lockstep over trees.
+
+    `counts` are the lengths of the arrays, and `forest` the numbers of trees, inner nodes and
+    targets.  `has_one_weight` says that each leaf has one weight.  The weights of a row are
+    combined in the order of the trees.
+    """
     rows, columns = sizes
-    trees, nodes, _, _, _, starts, weights, _ = counts
+    lanes, nodes, _, _, _, starts, weights, _ = counts
+    trees, inner, targets = forest
+    row_blocks = (rows + _ROWS - 1) // _ROWS
+    blocks = (trees + _TREES - 1) // _TREES
+
+    def start_of(first: tirx.Buffer, leaf: tirx.Expr) -> tirx.Expr:
+        """The place of the first weight of a leaf."""
+        return leaf if has_one_weight else first[leaf]
+
+    def is_inside(places: list[tirx.Expr]) -> tirx.Expr:
+        """Whether a tree is not at a leaf; all leaves follow the inner nodes."""
+        return functools.reduce(tirx.min, places) < inner
 
     @T.prim_func(private=True, s_tir=True)
     def kernel(
         x: T.Buffer((rows, columns), dtype),
-        roots: T.Buffer((trees,), "int32"),
+        roots: T.Buffer((lanes,), "int32"),
         features: T.Buffer((nodes,), "int32"),
         thresholds: T.Buffer((nodes,), dtype),
         children: T.Buffer((nodes, 2), "int32"),
@@ -131,33 +171,41 @@ def _kernel(
         total: T.Buffer((rows, targets), dtype),
     ) -> None:
         T.func_attr({"tirx.noalias": True})
-        for i in range(rows):
+        for i in range(row_blocks):
             with T.sblock("forest"):
-                row = T.axis.spatial(rows, i)
+                part = T.axis.spatial(row_blocks, i)
                 T.reads(
-                    *(x[row, 0:columns], roots[0:trees], features[0:nodes], thresholds[0:nodes]),
-                    *(children[0:nodes, 0:2], nan_left[0:nodes], first[0:starts]),
-                    *(target[0:weights], weight[0:weights]),
+                    *(x[0:rows, 0:columns], roots[0:lanes]),
+                    *(features[0:nodes], thresholds[0:nodes], children[0:nodes, 0:2]),
+                    *(nan_left[0:nodes], first[0:starts], target[0:weights], weight[0:weights]),
                 )
-                T.writes(total[row, 0:targets])
-                node = T.alloc_buffer((1,), "int32", scope="local")
-                for k in range(targets):
-                    total[row, k] = T.cast(initial, dtype)
-                for tree in range(trees):
-                    node[0] = roots[tree]
-                    while node[0] >= 0:
-                        node[0] = T.if_then_else(
-                            goes_left(
-                                x[row, features[node[0]]],
-                                thresholds[node[0]],
-                                nan_left[node[0]],
-                            ),
-                            children[node[0], 0],
-                            children[node[0], 1],
-                        )
-                    for place in range(first[-1 - node[0]], first[-node[0]]):
-                        total[row, target[place]] = combine(
-                            total[row, target[place]], weight[place]
-                        )
+                T.writes(total[part * _ROWS : T.min((part + 1) * _ROWS, rows), 0:targets])
+                node = T.alloc_buffer((_TREES,), "int32", scope="local")
+                for r, k in T.grid(T.min(_ROWS, rows - part * _ROWS), targets):
+                    total[part * _ROWS + r, k] = T.cast(initial, dtype)
+                for block in range(blocks):
+                    for r in range(T.min(_ROWS, rows - part * _ROWS)):
+                        for lane in T.unroll(_TREES):
+                            node[lane] = roots[T.min(block * _TREES + lane, trees - 1)]
+                        while is_inside([node[lane] for lane in range(_TREES)]):
+                            for lane in T.unroll(_TREES):
+                                node[lane] = T.Select(
+                                    goes_left(
+                                        x[part * _ROWS + r, features[node[lane]]],
+                                        thresholds[node[lane]],
+                                        nan_left[node[lane]],
+                                    ),
+                                    children[node[lane], 0],
+                                    children[node[lane], 1],
+                                )
+                        for lane in T.unroll(_TREES):
+                            if block * _TREES + lane < trees:
+                                for place in range(
+                                    start_of(first, node[lane] - inner),
+                                    start_of(first, node[lane] - inner + 1),
+                                ):
+                                    total[part * _ROWS + r, target[place]] = combine(
+                                        total[part * _ROWS + r, target[place]], weight[place]
+                                    )
 
     return kernel
