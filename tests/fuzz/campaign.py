@@ -135,6 +135,8 @@ CAMPAIGNS = (
     Campaign("torch", "torch_programs", "PyTorch programs through torch.export", timeout=120),
     Campaign("loops", "torch_recurrent", "PyTorch's recurrent layers and loops", timeout=120),
     Campaign("opinfo", "opinfo", "PyTorch's own sample inputs of its operators", timeout=120),
+    Campaign("signatures", "torch_signatures", "PyTorch programs with scalar and nested arguments"),
+    Campaign("casts", "casts", "casts of floats to integers out of range, in fused chains"),
     Campaign("passes", "passes", "Relax modules through every pass"),
     Campaign("verifier", "verifier_modules", "valid Relax modules, and mutations of them"),
     Campaign("relay", "relay_models", "Relay programs against their evaluation in NumPy"),
