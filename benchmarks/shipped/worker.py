@@ -98,7 +98,11 @@ def as_array(value: Any) -> np.ndarray:
     return np.asarray(value) if isinstance(value, np.ndarray | np.generic) else from_torch(value)
 
 
-def steps(case: Case, call: Call, names: Sequence[str], *, moved: bool = False) -> list[Arrays]:
+MOVES = (1.0, 8.0)
+"""The distances by which inputs are moved, in rounding errors: kernels make several in a row."""
+
+
+def steps(case: Case, call: Call, names: Sequence[str], *, moved: float = 0.0) -> list[Arrays]:
     """Return the outputs of each step of a case, which carries its own states.
 
     Parameters
@@ -108,8 +112,8 @@ def steps(case: Case, call: Call, names: Sequence[str], *, moved: bool = False) 
         The model.
     names : sequence of str
         The names of its outputs.
-    moved : bool
-        Whether to move each float input by at most one rounding error.
+    moved : float
+        How many rounding errors to move each float input by.
     """
     rng, noise = np.random.default_rng(SEED), np.random.default_rng(SEED)
     states: dict[str, np.ndarray] = {}
@@ -117,17 +121,17 @@ def steps(case: Case, call: Call, names: Sequence[str], *, moved: bool = False) 
     for _ in range(case.steps):
         feed = {name: make(rng) for name, make in case.inputs.items()} | states
         if moved:
-            feed = {name: _moved(value, noise) for name, value in feed.items()}
+            feed = {name: _moved(value, noise, moved) for name, value in feed.items()}
         outputs = call({name: value.copy() for name, value in feed.items()})
         states = {name: outputs[names.index(output)] for name, output in case.carry.items()}
         results.append(outputs)
     return results
 
 
-def _moved(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _moved(value: np.ndarray, rng: np.random.Generator, errors: float) -> np.ndarray:
     if not is_float(value) or not value.size:
         return value
-    step = float(ml_dtypes.finfo(value.dtype).eps) * rng.choice([-0.5, 0.5], value.shape)
+    step = float(ml_dtypes.finfo(value.dtype).eps) * rng.uniform(-errors, errors, value.shape)
     return np.asarray(value * (1 + step), value.dtype)
 
 
@@ -137,7 +141,8 @@ def check(model: Model, path: Path, ours: Call) -> str:
     names = plain.names
     for case in model.cases:
         expected = steps(case, plain, names)
-        others = [steps(case, other, names), steps(case, plain, names, moved=True)]
+        others = [steps(case, other, names)]
+        others += [steps(case, plain, names, moved=distance) for distance in MOVES]
         actual = steps(case, ours, names)
         for step in range(case.steps):
             found = problem(actual[step], expected[step], [o[step] for o in others], names)

@@ -168,11 +168,13 @@ def test_states_are_carried():
 
 def test_moved_inputs_stay_near():
     case = data.Case({"x": data.full(100, value=3), "n": data.full(2, value=1, dtype="int64")})
-    [[x, n]] = worker.steps(case, lambda feed: [feed["x"], feed["n"]], ["x", "n"], moved=True)
+    [[x, n]] = worker.steps(case, lambda feed: [feed["x"], feed["n"]], ["x", "n"], moved=1)
     scalar = data.Case({"x": data.full(value=3)})
-    [[moved]] = worker.steps(scalar, lambda feed: [feed["x"]], ["x"], moved=True)
+    [[moved]] = worker.steps(scalar, lambda feed: [feed["x"]], ["x"], moved=1)
     assert isinstance(moved, np.ndarray)
     assert 0 < np.abs(x - 3).max() < 1e-6
+    [[far, _]] = worker.steps(case, lambda feed: [feed["x"], feed["n"]], ["x", "n"], moved=8)
+    assert 1e-6 < np.abs(far - 3).max() < 4e-6
     np.testing.assert_array_equal(n, [1, 1])
 
 
