@@ -25,6 +25,7 @@ from tvm.relax.transform import LegalizeOps
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
+from tvm_ffi import structural_walk
 
 from helpers.conv_cases import (
     EDGES,
@@ -461,6 +462,22 @@ def test_no_cpu_schedule_for_a_gpu() -> None:
 def test_unsupported_calls_are_named(case: Case, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LegalizeOps()(module(case))
+
+
+def test_indices_of_an_unknown_batch() -> None:
+    """TVM takes seconds for a kernel whose indices are quotients of a symbol."""
+    n, h, w = (tirx.Var(name, "int64") for name in "nhw")
+    operands = {"x": tensor(n, 64, h, w), "k": tensor(128, 64, 3, 3)}
+    mod = build(operands, lambda _builder, x, k: relax.op.nn.conv2d(x, k, (2, 2), (1, 1)))
+    with CPU:
+        mod = pipeline("cpu")(mod)
+    divisors: list[tirx.Expr] = []
+    for function in mod.functions.values():
+        if isinstance(function, tirx.PrimFunc):
+            for kind in (tirx.FloorDiv, tirx.FloorMod):
+                structural_walk(function.body, (kind, lambda node: divisors.append(node.b)))
+    assert divisors
+    assert not [b for b in divisors if isinstance(b, tirx.Var) and b.name == "n"]
 
 
 def test_blocks_are_left_to_adreno() -> None:
