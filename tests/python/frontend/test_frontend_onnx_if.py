@@ -23,6 +23,7 @@ from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
 from helpers import onnx_graphs
+from helpers.growth import assert_grows_linearly
 from helpers.onnx_graphs import imported_and_run, normal, text_model
 from helpers.relax_modules import count
 from tvm_fixes.frontend.onnx import from_onnx
@@ -130,6 +131,83 @@ def test_operator_behind_branches_of_different_shapes() -> None:
     assert three == 3
     cases = [[normal(n, 3), taken] for n in (2, 1) for taken in (_TRUE, _FALSE)]
     assert_follows_onnx_runtime(from_onnx, model, *cases)
+
+
+_SQUEEZED = (
+    "s = Shape(x)  d = Gather(s, {axis})  c = Equal(d, one0)  "
+    f"i = If(c) {branches('r = Squeeze(x, AXIS)', 'e = Identity(x)')}  "
+)
+
+
+def squeezed(axis: str, rest: str, inputs: str = "float[n, m] x") -> onnx.ModelProto:
+    """PyTorch's export of ``squeeze(axis)`` for an unknown extent, and what follows."""
+    index = {"zero": "first", "one0": "one"}[axis]
+    return model_of(inputs, _SQUEEZED.replace("{axis}", axis).replace("AXIS", index) + rest)
+
+
+def test_ranks_that_the_following_nodes_accept() -> None:
+    model = squeezed("zero", "q = Neg(i)  m = ReduceMax<keepdims=0>(q)  y = Mul(q, m)")
+    assert_follows_onnx_runtime(from_onnx, model, [normal(1, 3)], [normal(2, 3)], [normal(3, 1)])
+    assert ifs(from_onnx(model)) == 1
+
+
+def test_rank_that_the_following_nodes_demand() -> None:
+    """As in a recurrent layer: only one rank fits, and the model checks which branch is taken."""
+    for rest in ("y = Transpose<perm=[0]>(i)", "y = Transpose<perm=[1, 0]>(i)"):
+        model = squeezed("one0", rest)
+        mod = from_onnx(model)
+        assert ifs(mod) == 0
+        assert mod["main"].body.ty.ndim == rest.count(",") + 1
+        assert_follows_onnx_runtime(from_onnx, model, [normal(2, 1)], [normal(2, 3)])
+    rejected = squeezed("one0", "y = Transpose<perm=[0, 1, 2]>(i)")
+    with pytest.raises(tvm.error.OpAttributeInvalid, match="Transpose 'y'"):
+        from_onnx(rejected)
+
+
+def test_conditions_of_several_ifs_are_related() -> None:
+    """The extent is 1, or is not, in all that follows."""
+    again = branches("r = Unsqueeze(i, one)", "e = Identity(i)")
+    rest = f"b = Not(c)  k = Not(b)  j = If(k) {again}  t = Shape(j)  u = Add(j, x)  "
+    rest += "y = Reshape(u, t)"
+    model = squeezed("one0", rest)
+    mod = from_onnx(model)
+    assert ifs(mod) == 1
+    assert_follows_onnx_runtime(from_onnx, model, [normal(2, 1)], [normal(2, 3)], [normal(1, 1)])
+
+
+def test_squeezes_in_branches_and_of_other_values() -> None:
+    """The condition is not about an extent; the If is in a branch of another one."""
+    squeeze = f"If(f) {branches('r = Squeeze(x, one)', 'e = Identity(x)')}"
+    inner = f"j = {squeeze}  r = ReduceSum<keepdims=0>(j)"
+    outer = branches(inner, "e = ReduceMax<keepdims=0>(x)")
+    model = model_of("float[n, 1] x, bool c, bool f", f"i = If(c) {outer}  y = Neg(i)")
+    runs = [[normal(3, 1), c, f] for c in (_TRUE, _FALSE) for f in (_TRUE, _FALSE)]
+    assert_follows_onnx_runtime(from_onnx, model, *runs, rtol=1e-6)
+    demand = f"i = {squeeze}  y = Transpose<perm=[1, 0]>(i)"
+    model = model_of("float[n, 1] x, bool f", demand)
+    runs = [[normal(3, 1), flag] for flag in (_TRUE, _FALSE)]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def test_modules_of_many_squeezes_grow_linearly() -> None:
+    """Each condition is the same, so nothing is converted more than twice."""
+
+    def if_(result: str, then: str, data: str) -> str:
+        return (
+            f"k{result} = Equal(d, one0)  {result} = If(k{result}) <then_branch = a{result} () => "
+            f"(float[] r{result}) {{ r{result} = {then}({data}, first) }}, else_branch = "
+            f"b{result} () => (float[] e{result}) {{ e{result} = Identity({data}) }}>  "
+        )
+
+    def model(count: int) -> tvm.IRModule:
+        rest = "v0 = Neg(i)  "
+        for index in range(count):
+            rest += if_(f"u{index}", "Unsqueeze", f"v{index}")
+            rest += f"g{index} = Neg(u{index})  "
+            rest += if_(f"v{index + 1}", "Squeeze", f"g{index}")
+        return from_onnx(squeezed("zero", rest + f"y = Neg(v{count})", "float[n, 3] x"))
+
+    assert_grows_linearly(model)
 
 
 def test_several_outputs() -> None:

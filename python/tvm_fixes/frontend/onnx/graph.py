@@ -12,7 +12,7 @@
 # and limitations under the License.
 """The interface of the importer that converters of nodes with nested graphs use."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -42,6 +42,9 @@ class GraphImporter(Protocol):
     def bound(self, names: Mapping[str, Any]) -> AbstractContextManager[None]:
         """Bind `names` to Relax expressions or values; on exit, drop names bound since entry."""
 
+    def bind(self, names: Mapping[str, Any]) -> None:
+        """Bind `names` to Relax expressions or values in the current scope."""
+
     def convert_branch(
         self,
         graph: onnx.GraphProto,
@@ -49,6 +52,15 @@ class GraphImporter(Protocol):
         as_tensors: bool = False,
     ) -> list[Any]:
         """Convert a branch into the builder's current block, in its own scope of names."""
+
+    def convert_nodes(self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> None:
+        """Convert nodes into the builder's current block, and bind the names of their results.
+
+        Parameters
+        ----------
+        outputs : sequence of str
+            The results of the graph that the nodes belong to.
+        """
 
     def operand(self, name: str) -> Any:
         """The Relax expression or value that a name is bound to."""

@@ -13,7 +13,7 @@
 """The importer: a subclass of TVM's that applies corrections around TVM's converters."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,7 +32,14 @@ from ...support import switches
 from ...support.serial import in_turn
 from . import corrections
 from .check import check_inputs, check_model, check_size, is_known_domain
-from .control_flow import GraphWithIf, convert_if, with_dataflow
+from .control_flow import (
+    Condition,
+    GraphWithIf,
+    condition_of,
+    convert_if,
+    convert_rest,
+    with_dataflow,
+)
 from .corrections import operator_of
 from .declared_ranks import declared_ranks
 from .evaluate import evaluate
@@ -138,6 +145,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         self._read = read
         self._narrow: dict[str, str | None] = {}
         self._ranks: dict[str, int] = {}
+        self._conditions: dict[str, Condition] = {}
 
     def _parse_array(self, tensor_proto: onnx.TensorProto) -> tvm.runtime.Tensor:
         if switches.enabled(QUANTIZED):
@@ -205,20 +213,28 @@ class ONNXGraphImporter(TVMGraphImporter):
             return
         whole = graph.graph if isinstance(graph, GraphWithIf) else graph
         self._ranks = declared_ranks(whole)
-        self._convert_nodes(whole)
-        for output in graph.output:
-            self._tensor(output.name)
+        names = [output.name for output in graph.output]
+        self.convert_nodes(live_nodes(whole), names)
+        for name in names:
+            self._tensor(name)
 
-    def _convert_nodes(self, graph: onnx.GraphProto) -> None:
-        """Convert the nodes of the main graph or of a branch, in its scope."""
-        for node in live_nodes(graph):
+    def convert_nodes(self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> None:
+        """Convert nodes into the current block; see :class:`~.graph.GraphImporter`."""
+        for place, node in enumerate(nodes):
             with naming(node):
-                outputs = self._convert_node(node)
-                for output in outputs:
-                    _check_size(output)
+                results = self._convert_node(node)
+                for result in results:
+                    _check_size(result)
             self._nodes.update(
-                (name, output) for name, output in zip(node.output, outputs, strict=False) if name
+                (name, result) for name, result in zip(node.output, results, strict=False) if name
             )
+            if switches.enabled(IF) and node.op_type == "If":
+                bodies = {a.name: a.g for a in node.attribute if a.HasField("g")}
+                branches = [bodies["then_branch"], bodies["else_branch"]]
+                condition = self._tensor(node.input[0]), self._conditions.get(node.input[0])
+                following = nodes[place + 1 :]
+                if following and convert_rest(self, node, *condition, branches, following, outputs):
+                    return
 
     def _convert_node(self, node: onnx.NodeProto) -> list[Any]:
         """Convert a node; return its outputs as Relax expressions or values."""
@@ -235,6 +251,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         if switches.enabled(QUANTIZED):
             attributes = self._carry(node, attributes)
         source = SourceNode(name_of(node), operator_of(node))
+        self._conditions |= condition_of(node, self._nodes, self.known, self._conditions)
         with switches.at(source):
             outputs = (
                 self._evaluate(node, attributes)
@@ -283,7 +300,9 @@ class ONNXGraphImporter(TVMGraphImporter):
             return None
         if switches.enabled(IF):
             condition = self._tensor(node.input[0])
-            return convert_if(self, condition, attributes["then_branch"], attributes["else_branch"])
+            meaning = self._conditions.get(node.input[0])
+            branches = attributes["then_branch"], attributes["else_branch"]
+            return convert_if(self, condition, meaning, *branches)
         for name in self._nodes:
             self._tensor(name)
         super()._construct_nodes(onnx.GraphProto(node=[node]))
@@ -299,6 +318,10 @@ class ONNXGraphImporter(TVMGraphImporter):
         finally:
             self._nodes = outer
 
+    def bind(self, names: Mapping[str, Any]) -> None:
+        """Bind `names` to Relax expressions or values in the current scope."""
+        self._nodes.update(names)
+
     def convert_branch(
         self,
         graph: onnx.GraphProto,
@@ -311,8 +334,8 @@ class ONNXGraphImporter(TVMGraphImporter):
             for initializer in graph.initializer
         }
         with self.bound(own | dict(inputs or {})):
-            self._convert_nodes(graph)
             names = [output.name for output in graph.output]
+            self.convert_nodes(live_nodes(graph), names)
             for name in names:
                 check_output(name, self._narrow.get(name))
             return [self._tensor(name) if as_tensors else self._nodes[name] for name in names]

@@ -98,6 +98,11 @@ class Value:
         """Whether no element depends on a symbol."""
         return not any(isinstance(element, tirx.Expr) for element in self.elements.flat)
 
+    @property
+    def is_integer(self) -> bool:
+        """Whether the elements are integers."""
+        return np.dtype(self.dtype).kind in "iu"
+
     def array(self) -> np.ndarray | None:
         """The elements as an array of numbers, or None if one depends on a symbol."""
         return self.elements.astype(self.dtype) if self.is_static else None
@@ -159,9 +164,10 @@ class KnownValues:
         self._assumes = False
         self._replaced = Replacements()
         self._zeros: list[tirx.Expr] = []
+        self._nonzeros: list[tirx.Expr] = []
         self._refined: dict[relax.Expr, relax.Var] = {}
         self._joins: list[tuple[tirx.Var, list[Extent]]] = []
-        self._depth = 0
+        self.depth = 0
         self._inputs: list[tirx.Var] = []
         self.unified = Replacements()
 
@@ -169,16 +175,17 @@ class KnownValues:
     def scope(self) -> Iterator[None]:
         """On exit, drop assumptions made since entry, e.g. in a branch that may not run."""
         outer = self._assumed, self._assumes, dict(self._refined), list(self._joins)
-        equalities = self._replaced, self._zeros
+        equalities = self._replaced, self._zeros, self._nonzeros
         try:
-            self._replaced, self._zeros = Replacements(self._replaced), list(self._zeros)
-            self._depth += 1
+            self._replaced = Replacements(self._replaced)
+            self._zeros, self._nonzeros = list(self._zeros), list(self._nonzeros)
+            self.depth += 1
             with ExitStack() as self._assumed:
                 yield
         finally:
             self._assumed, self._assumes, self._refined, self._joins = outer
-            self._replaced, self._zeros = equalities
-            self._depth -= 1
+            self._replaced, self._zeros, self._nonzeros = equalities
+            self.depth -= 1
 
     def add_inputs(self, symbols: Iterable[tirx.Var]) -> None:
         """Record that `symbols` are extents of inputs of the model."""
@@ -278,8 +285,10 @@ class KnownValues:
         difference = self.simplify(a - b)
         if not isinstance(difference, tirx.Expr):
             return difference == 0
-        if self._analyzer.can_prove_equal(difference, 0) or self._is_assumed_zero(difference):
+        if self._analyzer.can_prove_equal(difference, 0) or self._is_in(self._zeros, difference):
             return True
+        if self._is_in(self._nonzeros, difference):
+            return False
         zero = tirx.const(0, "int64")
         return False if self._analyzer.can_prove(tirx.NE(difference, zero)) else None
 
@@ -304,7 +313,7 @@ class KnownValues:
         bool
             False if one is not an extent of an input, or if the current node may not run.
         """
-        if self._depth:
+        if self.depth:
             return False
         a, b = self.simplify(a), self.simplify(b)
         order = [next((i for i, s in enumerate(self._inputs) if s.same_as(e)), -1) for e in (a, b)]
@@ -341,11 +350,18 @@ class KnownValues:
         if isinstance(difference, tirx.Expr):
             self._zeros.append(difference)
 
-    def _is_assumed_zero(self, difference: tirx.Expr) -> bool:
+    def assume_unequal(self, a: Extent, b: Extent) -> None:
+        """Assume that two extents differ."""
+        difference = self.simplify(a - b)
+        if isinstance(difference, tirx.Expr):
+            self._nonzeros.append(difference)
+
+    def _is_in(self, differences: list[tirx.Expr], difference: tirx.Expr) -> bool:
+        """Whether `difference`, or its negative, is one of `differences`."""
         return any(
             self._analyzer.can_prove_equal(combined, 0)
-            for zero in self._zeros
-            for combined in (difference - zero, difference + zero)
+            for other in differences
+            for combined in (difference - other, difference + other)
         )
 
     def is_evident(self, a: Extent, b: Extent) -> bool:
