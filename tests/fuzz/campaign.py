@@ -132,6 +132,8 @@ CAMPAIGNS = (
     Campaign("onnx", "onnx_models", "ONNX graphs against ONNX Runtime and onnx's reference"),
     Campaign("recurrent", "onnx_recurrent", "RNN, GRU and LSTM of symbolic length"),
     Campaign("onnx-old", "onnx_old_opsets", "ONNX graphs of opsets 7 to 12"),
+    Campaign("dims", "onnx_dims", "ONNX inputs with unnamed, shared and misleading dims"),
+    Campaign("unsorted", "onnx_unsorted", "ONNX graphs whose nodes have a random order"),
     Campaign("torch", "torch_programs", "PyTorch programs through torch.export", timeout=120),
     Campaign("loops", "torch_recurrent", "PyTorch's recurrent layers and loops", timeout=120),
     Campaign("opinfo", "opinfo", "PyTorch's own sample inputs of its operators", timeout=120),
