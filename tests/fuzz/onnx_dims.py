@@ -38,8 +38,8 @@ _DTYPES = ("float32",) * 6 + ("int64", "float16", "bool")
 
 _SCHEMES = ("unnamed", "placeholder", "distinct", "mixed", "true", "misleading")
 
-_MISMATCH = "mismatch to a previous populated value"
-"""The message about an input whose size differs from another one with the same dim."""
+_MISMATCH = "loc=param["
+"""In the message about an input whose size contradicts that of another input."""
 
 
 def make_graph(seed: int) -> Graph:

@@ -46,6 +46,8 @@ CASES = {
     "verifier": 16,
     "relay": 64,
     "recurrent": 6,
+    "dims": 12,
+    "unsorted": 6,
 }
 
 

@@ -25,7 +25,7 @@ from tvm import relax
 from helpers.compiling import fails
 from helpers.models import FLOAT, conv_net, onnx_conv, onnx_model
 from tvm_fixes.compiler import compile as compile_model
-from tvm_fixes.errors import UsageError
+from tvm_fixes.errors import InputError, UsageError
 
 
 @pytest.fixture
@@ -193,6 +193,24 @@ def test_shape_of_one_of_two_inputs_with_a_common_dim():
     assert [spec.shape for spec in compiled.inputs] == [(5, 3), (5, 3)]
     compiled = compile_model(model(["b", "c"]), shapes={"x": (5, 3)}, compare=False)
     assert [spec.shape for spec in compiled.inputs] == [(5, 3), (5, "c")]
+
+
+def test_dims_that_wrongly_have_one_name():
+    """ONNX Runtime does not compare sizes with names; `shapes` separates the dims."""
+    model = onnx_model(
+        [helper.make_node("Concat", ["x", "z"], ["y"], axis=0)],
+        [("x", FLOAT, ["n", 3]), ("z", FLOAT, ["n", 3])],
+        [("y", FLOAT, None)],
+    )
+    x, z = np.ones((2, 3), "float32"), np.zeros((5, 3), "float32")
+    with pytest.raises(InputError, match=r"input 'z'.*n"):
+        compile_model(model).run(x, z)
+    compiled = compile_model(model, shapes={"x": ("a", 3), "z": ("b", 3)})
+    assert [spec.shape for spec in compiled.inputs] == [("a", 3), ("b", 3)]
+    np.testing.assert_array_equal(compiled.run(x, z), np.concatenate([x, z]))
+    assert "'n' of graph is given twice" in fails(
+        model, UsageError, shapes={"x": (2, 3), "z": (5, 3)}
+    )
 
 
 if __name__ == "__main__":

@@ -270,10 +270,15 @@ class Source(ABC):
         self._check_fit(self.shapes)
         seen: dict[str, Dim] = {}
         for symbol, dim in self._given():
-            if seen.setdefault(symbol, dim) != dim:
+            differs = seen.setdefault(symbol, dim) != dim
+            if differs and not self._can_split(symbol, (seen[symbol], dim)):
                 raise UsageError(
                     f"dim {symbol!r} of {self.name} is given twice: {seen[symbol]} and {dim}"
                 )
+
+    def _can_split(self, symbol: str, dims: Sequence[Dim]) -> bool:
+        """Whether the inputs with a symbolic dim may have different `dims` instead."""
+        return False
 
     def _check_fit(self, shapes: Shapes, *, can_name: bool = False) -> None:
         """Check `shapes` against the inputs; `can_name` allows names for static dims."""

@@ -238,6 +238,12 @@ class OnnxSource(Source):
         chosen = {spec.name: self.chosen_shape(spec) for spec in self.inputs}
         return {name: list(shape) for name, shape in chosen.items() if shape is not None}
 
+    def _can_split(self, symbol: str, dims: Sequence[Dim]) -> bool:
+        # Exporters give one name to dims that differ. Names are chosen; two sizes are a mistake.
+        named = [spec.name for spec in self.inputs if symbol in (spec.shape or ())]
+        is_name = any(isinstance(dim, str) for dim in dims)
+        return is_name and all(name in self.shapes for name in named)
+
     def chosen_shape(self, spec: TensorSpec) -> tuple[Dim, ...] | None:
         from ..frontend.onnx.inputs import evaluate_dim
 
