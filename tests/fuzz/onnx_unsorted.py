@@ -20,7 +20,7 @@ from .targets import target_for
 
 
 def shuffled(model: onnx.ModelProto, rng: np.random.Generator) -> onnx.ModelProto:
-    """`model` with its nodes in another order, also in nested graphs."""
+    """`model` with its nodes in another order, including nested graphs."""
     model = onnx.ModelProto.FromString(model.SerializeToString())
     _shuffle(model.graph, rng)
     return model
