@@ -91,5 +91,23 @@ def test_bias_with_extents_of_other_names(names: tuple[str | None, ...]) -> None
         assert_follows_onnx_runtime(from_onnx, model, *runs)
 
 
+@pytest.mark.parametrize("operator", ("Conv", "ConvTranspose"))
+@pytest.mark.parametrize("groups", (1, 2))
+def test_channels_of_convolutions(operator: str, groups: int) -> None:
+    """A name for the channels of the data, and channels of an unknown number of concatenated ones."""
+    weight = integers(4, 4 // groups, 3)
+    nodes = {
+        "y": (operator, ["x", "w"], {"group": groups}),
+        "both": ("Concat", ["a", "b"], {"axis": 1}),
+        "z": (operator, ["both", "w"], {"group": groups}),
+    }
+    shapes = {"x": ("n", "c", 5), "a": ("n", "d", 5), "b": ("n", "e", 5)}
+    inputs = {name: ("float32", shape) for name, shape in shapes.items()}
+    model = program(nodes, inputs, {"w": weight}, ("y", "z"))
+    counts = [(4, 1, 3), (4, 2, 2), (4, 2, 3), (2, 1, 3)]
+    runs = [[integers(2, count, 5) for count in each] for each in counts]
+    assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -17,8 +17,8 @@ Upstream
 Versions
     Seen in 0.27.0.post1.
 Trigger
-    A contracted axis, or an axis that two operands of an Einsum share, is symbolic in one operand,
-    and has a different extent in the other operand at run time.
+    A contracted axis (the channels of a convolution among them), or an axis that two operands of an
+    Einsum share, is symbolic in one operand, and has a different extent in the other operand at run time.
 Symptom
     The sum silently covers only some of the elements, or reads an operand out of bounds.
 Mechanism
@@ -36,7 +36,7 @@ from .extents import equal
 from .node import Converter, Extent, Node
 from .shape_operands import require, require_equal
 
-__all__ = ["check_einsum", "check_gemm", "check_matmul"]
+__all__ = ["check_convolution", "check_einsum", "check_gemm", "check_matmul"]
 
 
 def check_matmul(node: Node, convert: Converter) -> relax.Expr:
@@ -89,6 +89,20 @@ def _broadcast_bias(node: Node, result: list[Extent]) -> relax.Expr:
         reason = f"expected a shape that broadcasts to {result}"
         require(node, condition, "shape of C", extents, reason)
     return node.emit(broadcast_to(node, bias, extents, result))
+
+
+def check_convolution(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Conv or ConvTranspose after checking the channels of its data, if symbolic."""
+    data, weight = (node.known.extents(node.operand(index)) for index in (0, 1))
+    if data is None or weight is None or len(data) < 2 or len(weight) < 2:
+        return convert(node)
+    groups = node.attributes.get("group", 1)
+    channels = weight[0] if node.operator == "ConvTranspose" else weight[1] * groups
+    if node.known.equal(data[1], channels) is None:
+        require_equal(node, data[1], channels, "shape of X", data, f"expected {channels} channels")
+        refined = node.known.refined(node.builder, node.operands[0])
+        node = node.with_operands(refined, *node.operands[1:])
+    return convert(node)
 
 
 def check_einsum(node: Node, convert: Converter) -> relax.Expr:

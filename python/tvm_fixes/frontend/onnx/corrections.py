@@ -53,7 +53,7 @@ from .activations import (
 )
 from .boxes import convert_nms, convert_roi_align
 from .broadcast import BROADCASTING, broadcast_batches, convert_broadcasting
-from .contractions import check_einsum, check_gemm, check_matmul
+from .contractions import check_convolution, check_einsum, check_gemm, check_matmul
 from .convolution import pad_conv, pad_conv_transpose
 from .elements import (
     convert_affine_grid,
@@ -181,9 +181,17 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "Clip": [(ACTIVATIONS, convert_clip)],
     "Concat": [(ELEMENTWISE, convert_concat)],
     "ConstantOfShape": [(EXPAND, convert_constant_of_shape)],
-    "Conv": [(CONV_AUTO_PAD, pad_conv), (DTYPE, sum_convolution)],
+    "Conv": [
+        (EXPAND, check_convolution),
+        (CONV_AUTO_PAD, pad_conv),
+        (DTYPE, sum_convolution),
+    ],
     "ConvInteger": [(QUANTIZED, convert_conv_integer)],
-    "ConvTranspose": [(CONV_TRANSPOSE_OUTPUT_SHAPE, pad_conv_transpose), (DTYPE, sum_convolution)],
+    "ConvTranspose": [
+        (EXPAND, check_convolution),
+        (CONV_TRANSPOSE_OUTPUT_SHAPE, pad_conv_transpose),
+        (DTYPE, sum_convolution),
+    ],
     "CumProd": [(OPERATORS, convert_cumulative)],
     "CumSum": [(PARAMETERS, convert_cumulative)],
     "DequantizeLinear": [(QUANTIZED, convert_dequantize_linear)],
