@@ -94,7 +94,7 @@ def test_bias_with_extents_of_other_names(names: tuple[str | None, ...]) -> None
 @pytest.mark.parametrize("operator", ("Conv", "ConvTranspose"))
 @pytest.mark.parametrize("groups", (1, 2))
 def test_channels_of_convolutions(operator: str, groups: int) -> None:
-    """A name for the channels of the data, and channels of an unknown number of concatenated ones."""
+    """The channels of the data have a name, or are those of two tensors."""
     weight = integers(4, 4 // groups, 3)
     nodes = {
         "y": (operator, ["x", "w"], {"group": groups}),

@@ -18,7 +18,8 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     A contracted axis (the channels of a convolution among them), or an axis that two operands of an
-    Einsum share, is symbolic in one operand, and has a different extent in the other operand at run time.
+    Einsum share, is symbolic in one operand, and has a different extent in the other operand at run
+    time.
 Symptom
     The sum silently covers only some of the elements, or reads an operand out of bounds.
 Mechanism
