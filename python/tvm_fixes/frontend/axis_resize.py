@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import te, tirx
 
-__all__ = ["COORDINATES", "ROUNDINGS", "Extent", "Method", "as_float", "resize_axis"]
+from .extents import Extent
 
-Extent = int | tirx.Expr
+__all__ = ["COORDINATES", "ROUNDINGS", "Method", "as_float", "resize_axis"]
 
 
 @dataclass(frozen=True)
