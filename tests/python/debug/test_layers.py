@@ -36,7 +36,7 @@ from tvm_fixes.errors import CompileError, UsageError
 from tvm_fixes.frontend.onnx import external
 from tvm_fixes.frontend.onnx.importer import ONNXGraphImporter
 from tvm_fixes.pipeline import stages
-from tvm_fixes.runtime.report import ROUNDING
+from tvm_fixes.runtime.report import FLOAT64, ROUNDING
 from tvm_fixes.source.onnx import OnnxSource
 
 
@@ -273,8 +273,8 @@ def test_a_value_closer_to_float64_than_the_reference_is_equal(monkeypatch):
     found = compare(network())
     assert found.equal
     for value in found.values:
-        assert value.result.reason == ROUNDING
-    assert value.result.max_abs_error < 2 * value.result.rounding_error
+        assert value.result.reason == FLOAT64
+        assert value.result.float64_error < value.result.reference_float64_error / 100
     monkeypatch.setattr(OnnxSource, "float64_outputs", lambda self, inputs: None)
     assert compare(network()).first.name == "m0"
 
