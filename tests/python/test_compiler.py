@@ -98,6 +98,22 @@ class TestComparison:
         message = fails(conv_net(), inputs=given)
         assert "the reference fails with inputs" in message and message.endswith("no")
 
+    def test_inputs_that_only_the_reference_accepts(self, tmp_path):
+        """Six poolings of 32 elements: ONNX Runtime makes one element of the last one."""
+        pools = [
+            helper.make_node("MaxPool", [f"x{i}"], [f"x{i + 1}"], kernel_shape=[2], strides=[2])
+            for i in range(6)
+        ]
+        dims = ("n", 3, "length")
+        model = onnx_model(pools, [("x0", FLOAT, dims)], [("x6", FLOAT, ("n", 3, None))])
+        report = compile_model(model, output=tmp_path / "out").report
+        assert report.equal and report.sizes["length"] > 32
+        [warning] = [text for text in report.warnings if text.startswith("rejects inputs that")]
+        assert "x0 (2, 3, 32)" in warning and "MaxPool" in warning
+        given = {"x0": np.zeros((1, 3, 32), "float32")}
+        with pytest.raises(Exception, match="expected at least"):
+            compile_model(model, inputs=given)
+
     def test_not_equal(self, monkeypatch, tmp_path):
         module, inputs = conv_net()
         real = open_source((module, inputs)).reference()[1]

@@ -13,7 +13,7 @@
 """The original model as reference, and the comparison of the compiled model with it."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -92,17 +92,35 @@ class Reference(AbstractContextManager["Reference"]):
         except CompileError:
             raise
         except Exception as error:
-            shapes = ", ".join(
-                f"{spec.name} {describe_shape(value.shape)}"
-                for spec, value in zip(self.source.inputs, self.inputs, strict=True)
-            )
             raise CompileError(
-                f"{self.source.name}: the reference fails with inputs {shapes}: {summarize(error)}"
+                f"{self.source.name}: the reference fails with inputs "
+                f"{_describe(self.source, self.inputs)}: {summarize(error)}"
             ) from error
 
 
-def start_reference(source: Source, seed: int) -> tuple[Reference | None, str]:
+def _describe(source: Source, inputs: Sequence[np.ndarray]) -> str:
+    """The names and shapes of inputs."""
+    return ", ".join(
+        f"{spec.name} {describe_shape(value.shape)}"
+        for spec, value in zip(source.inputs, inputs, strict=True)
+    )
+
+
+def _accept_all(_: list[np.ndarray]) -> bool:
+    return True
+
+
+def start_reference(
+    source: Source, seed: int, accepts: Callable[[list[np.ndarray]], bool] = _accept_all
+) -> tuple[Reference | None, str]:
     """Start the reference of a model with random inputs that it accepts.
+
+    Parameters
+    ----------
+    source : Source
+    seed : int
+    accepts : callable
+        Whether to try the given inputs.
 
     Returns
     -------
@@ -121,6 +139,8 @@ def start_reference(source: Source, seed: int) -> tuple[Reference | None, str]:
     problem, accepted = "", None
     for example in candidates(source.chosen_inputs()):
         inputs = source.example_inputs(np.random.default_rng(seed), example)
+        if not accepts(inputs):
+            continue
         try:
             reference = Reference(source, inputs)
         except UsageError:
@@ -171,39 +191,74 @@ def compare_outputs(
     atol: float | None,
     *,
     timed: bool = True,
+    seed: int | None = None,
 ) -> Report:
     """Run the model and the reference on the same inputs; add errors to the report.
 
-    If `timed`, also add latencies.
+    If `timed`, also add latencies.  If the model rejects the inputs of the reference, and a `seed`
+    is given, other random inputs are tried; the report gets a warning.
 
     Further runs of the reference judge outputs that differ by more than a few units in the last
     place.
     """
+
+    def finish(reference: Reference, ours: list[np.ndarray], report: Report) -> Report:
+        report = interruptible(partial(_compare, model, reference, ours, report, rtol, atol))
+        return interruptible(partial(_time, model, reference, report)) if timed else report
+
     # A model may run forever.
-    report = interruptible(partial(_compare, model, reference, report, rtol, atol))
-    return interruptible(partial(_time, model, reference, report)) if timed else report
+    try:
+        ours = interruptible(partial(_run, model, reference.inputs))
+    except Exception as error:
+        other, ours = (None, []) if seed is None else _accepted(model, reference.source, seed)
+        if other is None:
+            raise
+        warning = (
+            f"rejects inputs that {reference.name} accepts, "
+            f"{_describe(reference.source, reference.inputs)}: {summarize(error)}"
+        )
+        with other:
+            return finish(other, ours, replace(report, warnings=[*report.warnings, warning]))
+    return finish(reference, ours, report)
+
+
+def _accepted(
+    model: CompiledModel, source: Source, seed: int
+) -> tuple[Reference | None, list[np.ndarray]]:
+    """The reference with inputs that the model accepts, too, and the model's outputs."""
+
+    def accepts(inputs: list[np.ndarray]) -> bool:
+        try:
+            interruptible(partial(_run, model, inputs))
+        except Exception:  # a failed check of any kind: other inputs may pass
+            return False
+        return True
+
+    reference, _ = start_reference(source, seed, accepts)
+    return reference, [] if reference is None else _run(model, reference.inputs)
+
+
+def _run(model: CompiledModel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of the model, and the new values of the inputs that it overwrites."""
+    copies = [value.copy() for value in inputs]
+    result = model.run(*copies)
+    outputs = list(result) if len(model.outputs) > 1 else [result]
+    return outputs + [copies[place] for place in model.manifest.hidden_updates()]
 
 
 def _compare(
     model: CompiledModel,
     reference: Reference,
+    ours: list[np.ndarray],
     report: Report,
     rtol: float | None,
     atol: float | None,
 ) -> Report:
-    # The model overwrites inputs; the reference gets them, too.
-    inputs = [value.copy() for value in reference.inputs]
-    result = model.run(*inputs)
-    ours = list(result) if len(model.outputs) > 1 else [result]
-    specs = list(model.outputs)
-    for place in model.manifest.hidden_updates():
-        ours.append(inputs[place])
-        specs.append(model.inputs[place])
-    theirs = reference.outputs()
+    specs = [*model.outputs, *(model.inputs[place] for place in model.manifest.hidden_updates())]
     outputs = compare_all(
         [spec.name for spec in specs],
         ours,
-        theirs,
+        reference.outputs(),
         reference.evidence(),
         rtol=rtol,
         atol=atol,
