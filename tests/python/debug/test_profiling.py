@@ -96,7 +96,7 @@ def test_an_artifact_and_its_inputs(compiled, tmp_path):
 
 def test_symbolic_dims_need_a_size():
     model = tvm_fixes.compile(network("rows"), compare=False)
-    with pytest.raises(UsageError, match="give its shape"):
+    with pytest.raises(UsageError, match="give the size of its dims"):
         profile(model)
     found = profile(model, shapes={"x": (8, 256)}, seconds=0)
     assert found.attributed == 1
