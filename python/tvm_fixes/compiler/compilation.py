@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -32,6 +33,7 @@ from ..relax.constants.size_check import check_size
 from ..relax.transform import ConstantsToParams
 from ..relax.transform.fold_constant import collect_unfolded
 from ..relax.transform.fuse_quantized import collect_products
+from ..runtime.arguments import INPUT, check_arrays
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.report import Report
 from ..source import Params, Shapes, open_source
@@ -215,6 +217,11 @@ def compile(
             with run.step("reference"):
                 if inputs is None:
                     reference, problem = start_reference(opened, seed)
+                    if reference is None:
+                        # The reason may be a size that was chosen.
+                        first = opened.example_inputs(np.random.default_rng(seed))
+                        pairs = zip(signature.inputs, first, strict=True)
+                        check_arrays(pairs, signature.bounds, INPUT, signature.sizes)
                 else:
                     reference = Reference(opened, fitting(opened.chosen_inputs(), inputs))
                 if reference is not None:

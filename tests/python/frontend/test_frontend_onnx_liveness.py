@@ -82,6 +82,12 @@ def test_outputs_that_nothing_reads() -> None:
     assert_follows_onnx_runtime(from_onnx, model, [normal(1, 2, 6)], [normal(1, 2, 3)])
 
 
+def test_the_number_of_outputs_of_a_split() -> None:
+    """A Split divides the data by the number of its outputs, also if nothing reads the last one."""
+    nodes = "(float[n,4] x) => (float[a,4] y) { y, b, c = Split<axis=0> (x) }"
+    assert_follows_onnx_runtime(from_onnx, text_model(nodes, 13), [normal(9, 4)], [normal(6, 4)])
+
+
 def test_live_nodes_in_any_order() -> None:
     text = "(float[3] x) => (float[3] y) { {} }"
     lines = ["a = Relu (x)", "b = Neg (a)", "unread = Abs (b)", "y = Exp (b)"]

@@ -31,7 +31,7 @@ REJECTED = {
     "an error of a converter": (
         "(float[2,2] x, float[3,2] w) => (float[2,2] y) { [node0] y = Concat <axis = 1> (x, w) }",
         INVALID,
-        "^Concat 'node0': Concat expects",
+        "^Concat 'node0': shapes of the operands are ",
     ),
     "an error in a body": (
         """(float[2,2] x, bool b) => (float[2,2] y) {

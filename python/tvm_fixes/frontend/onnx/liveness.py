@@ -26,8 +26,8 @@ def live_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """The nodes that the outputs of a graph need, in their order.
 
     ONNX Runtime does not compute the others either; exporters leave nodes of unsupported operators,
-    and tensors of strings, that nothing reads. Outputs after the last one that is read are dropped,
-    such as the mask of a Dropout.
+    and tensors of strings, that nothing reads. Optional outputs after the last one that is read are
+    dropped, such as the mask of a Dropout.
 
     Parameters
     ----------
@@ -84,10 +84,27 @@ def without_strings(graph: onnx.GraphProto) -> list[onnx.TensorProto]:
 
 
 def _without_unread_outputs(node: onnx.NodeProto, read: Iterable[str]) -> onnx.NodeProto:
-    count = max(index for index, name in enumerate(node.output) if name in read) + 1
+    last = max(index for index, name in enumerate(node.output) if name in read)
+    count = len(node.output)
+    while count > last + 1 and _is_optional(node, count - 1):
+        count -= 1
     if count == len(node.output):
         return node
     kept = onnx.NodeProto()
     kept.CopyFrom(node)
     del kept.output[count:]
     return kept
+
+
+def _is_optional(node: onnx.NodeProto, place: int) -> bool:
+    """Whether a node may leave out an output: not if their number has a meaning, as in a Split."""
+    if not onnx.defs.has(node.op_type, node.domain):
+        return False
+    outputs = onnx.defs.get_schema(node.op_type, node.domain).outputs
+    if any(
+        output.option == onnx.defs.OpSchema.FormalParameterOption.Variadic for output in outputs
+    ):
+        return False
+    # Older versions of BatchNormalization have more outputs, which are optional.
+    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+    return place >= len(outputs) or outputs[place].option == optional
