@@ -223,11 +223,9 @@ def test_shape_that_was_lost(shape: str) -> None:
     assert_follows_onnx_runtime(from_onnx, of_branches("n, 3", "4, m", shape), *runs)
 
 
-def test_shape_of_unknown_rank() -> None:
-    message = (
-        "Shape 'y': type of data is R.Tensor(dtype=\"float32\"); expected a tensor of known rank"
-    )
-    assert_rejected(from_onnx, of_branches("n, 3", "m"), message)
+def test_shape_of_one_of_two_ranks() -> None:
+    runs = [[np.array(is_first), normal(2, 3), normal(4)] for is_first in (True, False)]
+    assert_follows_onnx_runtime(from_onnx, of_branches("n, 3", "m"), *runs)
 
 
 # Flatten

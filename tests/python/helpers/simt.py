@@ -468,11 +468,13 @@ class _Machine:
             return self.across_warp(name, expr)
         if name in CALLS:
             return self.fragments.call(name, expr.args)
+        dtype = _dtype(str(expr.ty))
+        if name == "call_pure_extern" and expr.args[0].value in _FROM_BITS:
+            return np.ascontiguousarray(self.value(expr.args[1])).view(dtype)
         function = _FUNCTIONS.get(name)
         if function is None:
             raise Unsupported(f"a call of {name}")
         operands = [self.value(operand) for operand in expr.args]
-        dtype = _dtype(str(expr.ty))
         if name == "reinterpret":
             return np.ascontiguousarray(operands[0]).view(dtype)
         is_narrow = dtype.itemsize == 2 and dtype.kind not in "iu"
@@ -585,6 +587,9 @@ _EXPRESSIONS: dict[type, Callable[[_Machine, Any], np.ndarray]] = {
     tirx.Let: _Machine.let,
     tvm.ir.Call: _Machine.call,
 }
+
+# CUDA's functions from the bits of a number to the number.
+_FROM_BITS = ("__short_as_half", "__short_as_bfloat16", "__int_as_float", "__longlong_as_double")
 
 _FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     **{name: getattr(np, name) for name in ("exp", "exp2", "log", "log2", "log10", "log1p")},
