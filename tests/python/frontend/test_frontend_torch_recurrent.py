@@ -89,6 +89,20 @@ def test_symbolic_steps_and_batch(cell):
         check_exported(module, *runs, dynamic=({0: Dim("batch"), 1: Dim("steps")},))
 
 
+@pytest.mark.parametrize(
+    "part", (lambda x: x[: x.shape[0] // 2], lambda x: x[1::2]), ids=("half", "stride")
+)
+def test_a_computed_number_of_steps(part):
+    class Part(Layer):
+        def forward(self, x):
+            return self.layer(part(x))
+
+    runs = [[random(steps, 2, FEATURES)] for steps in (9, 20, 5)]
+    with recurrent_shapes():
+        # PyTorch cannot prove n // 2 <= n, which it demands for a named Dim.
+        check_exported(Part(nn.LSTM), *runs, dynamic=({0: Dim.DYNAMIC},))
+
+
 def test_projections():
     module = Layer(nn.LSTM, proj_size=2, num_layers=2, bidirectional=True)
     check_exported(module, [random(12, 3, FEATURES)])
