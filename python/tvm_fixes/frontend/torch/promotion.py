@@ -231,7 +231,9 @@ class Promotion(Corrections):
                 factor = self._operand(alpha, inner)
                 rhs = self.block_builder.emit(relax.op.multiply(rhs, factor))
             chosen = boolean_op if dtype == "bool" and boolean_op is not None else op
-            return self._astype(self.block_builder.emit(chosen(lhs, rhs)), dtype)
+            result = self.block_builder.emit(chosen(lhs, rhs))
+            # The result of a comparison is a boolean in any case.
+            return result if inner == dtype else self._astype(result, dtype)
 
         return convert
 
