@@ -98,8 +98,8 @@ def run_case(seed: int) -> str | None:
     shapes = pytree.tree_map(dynamic, shapes)
     try:
         program = torch.export.export(module, tuple(arguments), kwargs, dynamic_shapes=shapes)
-    except Exception:  # limitations of torch.export
-        return None
+    except Exception as error:  # limitations of torch.export
+        return f"torch.export: {error}"
     model = tvm_fixes.compile(program, compare=False)
     _compare(model, module, arguments, kwargs, results)
     others = [

@@ -42,6 +42,7 @@ CASES = {
     "onnx": 32,
     "onnx-old": 16,
     "torch": 6,
+    "signatures": 9,
     "passes": 8,
     "verifier": 16,
     "relay": 64,

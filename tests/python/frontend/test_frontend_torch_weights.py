@@ -382,7 +382,8 @@ def test_dynamic_batch_of_a_transposed_input() -> None:
 def test_steps_of_a_recurrent_layer_share_a_transposed_weight() -> None:
     mod = import_exported(nn.LSTM(4, 6, batch_first=True).eval(), (values(2, 5, 4),))
     shapes = [tuple(map(int, c.args[0].ty.shape)) for c in calls(mod, "relax.permute_dims")]
-    assert [shape for shape in shapes if prod(shape) > 2 * 6 * 5] == [(24, 4), (24, 6)]
+    # The kernel of the layer reads the other weight, of shape (24, 6), as it is.
+    assert [shape for shape in shapes if prod(shape) > 2 * 6 * 5] == [(24, 4)]
 
 
 def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

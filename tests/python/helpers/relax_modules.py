@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
+from tvm_ffi import structural_map
 
 from helpers.grids import is_full
 
@@ -57,10 +58,28 @@ def build(inputs: dict[str, tvm.ir.Type], emit: Callable[..., relax.Expr]) -> tv
 
 
 def merge(mods: dict[str, tvm.IRModule]) -> tvm.IRModule:
-    """Merge the ``main`` functions of several modules, by name, to build them at once."""
-    return tvm.IRModule(
-        {name: mod["main"].with_attr("global_symbol", name) for name, mod in mods.items()}
-    )
+    """Merge the ``main`` functions of several modules, by name, to build them at once.
+
+    The functions that they call are renamed, since modules have kernels of the same name.
+    """
+    functions: dict[str | tvm.ir.GlobalVar, tvm.ir.BaseFunc] = {}
+    for name, mod in mods.items():
+        renamed = {
+            var.name_hint: tvm.ir.GlobalVar(f"{name}_{var.name_hint}")
+            for var in mod.get_global_vars()
+            if var.name_hint != "main"
+        }
+        for old, new in renamed.items():
+            relax.expr._update_type(new, mod.get_global_var(old).ty)
+        for var, function in mod.functions_items():
+            if renamed:
+                naming = (tvm.ir.GlobalVar, lambda v, to=renamed: to.get(v.name_hint, v))
+                function = structural_map(function, naming)
+            if var.name_hint == "main":
+                functions[name] = function.with_attr("global_symbol", name)
+            else:
+                functions[renamed[var.name_hint]] = function
+    return tvm.IRModule(functions)
 
 
 def run(
