@@ -181,8 +181,8 @@ class Stages:
         ``Lower`` lowers memory, shapes and calls to the virtual machine.
     guards : tuple of Pass
         ``GuardFloatArithmetic``, ``GuardIntegerDivision``, ``GuardIntegerOverflow``,
-        ``GuardLongLoops``, ``GuardSplitIndices``, ``HoistSelectLoads``, ``KeepTilesOnStack`` and
-        ``CheckLowered``.
+        ``GuardLongLoops``, ``GuardShapeBounds``, ``GuardSplitIndices``, ``HoistSelectLoads``,
+        ``KeepTilesOnStack`` and ``CheckLowered``.
     """
 
     operators: tuple[tvm.transform.Pass, ...]

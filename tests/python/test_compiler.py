@@ -157,7 +157,7 @@ class TestComparison:
         names += ["ScheduleReductions", "ScheduleElementwise", "GuardFloatCasts"]
         names += ["DecomposeReduction", "LowerElementaryFunctions", "Lower"]
         names += ["GuardFloatArithmetic", "GuardIntegerDivision"]
-        names += ["GuardIntegerOverflow", "GuardLongLoops"]
+        names += ["GuardIntegerOverflow", "GuardLongLoops", "GuardShapeBounds"]
         names += ["GuardSplitIndices", "HoistSelectLoads", "KeepTilesOnStack"]
         names += ["CheckLowered"]
         names += ["build", "export", "compare"]

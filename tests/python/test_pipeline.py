@@ -72,6 +72,7 @@ def test_stages_have_names():
             "GuardIntegerDivision",
             "GuardIntegerOverflow",
             "GuardLongLoops",
+            "GuardShapeBounds",
             "GuardSplitIndices",
             "HoistSelectLoads",
             "KeepTilesOnStack",

@@ -27,6 +27,19 @@ RESHAPE_LEGALIZE = declare(
     },
 )
 
+SHAPE_BOUNDS = declare(
+    "shape-bounds",
+    family="dynamic-shapes",
+    kind=Kind.PASS,
+    summary="keeps the conditions of a kernel on an extent such as `n * 2 - 4`",
+    symptoms={
+        Symptom.WRONG: (
+            "a kernel with a parameter of `n * 2 - 4` elements assumes that n is at least 4, not "
+            "2, and accesses memory out of bounds for smaller ones"
+        ),
+    },
+)
+
 DYNAMIC_TO_STATIC = declare(
     "dynamic-to-static",
     family="dynamic-shapes",

@@ -22,7 +22,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from ..fixes.dynamic_shapes import DYNAMIC_TO_STATIC, RESHAPE_LEGALIZE
+from ..fixes.dynamic_shapes import DYNAMIC_TO_STATIC, RESHAPE_LEGALIZE, SHAPE_BOUNDS
 from ..pipeline import pipeline
 from ._run import run
 from .probe import Probe, register
@@ -55,6 +55,31 @@ class _Fifths:
         with R.dataflow():
             pairs = R.nn.avg_pool1d(x, pool_size=[2])
             result = R.reshape(pairs, R.shape([5, n * 3 * (k - 1) // 5]))
+            R.output(result)
+        return result
+
+
+@I.ir_module
+class _Long:
+    """Whether n is at least 4, next to a tensor of `n * 2 - 4` elements."""
+
+    @T.prim_func
+    def is_long(x: T.handle, rest: T.handle, out: T.Buffer((T.int64(1),), "int64")) -> None:
+        n = T.int64()
+        _x = T.match_buffer(x, (n,), "float32")
+        _rest = T.match_buffer(rest, (n * 2 - 4,), "float32")
+        if n >= 4:
+            out[0] = T.int64(1)
+        else:
+            out[0] = T.int64(0)
+
+    @R.function
+    def main(x: R.Tensor(("n",), "float32"), rest: R.Tensor(("n * 2 - 4",), "float32")) -> R.Tensor(
+        (1,), "int64"
+    ):
+        cls = _Long
+        with R.dataflow():
+            result = R.call_tir(cls.is_long, (x, rest), out_ty=R.Tensor((1,), "int64"))
             R.output(result)
         return result
 
@@ -104,5 +129,30 @@ register(
         stock=_add_stock,
         fixed=_add_resolved,
         symptom=re.compile("CodeGenVM cannot emit|no lowering for relax.add"),
+    ),
+)
+
+
+def _compare_length(relax_pipeline: str | tvm.transform.Pass) -> None:
+    for length in (3, 4):
+        x, rest = np.zeros(length, "float32"), np.zeros(length * 2 - 4, "float32")
+        got = run(_Long, x, rest, relax_pipeline=relax_pipeline)
+        np.testing.assert_array_equal(got, [length >= 4])
+
+
+def _compare_stock() -> None:
+    _compare_length("default")
+
+
+def _compare_guarded() -> None:
+    _compare_length(pipeline())
+
+
+register(
+    SHAPE_BOUNDS,
+    Probe(
+        stock=_compare_stock,
+        fixed=_compare_guarded,
+        symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
     ),
 )

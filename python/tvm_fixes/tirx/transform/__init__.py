@@ -19,6 +19,7 @@ from .guard_float_casts import GuardFloatCasts
 from .guard_integer_division import GuardIntegerDivision
 from .guard_integer_overflow import GuardIntegerOverflow
 from .guard_long_loops import GuardLongLoops
+from .guard_shape_bounds import GuardShapeBounds
 from .guard_split_indices import GuardSplitIndices
 from .hoist_select_loads import HoistSelectLoads
 from .inline_elementwise import InlineElementwise
@@ -35,6 +36,7 @@ __all__ = [
     "GuardIntegerDivision",
     "GuardIntegerOverflow",
     "GuardLongLoops",
+    "GuardShapeBounds",
     "GuardSplitIndices",
     "HoistSelectLoads",
     "InlineElementwise",
