@@ -47,7 +47,7 @@ CASES = {
     "verifier": 16,
     "relay": 64,
     "recurrent": 6,
-    "dims": 12,
+    "dims": 18,
     "unsorted": 6,
 }
 
