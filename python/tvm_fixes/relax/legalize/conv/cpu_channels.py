@@ -234,6 +234,11 @@ def schedule_channels(
     elif by_vector and not row_by_row and (copies_data or _elements(kernel) > _elements(data)):
         # The data stays in the cache, and the kernel is read once.
         order = outer = [*channel_tiles, *outer, tile]
+        is_static = [isinstance(sch.get(loop).extent, tirx.IntImm) for loop in outer]
+        if len(channel_tiles) == 1 and is_static[0] and not is_static[1]:
+            # parallelize() fuses these two loops: TVM takes seconds for a kernel whose indices are
+            # quotients of an unknown batch.
+            order = outer = [outer[1], outer[0], *outer[2:]]
     elif len(outer) == 1:
         outer = [*outer, tile]  # in 1-D there are no rows
     sch.reorder(*order, *reductions, column, channel, *lane, *within)
