@@ -42,6 +42,9 @@ _EXACT_OPERATORS = ("QuantizeLinear", "DequantizeLinear", "QLinear", "QGemm", "R
 # Limit of the weights that a run of the reference copies to move them by rounding errors.
 _MAX_MOVED_BYTES = 1 << 30
 
+# Each thread of ONNX Runtime quantizes the states of its part of the batch, with a range of its own.
+_PER_THREAD_OPERATORS = frozenset({("com.microsoft", "DynamicQuantizeLSTM")})
+
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
@@ -338,8 +341,13 @@ class OnnxSource(Source):
         return self._model
 
     def reference(self) -> tuple[str, Reference]:
-        name, session = self.session()
+        name, session = self.session(configure=self._limit_threads)
         return name, partial(self._run, session)
+
+    def _limit_threads(self, options: Any) -> None:
+        """Run with one thread if outputs depend on their number."""
+        if is_split_among_threads(self._model):
+            options.intra_op_num_threads = 1
 
     def _run(self, session: Any, inputs: list[np.ndarray]) -> list[np.ndarray]:
         names = [spec.name for spec in self.inputs]
@@ -355,6 +363,7 @@ class OnnxSource(Source):
         moves_weights = not seed % 2 and steps > 0 and self.parameter_bytes <= _MAX_MOVED_BYTES
 
         def configure(options: Any) -> None:
+            self._limit_threads(options)
             if not seed % 2:
                 level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
                 options.graph_optimization_level = level
@@ -435,6 +444,18 @@ class OnnxSource(Source):
 
 def _onnxruntime() -> Any:
     return import_extra("onnxruntime", "compare", "the comparison (skip it with --no-compare)")
+
+
+def is_split_among_threads(model: "onnx.ModelProto") -> bool:
+    """Whether the outputs of ONNX Runtime depend on the number of its threads."""
+    from ..frontend.onnx.check import nodes_in
+
+    graphs = (model.graph.node, *(function.node for function in model.functions))
+    return any(
+        (node.domain, node.op_type) in _PER_THREAD_OPERATORS
+        for nodes in graphs
+        for node in nodes_in(nodes)
+    )
 
 
 def movable_weights(graph: "onnx.GraphProto") -> "Iterator[onnx.TensorProto]":
