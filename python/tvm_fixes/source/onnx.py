@@ -42,7 +42,7 @@ _EXACT_OPERATORS = ("QuantizeLinear", "DequantizeLinear", "QLinear", "QGemm", "R
 # Limit of the weights that a run of the reference copies to move them by rounding errors.
 _MAX_MOVED_BYTES = 1 << 30
 
-# Each thread of ONNX Runtime quantizes the states of its part of the batch, with a range of its own.
+# Each thread of ONNX Runtime quantizes the states of its part of the batch in a range of its own.
 _PER_THREAD_OPERATORS = frozenset({("com.microsoft", "DynamicQuantizeLSTM")})
 
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
