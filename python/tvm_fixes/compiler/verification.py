@@ -28,7 +28,7 @@ from .progress import Run
 
 def build(
     mod: tvm.IRModule,
-    target: str | tvm.target.Target | None = None,
+    target: str | dict[str, Any] | tvm.target.Target | None = None,
     params: dict[str, list[Any]] | None = None,
     relax_pipeline: str | tvm.transform.Pass | None = "default",
     tir_pipeline: str | tvm.transform.Pass | None = "default",
@@ -56,6 +56,8 @@ def build(
     """
     if switches.enabled(VERIFIER):
         verifier.verify(mod).raise_if_errors()
+    if isinstance(target, str | dict):  # relax.build fails for a dict
+        target = tvm.target.Target(target)
     return relax.build(
         mod, target, params, relax_pipeline, tir_pipeline, exec_mode, system_lib=system_lib
     )

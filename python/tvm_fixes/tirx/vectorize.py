@@ -23,6 +23,7 @@ from tvm_ffi import structural_mutate, structural_walk
 
 from ..target.cpu import Cpu
 from .loop_nest import Nest, Run, Update, around_loops, run_of, sequence, sources, updates_of, uses
+from .partial_sums import have_parts, in_parts
 from .util import contains, is_zero
 
 # Whether a lane has not been computed before.
@@ -136,7 +137,10 @@ def _reduce_along(
 def _reduce_across(
     nest: Nest, updates: list[Update], reduced: int, size: int, intermediates: Collection[tirx.Var]
 ) -> tirx.Stmt | None:
-    """A reduction of elements that are not adjacent: each lane computes a separate result."""
+    """A reduction of elements that are not adjacent: each lane computes a separate result.
+
+    Long sums are sums of partial sums: see :mod:`.partial_sums`.
+    """
     outer, loops = nest.loops[: len(nest.loops) - reduced], nest.loops[len(nest.loops) - reduced :]
     targets = [tirx.BufferLoad(u.target.buffer, u.target.indices) for u in updates]
     run = run_of(outer, [update.element for update in updates], targets, intermediates)
@@ -144,23 +148,27 @@ def _reduce_across(
     if run is None or accumulators is None:
         return None
 
+    partial = accumulators.like() if have_parts(updates, loops) else None
+
     def reduce(start: tirx.Expr, count: int, _is_new: IsNew | None = None) -> tirx.Stmt:
-        def fold(lane: tirx.Expr) -> tirx.Stmt:
-            return accumulators.fold(lane, lambda update: run.at(update.element, start + lane))
+        def fold_into(sums: _Accumulators) -> tirx.Stmt:
+            def fold(lane: tirx.Expr) -> tirx.Stmt:
+                return sums.fold(lane, lambda update: run.at(update.element, start + lane))
+
+            return vector_loop(count, fold)
 
         def end(lane: tirx.Expr) -> tirx.Stmt:
             return accumulators.store(lane, lambda target: run.at(target, start + lane))
 
-        return tirx.SeqStmt(
-            [
-                accumulators.begin(count),
-                around_loops(loops, vector_loop(count, fold)),
-                vector_loop(count, end),
-            ]
-        )
+        sums = around_loops(loops, fold_into(accumulators))
+        if partial is not None:
+            part = partial.begin(count), fold_into(partial), accumulators.add(partial, count)
+            sums = in_parts(loops, part, fold_into(accumulators))
+        return tirx.SeqStmt([accumulators.begin(count), sums, vector_loop(count, end)])
 
     body = _in_vectors(run.extent, accumulators.lanes, accumulators.vectors, reduce)
-    return nest.around(len(outer) - run.count, body, accumulators.buffers)
+    buffers = [*accumulators.buffers, *(partial.buffers if partial else ())]
+    return nest.around(len(outer) - run.count, body, buffers)
 
 
 def _vectors(extent: tirx.Expr, lanes: int, updates: list[Update]) -> int:
@@ -219,6 +227,19 @@ class _Accumulators:
                 new = tirx.Select(is_new, new, old)
             stmts.append(tirx.BufferStore(buffer, new, [lane]))
         return sequence(stmts)
+
+    def like(self) -> "_Accumulators":
+        """Accumulators of the same form."""
+        return _Accumulators([update for _, update in self._parts], self.lanes, self.vectors)
+
+    def add(self, others: "_Accumulators", count: int) -> tirx.Stmt:
+        """Combine the first `count` lanes with those of `others`."""
+
+        def add_lane(lane: tirx.Expr) -> tirx.Stmt:
+            lanes = {id(u): b for b, u in others._parts}
+            return self.fold(lane, lambda update: tirx.BufferLoad(lanes[id(update)], [lane]))
+
+        return vector_loop(count, add_lane)
 
     def halve(self) -> list[tirx.Stmt]:
         """Combine one half of the lanes with the other until one lane is left."""

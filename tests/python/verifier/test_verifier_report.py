@@ -248,12 +248,13 @@ class TestBuild:
         tvm_fixes.build(replaced_callee(), "llvm", system_lib=False)
         assert built == [{"system_lib": False}]
 
-    def test_builds(self):
+    @pytest.mark.parametrize("target", ["llvm", {"kind": "llvm"}])
+    def test_builds(self, target):
         x = relax.Var("x", relax.TensorType((4,), "float32"))
         builder = relax.BlockBuilder()
         with builder.function("main", [x]):
             builder.emit_func_output(builder.emit(relax.op.add(x, x)))
-        executable = tvm_fixes.build(builder.get(), "llvm", relax_pipeline="tvm_fixes")
+        executable = tvm_fixes.build(builder.get(), target, relax_pipeline="tvm_fixes")
         vm = relax.VirtualMachine(executable, tvm.cpu())
         ones = tvm.runtime.tensor(np.ones(4, "float32"))
         assert (vm["main"](ones).numpy() == 2).all()
