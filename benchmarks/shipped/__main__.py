@@ -15,7 +15,7 @@
 Downloads the packages into a cache outside the repository, checks them, and takes the models out.
 Each is compiled with the command line without options, in its own process, then run on realistic
 inputs and compared with ONNX Runtime.  An interrupted run resumes.  The exit status is 1 if a model
-does not compile, is wrong, or is not rejected as it must be.
+cannot be fetched or made, does not compile, is wrong, or is not rejected as it must be.
 """
 
 import argparse
@@ -124,13 +124,19 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     try:
         wanted = chosen(everything, results, arguments, current)
-        for place, model in enumerate(wanted, 1):
-            print(f"[{place}/{len(wanted)}] {model.name} … ", end="", flush=True)
-            outcome = measure(model, arguments.cache, current, arguments.limit)
-            results.add(outcome)
-            print(_line(outcome), flush=True)
     except UsageError as error:
         parser.error(str(error))
+    missing = False
+    for place, model in enumerate(wanted, 1):
+        print(f"[{place}/{len(wanted)}] {model.name} … ", end="", flush=True)
+        try:
+            outcome = measure(model, arguments.cache, current, arguments.limit)
+        except UsageError as error:  # no file to measure
+            missing = True
+            print(error, flush=True)
+            continue
+        results.add(outcome)
+        print(_line(outcome), flush=True)
     outcomes = known(results, everything)
     print(summary(outcomes))
     if not arguments.no_table and outcomes:
@@ -141,7 +147,8 @@ def main(argv: list[str] | None = None) -> int:
         )
         print(path)
     measured = {model.name for model in wanted}
-    return 0 if all(outcome.good for outcome in outcomes if outcome.name in measured) else 1
+    good = all(outcome.good for outcome in outcomes if outcome.name in measured)
+    return 0 if good and not missing else 1
 
 
 if __name__ == "__main__":

@@ -12,10 +12,14 @@
 # and limitations under the License.
 """Exports of predictors for tables, trained on scikit-learn's own data sets."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import onnx
 
 _DATA = {"iris": 4, "wine": 13, "breast_cancer": 30, "digits": 64, "diabetes": 10}
 """The data sets, and the number of their features."""
@@ -58,6 +62,20 @@ def predictor(name: str, data: str, path: Path, *, maps: bool = False, **options
     path.write_bytes(_converted(made, library, values.shape[1], maps).SerializeToString())
 
 
+@contextmanager
+def _integers_for_booleans() -> Iterator[None]:
+    """Let attributes of integers hold booleans, which skl2onnx writes and protobuf rejects."""
+    make = onnx.helper.make_attribute
+
+    def make_attribute(key: str, value: Any, *rest: Any, **named: Any) -> onnx.AttributeProto:
+        if isinstance(value, list | np.ndarray):
+            value = [int(each) if isinstance(each, bool | np.bool_) else each for each in value]
+        return make(key, value, *rest, **named)
+
+    with patch.object(onnx.helper, "make_attribute", make_attribute):
+        yield
+
+
 def _converted(made: Any, library: str, columns: int, maps: bool) -> Any:
     if library == "sklearn":
         import skl2onnx
@@ -66,7 +84,8 @@ def _converted(made: Any, library: str, columns: int, maps: bool) -> Any:
             {} if maps or not hasattr(made, "predict_proba") else {id(made): {"zipmap": False}}
         )
         example = np.zeros((1, columns), "float32")
-        return skl2onnx.to_onnx(made, example, options=options)
+        with _integers_for_booleans():
+            return skl2onnx.to_onnx(made, example, options=options)
     import onnxmltools
     from onnxmltools.convert.common.data_types import FloatTensorType
 

@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import tvm.testing
 
@@ -319,6 +320,24 @@ def test_exit_status_and_table(tmp_path, monkeypatch, capsys, outcome, status):
     assert f"1 models: 1 {outcome}. Geometric mean of the ratios: 0.50" in page
     assert f"| {MODELS[0].name} | pkg 1 | vision | {outcome} | 2 | 1 MiB |" in page
     assert PACKAGES["silero-vad"].sha256 in page
+
+
+def test_a_model_that_cannot_be_made_does_not_end_the_run(tmp_path, monkeypatch, capsys):
+    def measure(model, *_):
+        if model.name == MODELS[0].name:
+            raise UsageError(f"{model.name}: cannot be made")
+        return replace(OUTCOME, name=model.name)
+
+    monkeypatch.setattr(command, "measure", measure)
+    names = [f"^{model.name}$" for model in MODELS[:2]]
+    assert command.main(["--cache", str(tmp_path), "--no-table", "--only", *names]) == 1
+    assert "cannot be made\n[2/2]" in capsys.readouterr().out
+
+
+def test_booleans_become_integers_of_attributes():
+    with export_tables._integers_for_booleans():
+        made = onnx.helper.make_node("Op", [], [], flags=[np.True_, 0, np.uint32(2)], axis=1)
+    assert {a.name: list(a.ints) or a.i for a in made.attribute} == {"flags": [1, 0, 2], "axis": 1}
 
 
 def test_page_shows_revisions_that_differ_and_what_is_missing():

@@ -66,13 +66,13 @@ def test_all_unsupported_onnx_operators_are_listed():
 def test_remedies():
     """Both a check and a compilation say how to convert a model of scikit-learn instead."""
     model = onnx_model(
-        node("ZipMap", "x", "y", domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2]),
+        node("CategoryMapper", "x", "y", domain="ai.onnx.ml", cats_int64s=[0, 1]),
         domains=("", "ai.onnx.ml"),
     )
     [found] = tvm_fixes.check(model).unsupported
-    assert found.name == "ai.onnx.ml.ZipMap"
-    assert "zipmap=False" in found.problem
-    with pytest.raises(UnsupportedOperatorError, match=r"node 'zipmap'.*zipmap=False"):
+    assert found.name == "ai.onnx.ml.CategoryMapper"
+    assert "map categories to integers" in found.problem
+    with pytest.raises(UnsupportedOperatorError, match=r"node 'categorymapper'.*map categories"):
         tvm_fixes.compile(model)
 
 

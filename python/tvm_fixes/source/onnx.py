@@ -17,7 +17,7 @@ import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -351,10 +351,21 @@ class OnnxSource(Source):
 
     def _run(self, session: Any, inputs: list[np.ndarray]) -> list[np.ndarray]:
         names = [spec.name for spec in self.inputs]
-        found: list[np.ndarray] = session.run(
+        found: list[Any] = session.run(
             list(self.output_names), dict(zip(names, inputs, strict=True))
         )
+        for place, classes in self._classes_of_maps.items():
+            rows = [[row[name] for name in classes] for row in found[place]]
+            found[place] = np.array(rows, "float32").reshape(len(rows), len(classes))
         return found
+
+    @cached_property
+    def _classes_of_maps(self) -> dict[int, list[int | str]]:
+        """The keys of the outputs that are maps, by place; a compiled model returns the values."""
+        from .onnx_values import classes_of_maps
+
+        found = classes_of_maps(self._model)
+        return {place: found[name] for place, name in enumerate(self.output_names) if name in found}
 
     def rounded_reference(self, seed: int) -> Reference:
         onnxruntime = _onnxruntime()

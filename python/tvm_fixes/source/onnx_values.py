@@ -89,6 +89,19 @@ def with_onnx_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.Mode
     return cut
 
 
+def classes_of_maps(model: onnx.ModelProto) -> dict[str, list[int | str]]:
+    """For each value that is a sequence of maps from classes to scores, the classes in order."""
+    return {
+        node.output[0]: [
+            label.decode() if isinstance(label, bytes) else label
+            for attribute in node.attribute
+            for label in attribute.ints or attribute.strings
+        ]
+        for node in model.graph.node
+        if node.op_type == "ZipMap"
+    }
+
+
 def _inferred(
     model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, onnx.TypeProto]:

@@ -37,6 +37,7 @@ from helpers.onnx_ml import DOMAIN, ml_model
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.onnx.ml import CORRECTIONS
 from tvm_fixes.frontend.onnx.ml.maps import REJECTED
+from tvm_fixes.source.onnx import OnnxSource
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")
 
@@ -186,7 +187,6 @@ def test_documented_operators() -> None:
 @pytest.mark.parametrize(
     ("operator", "remedy"),
     [
-        ("ZipMap", "convert the model with zipmap=False"),
         ("DictVectorizer", "convert the model with an input of numbers"),
         ("CastMap", "convert the model with an input of numbers"),
         ("CategoryMapper", "map categories to integers before the model"),
@@ -198,6 +198,28 @@ def test_rejects_maps_and_strings_with_a_remedy(operator: str, remedy: str) -> N
         from_onnx(model)
     assert str(error.value).startswith(f"ai.onnx.ml.{operator} 'node': unsupported, ")
     assert remedy in str(error.value)
+
+
+@pytest.mark.parametrize("labels", [[7, 3, 5], ["c", "a", "b"]])
+def test_maps_become_tensors_of_scores(labels: list[int] | list[str]) -> None:
+    kind = "int64s" if isinstance(labels[0], int) else "strings"
+    for rank, x in ((2, normal(4, 3)), (1, normal(3))):
+        model, inputs = case("ZipMap", x, {f"classlabels_{kind}": labels}, rank=rank, version=1)
+        key = onnx.TensorProto.INT64 if kind == "int64s" else onnx.TensorProto.STRING
+        value = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
+        maps = onnx.helper.make_map_type_proto(key, value)
+        model.graph.output[0].type.CopyFrom(onnx.helper.make_sequence_type_proto(maps))
+        with pytest.warns(match=f"columns are those of the classes {', '.join(map(str, labels))}"):
+            [scores] = imported_and_run(from_onnx, model, x, optimize=False)
+        np.testing.assert_array_equal(scores, np.atleast_2d(x))
+        [expected] = OnnxSource(model, "m").reference()[1](list(inputs.values()))
+        assert (scores.shape, scores.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_array_equal(scores, expected)
+
+
+def test_rejects_maps_of_other_columns() -> None:
+    model, _ = case("ZipMap", normal(4, 3), {"classlabels_int64s": [1, 2]}, version=1)
+    assert_rejected(from_onnx, model, "ZipMap 'node': columns of X are 3; expected 2")
 
 
 def test_rejects_strings_as_input() -> None:

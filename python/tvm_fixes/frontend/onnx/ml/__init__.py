@@ -37,7 +37,7 @@ from ..node import Converter, Correction, Node
 from .encoders import convert_label_encoder, convert_one_hot_encoder
 from .features import convert_array_feature_extractor, convert_feature_vectorizer
 from .linear import convert_linear_classifier, convert_linear_regressor
-from .maps import REJECTED, reject
+from .maps import REJECTED, convert_zip_map, reject
 from .scaling import convert_binarizer, convert_imputer, convert_normalizer, convert_scaler
 from .svm import convert_svm_classifier, convert_svm_regressor
 from .trees import convert_tree_classifier, convert_tree_ensemble, convert_tree_regressor
@@ -75,6 +75,7 @@ CORRECTIONS: Mapping[str, Correction] = {
         "TreeEnsemble": convert_tree_ensemble,
         "TreeEnsembleClassifier": convert_tree_classifier,
         "TreeEnsembleRegressor": convert_tree_regressor,
+        "ZipMap": convert_zip_map,
         **dict.fromkeys(REJECTED, reject),
     }.items()
 }

@@ -12,23 +12,24 @@
 # and limitations under the License.
 """Operators on maps and strings, which tensors cannot hold."""
 
+import warnings
+
 import tvm
 from tvm import relax
 
 from ..node import Converter, Node
+from .operands import check_columns, rows
 
-__all__ = ["REJECTED", "reject"]
+__all__ = ["REJECTED", "convert_zip_map", "reject"]
 
 REJECTED = {
     "CastMap": "maps have no tensor: convert the model with an input of numbers",
     "CategoryMapper": "strings have no tensor: map categories to integers before the model",
     "DictVectorizer": "maps have no tensor: convert the model with an input of numbers",
-    "ZipMap": (
-        "maps have no tensor: convert the model with zipmap=False "
-        "(skl2onnx: options={'zipmap': False}), so that it returns the scores"
-    ),
 }
 """The remedy for each operator that this importer rejects."""
+
+_MAX_NAMED = 10
 
 
 def reject(node: Node, convert: Converter) -> relax.Expr:
@@ -41,3 +42,28 @@ def reject(node: Node, convert: Converter) -> relax.Expr:
     """
     kind, name = node.operator.rpartition(".")[2], node.attributes["tvm_custom"]["name"]
     raise tvm.error.OpNotImplemented(f"{node.operator} {name!r}: unsupported, {REJECTED[kind]}")
+
+
+def convert_zip_map(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a ZipMap to the tensor of its scores, with a warning that names the columns.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the number of columns is not that of the classes.
+    """
+    labels = [
+        label.decode() if isinstance(label, bytes) else label
+        for name in ("classlabels_int64s", "classlabels_strings")
+        for label in node.attributes.get(name) or ()
+    ]
+    scores, (_, columns) = rows(node)
+    check_columns(node, columns, len(labels))
+    name = node.attributes["tvm_custom"]["name"]
+    some = [*map(str, labels[:_MAX_NAMED]), *(["…"] if len(labels) > _MAX_NAMED else [])]
+    warnings.warn(
+        f"{node.operator} {name!r}: the result is a tensor of scores instead of "
+        f"maps; its columns are those of the classes {', '.join(some)}",
+        stacklevel=2,
+    )
+    return scores
