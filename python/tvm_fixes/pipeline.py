@@ -33,6 +33,7 @@ from .relax.transform import (
     CheckIndices,
     CopyHostResults,
     DecomposeConvTranspose,
+    DecomposeEinsum,
     DecomposeGroupNorm,
     DispatchToCublas,
     DispatchToCudnn,
@@ -161,8 +162,8 @@ class Stages:
     ----------
     operators : tuple of Pass
         Rewrites of operators: ``DynamicToStatic``, ``InsertRuntimeChecks`` (if `runtime_checks`),
-        ``BroadcastFreeMatmul``, ``FoldPadIntoConv``, ``FoldPermuteIntoScatter`` and, for a CPU,
-        ``FuseDequantizeMatmul`` and ``FuseQuantized``.
+        ``DecomposeEinsum``, ``BroadcastFreeMatmul``, ``FoldPadIntoConv``,
+        ``FoldPermuteIntoScatter`` and, for a CPU, ``FuseDequantizeMatmul`` and ``FuseQuantized``.
     layout : Pass
         The layouts of convolutions: ``ChooseLayout``, or ``Layout`` for a given one.
     preparation : tuple of Pass
@@ -219,6 +220,8 @@ def stages(
         operators=(
             DynamicToStatic(),
             *([InsertRuntimeChecks()] if runtime_checks else []),
+            # Before a matmul reads operands before they are broadcast.
+            DecomposeEinsum(),
             # Before constant folding, and before a permute is fused into the matmul after it.
             BroadcastFreeMatmul(),
             # Before the layout is chosen: a pad between convolutions would interrupt it.

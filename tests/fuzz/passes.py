@@ -43,6 +43,7 @@ CONFIGURATIONS: tuple[tuple[str, Any, str | None], ...] = (
 PASSES: dict[str, Callable[[], tvm.transform.Pass]] = {
     "BroadcastFreeMatmul": transform.BroadcastFreeMatmul,
     "BundleModelParams": transform.BundleModelParams,
+    "DecomposeEinsum": transform.DecomposeEinsum,
     "DynamicToStatic": transform.DynamicToStatic,
     "FoldConstant": transform.FoldConstant,
     "FoldPadIntoConv": transform.FoldPadIntoConv,

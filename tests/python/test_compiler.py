@@ -149,7 +149,7 @@ class TestComparison:
         steps = []
         report = compile_model(conv_net(), layout="NHWC", progress=steps.append).report
         names = ["load", "import", "verify", "reference"]
-        names += ["DynamicToStatic", "BroadcastFreeMatmul", "FoldPadIntoConv"]
+        names += ["DynamicToStatic", "DecomposeEinsum", "BroadcastFreeMatmul", "FoldPadIntoConv"]
         names += ["FoldPermuteIntoScatter", "FuseDequantizeMatmul", "FuseQuantized"]
         names += ["Layout"]
         names += ["SplitDataflow", "CheckIndices", "Legalize", "UpdateInPlace", "verify kernels"]

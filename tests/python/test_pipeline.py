@@ -56,6 +56,7 @@ def test_stages_have_names():
     names = [
         *(
             "DynamicToStatic",
+            "DecomposeEinsum",
             "BroadcastFreeMatmul",
             "FoldPadIntoConv",
             "FoldPermuteIntoScatter",

@@ -22,6 +22,7 @@ from helpers.onnx_graphs import (
     normal,
     program,
 )
+from helpers.relax_modules import calls
 from tvm_fixes.frontend.onnx import from_onnx
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")
@@ -56,6 +57,15 @@ def test_extents_of_1_of_an_einsum(equation: str) -> None:
         whole = integers(*(sizes[label] for label in second))
         runs = [[x, y]] if shape is y.shape else [[x, y], [x, whole]]
         assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def test_an_einsum_stays_an_operator() -> None:
+    """A pass can then find its matrix product; TVM's converter makes a kernel."""
+    equation = {"equation": "abc,bcd->ad"}
+    model = node_model("Einsum", {"x": normal(2, 3, 4), "c": normal(3, 4, 5)}, equation)
+    mod = from_onnx(model)
+    assert len(calls(mod, "relax.einsum")) == 1
+    assert len(mod.functions) == 1
 
 
 def test_extents_that_differ_are_rejected() -> None:

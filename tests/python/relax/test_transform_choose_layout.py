@@ -20,6 +20,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 from helpers.relax_modules import build, calls, run, tensor
+from tvm_fixes.fixes.matmul import MATMUL_LEGALIZE
 from tvm_fixes.pipeline import pipeline
 from tvm_fixes.relax.analysis import activation_transforms
 from tvm_fixes.relax.transform import choose_layout
@@ -235,6 +236,47 @@ def test_floats_between_integers_keep_the_layout():
 
     mod = build({"x": tensor(1, 16, 9, 10, dtype="uint8")}, emit)
     assert choose(mod, AVX2).same_as(mod)
+
+
+def classifier():
+    """Convolutions and a linear layer over an unknown number of columns."""
+    weight = relax.const(RNG.standard_normal((40, 64)).astype("float32") / 8)
+
+    def emit(builder, x):
+        for kernel in KERNELS[:2]:
+            x = builder.emit(
+                relax.op.nn.relu(relax.op.nn.conv2d(x, relax.const(kernel), padding=1))
+            )
+        width = x.ty.shape.values[3]
+        rows = builder.emit(relax.op.permute_dims(x, [0, 3, 1, 2]))
+        rows = builder.emit(relax.op.reshape(rows, [width, 64]))
+        transposed = builder.emit(relax.op.permute_dims(weight))
+        return relax.op.matmul(rows, transposed)
+
+    return build({"x": tensor(1, 3, 2, tirx.Var("w", "int64"))}, emit)
+
+
+def kernel_names(mod):
+    return {str(var.name_hint) for var, _ in mod.functions_items()}
+
+
+def test_a_linear_layer_after_convolutions_has_a_packed_weight(monkeypatch):
+    """TVM's fused kernel would read its rows, one sum after the other."""
+    mod = classifier()
+    chosen = choose(mod)
+    assert layouts(chosen) == ["NCHW", "NCHW16c"]
+    assert "NT_matmul" not in kernel_names(chosen)
+    assert len(calls(chosen, "relax.matmul")) == 1
+    with tvm.target.Target(AVX512):
+        kernels = kernel_names(pipeline()(mod))
+    assert any("matmul" in name for name in kernels)
+    assert not any("NT_matmul" in name for name in kernels)
+    x = RNG.standard_normal((1, 3, 2, 7)).astype("float32")
+    np.testing.assert_allclose(
+        run(chosen, x, pipeline=pipeline()), run(mod, x), rtol=1e-4, atol=1e-5
+    )
+    monkeypatch.setenv("TVM_FIXES_DISABLE", MATMUL_LEGALIZE)
+    assert "NT_matmul" in kernel_names(choose(mod))
 
 
 def test_other_machines_and_the_switch_keep_it(monkeypatch):

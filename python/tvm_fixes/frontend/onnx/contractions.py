@@ -116,7 +116,8 @@ def check_einsum(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If they are known not to broadcast.
     """
-    terms = node.text("equation", "").replace(" ", "").partition("->")[0].split(",")
+    equation = node.text("equation", "").replace(" ", "")
+    terms = equation.partition("->")[0].split(",")
     shapes = [node.known.extents(operand) for operand in node.operands]
     if len(terms) != len(shapes):
         return convert(node)
@@ -139,6 +140,9 @@ def check_einsum(node: Node, convert: Converter) -> relax.Expr:
             result = [extent_of_label[label] for label, _ in pairs]
             operand = node.emit(broadcast_to(node, operand, shape, result))
         operands.append(operand)
+    if len(operands) == 2 and "->" in equation and "." not in equation:
+        # TVM's converter makes a kernel, in which no pass finds the matrix product.
+        return relax.op.einsum(operands, equation)
     return convert(node.with_operands(*operands))
 
 

@@ -21,6 +21,7 @@ from .constants_to_params import ConstantsToParams
 from .copy_host_results import CopyHostResults
 from .decompose_channelwise import DecomposeChannelwise
 from .decompose_conv_transpose import DecomposeConvTranspose
+from .decompose_einsum import DecomposeEinsum
 from .decompose_group_norm import DecomposeGroupNorm
 from .dispatch_to_cublas import DispatchToCublas
 from .dispatch_to_cudnn import DispatchToCudnn
@@ -69,6 +70,7 @@ __all__ = [
     "CopyHostResults",
     "DecomposeChannelwise",
     "DecomposeConvTranspose",
+    "DecomposeEinsum",
     "DecomposeGroupNorm",
     "DispatchToCublas",
     "DispatchToCudnn",

@@ -37,6 +37,7 @@ from tvm_ffi import structural_equal
 
 from ...errors import summarize
 from ...fixes.layout import CHOOSE_LAYOUT as FIX_ID
+from ...fixes.matmul import MATMUL_LEGALIZE
 from ...support import logs, switches
 from ...support.declined import collect_declined, decline
 from ...target.cpu import Cpu, is_cpu
@@ -318,7 +319,7 @@ def convert_layout(layout: str) -> tvm.transform.Pass:
         # identities.
         PrepareLayout(),
         # In an attention block, only the transposition of the keys is left.
-        _unless_cublas(FuseTransposeMatmul()),
+        _unless_read_directly(FuseTransposeMatmul()),
         # Last, because a transform that is folded into a convolution cannot be joined with others.
         FoldLayoutIntoConv(),
         relax.transform.DeadCodeElimination(),
@@ -344,10 +345,16 @@ def convert_layout(layout: str) -> tvm.transform.Pass:
     return tvm.transform.module_pass(run, opt_level=0, name="Layout")
 
 
-def _unless_cublas(fusing: tvm.transform.Pass) -> tvm.transform.Pass:
-    """The pass, for a target without cuBLAS, which reads transposed operands itself."""
+def _unless_read_directly(fusing: tvm.transform.Pass) -> tvm.transform.Pass:
+    """The pass, for a target whose kernels do not read transposed operands.
+
+    cuBLAS reads them.  On a CPU, ReadTransposedWeights packs those that are constant, and the
+    kernel that this pass makes of the others is slower than a permute and a product in tiles.
+    """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        return mod if uses("cublas") else fusing(mod)
+        target = tvm.target.Target.current(allow_none=True)
+        is_read = is_cpu(target) and switches.enabled(MATMUL_LEGALIZE)
+        return mod if is_read or uses("cublas") else fusing(mod)
 
     return tvm.transform.module_pass(run, opt_level=0, name=fusing.info.name)
