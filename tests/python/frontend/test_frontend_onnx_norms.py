@@ -212,6 +212,25 @@ def test_parameters_determine_symbolic_extents(opset: int) -> None:
         imported_and_run(from_onnx, model, normal(2, 4, 4))
 
 
+@pytest.mark.parametrize(
+    "operator", ["InstanceNormalization (x, vector, vector)", "PRelu (x, slopes)"]
+)
+def test_a_name_of_two_sizes_is_rejected(operator: str) -> None:
+    """The parameters say that m is 6, and the product that it is 4."""
+    model = text_model(
+        f"""(float[n,m,5] x, float[n,m] w) => (float[?,?,?] y0, float[?,?] y1) {{
+        y0 = {operator}
+        y1 = MatMul (w, matrix) }}""",
+        17,
+    )
+    constants = {"vector": normal(6), "slopes": normal(6, 1), "matrix": normal(4, 3)}
+    used = {name for node in model.graph.node for name in node.input}
+    model.graph.initializer.extend(
+        numpy_helper.from_array(array, name) for name, array in constants.items() if name in used
+    )
+    assert_rejected(from_onnx, model, "extents of the inner axes are [6, 4]")
+
+
 def test_scale_of_fewer_axes() -> None:
     """The scale's axes are the last axes of the data, not those starting at the attribute."""
     x = normal(4, 4, 4)

@@ -44,7 +44,7 @@ from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
 from .extents import equal, is_static
 from .node import Converter, Extent, Node
-from .shape_operands import axes_of, require, shaped
+from .shape_operands import axes_of, matched, require, shaped
 
 __all__ = [
     "convert_batch_norm",
@@ -174,7 +174,7 @@ def _with_matched_shapes(node: Node, axes: list[int], *, broadcast: bool = False
                 wanted[axis] = extent
     if any(a is not b for a, b in zip(wanted, extents, strict=True)):
         switches.note(NORMS)
-        operands[0] = node.builder.match_cast(data, relax.TensorType(wanted, data.ty.dtype))
+        operands[0] = matched(node, data, extents, wanted)
     target = [wanted[axis] for axis in axes]
     for index, own in enumerate(shapes):
         if index and own is not None:

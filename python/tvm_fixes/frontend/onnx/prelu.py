@@ -36,6 +36,7 @@ from ...fixes.onnx_importer import PRELU
 from ...support import switches
 from ..dtypes import dtype_of
 from .node import Converter, Node, extents_of
+from .shape_operands import matched
 
 __all__ = ["convert_prelu"]
 
@@ -75,7 +76,7 @@ def convert_prelu(node: Node, convert: Converter) -> relax.Expr:
         shape = [
             slopes[axis] if axis in known_axes else extent for axis, extent in enumerate(extents)
         ]
-        data = node.builder.match_cast(data, relax.TensorType(shape, data.ty.dtype))
+        data = matched(node, data, extents, shape)
         static = [old or axis in known_axes for axis, old in enumerate(static)]
     # nn.prelu does not support bfloat16.
     floating = dtype_of(data).startswith("float")

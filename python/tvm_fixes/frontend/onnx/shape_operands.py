@@ -26,6 +26,7 @@ __all__ = [
     "extents_or_symbols",
     "integers",
     "length_of",
+    "matched",
     "named",
     "require",
     "require_all",
@@ -79,6 +80,16 @@ def require_equal(
         return
     require(node, condition, subject, value, reason)
     node.known.assume_equal(a, b)
+
+
+def matched(
+    node: Node, tensor: relax.Expr, extents: Sequence[Extent], wanted: Sequence[Extent]
+) -> relax.Expr:
+    """The tensor with `wanted` extents, which are checked at run time; both then count as equal."""
+    for extent, other in zip(extents, wanted, strict=True):
+        if extent is not other and not node.known.unify(extent, other):
+            node.known.assume_equal(extent, other)
+    return node.builder.match_cast(tensor, relax.TensorType(wanted, tensor.ty.dtype))
 
 
 def retyped(node: Node, tensor: relax.Expr, extents: Sequence[Extent]) -> relax.Expr:
