@@ -185,12 +185,21 @@ def _seconds(call: Callable[[], object]) -> float:
     return max(time.process_time() - start, 1e-7)
 
 
-def _compiled(artifact: Path) -> Call:
+def compiled(artifact: Path, *, by_name: bool) -> Call:
+    """Return the outputs of a compiled model as a function of its inputs.
+
+    Parameters
+    ----------
+    artifact : Path
+    by_name : bool
+        Whether inputs are found by name, or else by position: the parameters of a PyTorch module
+        have other names than the inputs of a case.
+    """
     model = CompiledModel.load(artifact)
     names = [spec.name for spec in model.inputs]
 
     def call(feed: dict[str, np.ndarray]) -> Arrays:
-        result = model.run(*(feed[name] for name in names))
+        result = model.run(*((feed[name] for name in names) if by_name else feed.values()))
         return list(result) if len(model.outputs) > 1 else [result]
 
     return call
@@ -201,7 +210,7 @@ def main(name: str, path: Path, artifact: Path) -> None:
     from . import find
 
     model = find(name)
-    ours = _compiled(artifact)
+    ours = compiled(artifact, by_name=path.suffix != ".pt2")
     wrong = check(model, path, ours)
     print(json.dumps({"wrong": wrong} | ({} if wrong else times(model, path, ours))))
 

@@ -22,6 +22,7 @@ import zipfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -194,6 +195,18 @@ def test_bfloat16_is_kept():
 def test_maps_become_arrays():
     scores = worker.as_array([{"b": 0.75, "a": 0.25}, {"a": 0.5, "b": 0.5}])
     np.testing.assert_array_equal(scores, [[0.25, 0.75], [0.5, 0.5]])
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_inputs_by_name_or_position(tmp_path, monkeypatch, by_name):
+    names = ["b", "a"] if by_name else ["x", "y"]
+    loaded = SimpleNamespace(
+        inputs=[SimpleNamespace(name=name) for name in names], outputs=["y"], run=np.subtract
+    )
+    monkeypatch.setattr(worker.CompiledModel, "load", lambda _: loaded)
+    call = worker.compiled(tmp_path, by_name=by_name)
+    [result] = call({"a": np.float32(5), "b": np.float32(3)})
+    assert result == (-2 if by_name else 2)
 
 
 def test_exports_are_made_once(tmp_path, monkeypatch):
