@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Exports of PyTorch models with random weights, and their quantized and narrow variants."""
 
+import inspect
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -64,7 +65,7 @@ def export(
     if dynamic and script:
         options["dynamic_axes"] = dynamic
     elif dynamic:
-        options["dynamic_shapes"] = _dims(dynamic, names)
+        options["dynamic_shapes"] = _dims(dynamic, names, module)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         torch.onnx.export(
@@ -244,14 +245,20 @@ def _made(build: Build, case: Case) -> tuple[Any, tuple[Any, ...]]:
     return module, tuple(to_torch(make(rng)) for make in case.inputs.values())
 
 
-def _dims(dynamic: Dynamic, names: list[str]) -> tuple[Any, ...]:
+def _dims(dynamic: Dynamic, names: list[str], module: Any) -> tuple[Any, ...]:
+    """Return the symbolic axes of the parameters of a module; those of ``*inputs`` are a tuple."""
     from torch.export import Dim
 
     dims = {name: Dim(name) for axes in dynamic.values() for name in axes.values()}
-    return tuple(
+    axes = [
         {axis: dims[name] for axis, name in dynamic[k].items()} if k in dynamic else None
         for k in names
-    )
+    ]
+    parameters = list(inspect.signature(module.forward).parameters.values())
+    if parameters[-1].kind is not inspect.Parameter.VAR_POSITIONAL:
+        return tuple(axes)
+    fixed = len(parameters) - 1
+    return (*axes[:fixed], tuple(axes[fixed:]))
 
 
 def _family(name: str) -> str:

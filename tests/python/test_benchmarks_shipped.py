@@ -30,7 +30,17 @@ import pytest
 import tvm.testing
 
 from benchmarks.shipped import __main__ as command
-from benchmarks.shipped import data, export_tables, fetch, find, judge, run, table, worker
+from benchmarks.shipped import (
+    data,
+    export_tables,
+    export_torch,
+    fetch,
+    find,
+    judge,
+    run,
+    table,
+    worker,
+)
 from benchmarks.shipped.exports import EXPORTS
 from benchmarks.shipped.models import Model, Package
 from benchmarks.shipped.packages import MODELS, PACKAGES
@@ -207,6 +217,29 @@ def test_inputs_by_name_or_position(tmp_path, monkeypatch, by_name):
     call = worker.compiled(tmp_path, by_name=by_name)
     [result] = call({"a": np.float32(5), "b": np.float32(3)})
     assert result == (-2 if by_name else 2)
+
+
+def test_symbolic_axes_of_parameters():
+    class Module:
+        def named(self, a, b): ...
+
+        def all(self, *inputs): ...
+
+        def some(self, a, *inputs): ...
+
+    dynamic = {"a": {0: "batch"}, "b": {0: "batch", 1: "length"}}
+
+    def names(value):
+        if isinstance(value, tuple):
+            return tuple(map(names, value))
+        return value and {axis: dim.__name__ for axis, dim in value.items()}
+
+    def dims(method):
+        module = SimpleNamespace(forward=getattr(Module(), method))
+        return names(export_torch._dims(dynamic, ["a", "b", "c"], module))
+
+    a, b = dynamic["a"], dynamic["b"]
+    assert [*map(dims, ("named", "all", "some"))] == [(a, b, None), ((a, b, None),), (a, (b, None))]
 
 
 def test_exports_are_made_once(tmp_path, monkeypatch):
