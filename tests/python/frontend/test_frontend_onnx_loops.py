@@ -340,6 +340,68 @@ def test_scan(case) -> None:
     assert_as_onnx_runtime(model, *inputs)
 
 
+DISTANCES = """
+    main (float[n, 3] x, float[{rows}] y, float[{points}] w) => (float[n, 3] last, float[{shape}] d)
+    <float[3] scale = {{0.5, 2, 1.5}}> {{
+        b = Mul(x, scale)
+        last, d = Scan (x, y, w) <num_scan_inputs = 2{attributes}, body = distances
+            (float[n, 3] state, float[3] point, float weight)
+            => (float[n, 3] next, float[n] total) {{
+                next = Identity(state)
+                t = Sub(b, point)
+                u = Mul(weight, t)
+                {body}
+            }}
+        >
+    }}
+"""
+# Bodies by opset: reductions have their axes as an attribute, or as an operand.
+SUMS = {
+    9: "total = ReduceSumSquare <axes = [-1], keepdims = 0> (u)",
+    11: "v = ReduceMax <axes=[1]> (u) z = Add(v, u) total = ReduceMean <axes=[1], keepdims=0> (z)",
+    13: "a = Constant <value = int64[1] {1}> () total = ReduceSum <keepdims = 0> (u, a)",
+    18: "a = Constant <value = int64[1] {-1}> () total = ReduceL2 <keepdims = 0> (u, a)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("opset", SUMS)
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_scan_without_recurrence_is_no_loop(opset: int, is_turned: bool) -> None:
+    """The rows of a table of distances are computed at once."""
+    attributes = (
+        ", scan_input_axes = [1, 0], scan_input_directions = [1, 1], scan_output_axes = [1], "
+        "scan_output_directions = [1]"
+    )
+    text = DISTANCES.format(
+        rows="3, m" if is_turned else "m, 3",
+        points="m",
+        shape="n, m" if is_turned else "m, n",
+        attributes=attributes if is_turned else "",
+        body=SUMS[opset],
+    )
+    y = normal(5, 3, seed=1)
+    inputs = [normal(4, 3), y.T.copy() if is_turned else y, normal(5, seed=2)]
+    mod = assert_as_onnx_runtime(graph(text, opset), *inputs)
+    assert len(mod.functions) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("next = Identity(state)", "next = Tanh(state)"),
+        ("next = Identity(state)", "next = Add(state, point)"),
+        ("u = Mul(weight, t)", "s = Softmax(t) u = Mul(weight, s)"),
+    ],
+)
+def test_scan_with_recurrence_is_a_loop(change: tuple[str, str]) -> None:
+    text = DISTANCES.format(rows="m, 3", points="m", shape="m, n", attributes="", body=SUMS[18])
+    assert change[0] in text
+    mod = assert_as_onnx_runtime(
+        graph(text.replace(*change)), normal(4, 3), normal(5, 3, seed=1), normal(5, seed=2)
+    )
+    assert len(mod.functions) > 1
+
+
 class Scripted(torch.nn.Module):
     """PyTorch loops over extents known only at run time."""
 

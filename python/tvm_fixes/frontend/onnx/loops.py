@@ -40,6 +40,7 @@ from ...fixes.onnx_importer import LOOPS
 from ...support import switches
 from ..extents import Extent, extents_of, slice_at
 from ..recursion import LoopTypeError, scan
+from .batched_scan import batched_body
 from .graph import GraphImporter
 from .node import invalid_value
 from .order import outer_names
@@ -338,6 +339,12 @@ class _Scan:
             if own is not count:
                 ty = relax.TensorType(shape, rows[index].ty.dtype)
                 rows[index] = builder.match_cast(rows[index], ty)
+        batched = self._batched(states, rows)
+        if batched is not None:
+            return [
+                *states,
+                *self._at_axes(self._at_once(batched, states, rows, axes, reversed_inputs)),
+            ]
         captured = _Captured(importer, self.body)
 
         def step(
@@ -365,6 +372,45 @@ class _Scan:
             raise self.invalid(
                 f"output {name}", f"of type {error.ty}", f"expected {error.expected}"
             ) from error
+        return [*after, *self._at_axes(results)]
+
+    def _batched(
+        self, states: Sequence[relax.Expr], rows: Sequence[relax.Expr]
+    ) -> onnx.GraphProto | None:
+        """The body for all rows at once, or None if it has a recurrence."""
+        names = _names_of(self.body.input)
+        ranks = {name: state.ty.ndim for name, state in zip(names, states, strict=False)}
+        for name, row in zip(names[self.states :], rows, strict=True):
+            ranks[name] = row.ty.ndim - 1
+        for name in outer_names(self.body):
+            operand = self.importer.operand(name)
+            ranks[name] = len(operand.shape) if isinstance(operand, Value) else operand.ty.ndim
+        if min(ranks.values(), default=0) < 0:
+            return None  # an unknown rank
+        return batched_body(self.body, self.states, ranks, self.importer.opset)
+
+    def _at_once(
+        self,
+        body: onnx.GraphProto,
+        states: Sequence[relax.Expr],
+        rows: Sequence[relax.Expr],
+        axes: Sequence[int],
+        reversed_inputs: Sequence[int],
+    ) -> list[relax.Expr]:
+        """The scan outputs of a body for all rows at once, with the iterations as first axis."""
+        builder, leading = self.importer.bb, []
+        for row, axis, is_reversed in zip(rows, axes, reversed_inputs, strict=True):
+            if axis:
+                order = [axis, *(other for other in range(row.ty.ndim) if other != axis)]
+                row = builder.emit(relax.op.permute_dims(row, order))
+            leading.append(builder.emit(relax.op.flip(row, 0)) if is_reversed else row)
+        inputs = dict(zip(_names_of(body.input), [*states, *leading], strict=True))
+        outputs = self.importer.convert_branch(body, inputs, as_tensors=True)
+        return outputs[self.states :]
+
+    def _at_axes(self, results: list[relax.Expr]) -> list[relax.Expr]:
+        """Move the first axis of scan outputs to its place, in its direction."""
+        builder = self.importer.bb
         axes = self._axes("scan_output_axes", [result.ty.ndim for result in results])
         flipped = self._numbers_per_tensor("scan_output_directions", len(results))
         for index, (axis, is_flipped) in enumerate(zip(axes, flipped, strict=True)):
@@ -374,7 +420,7 @@ class _Scan:
                 order = list(range(1, results[index].ty.ndim))
                 order.insert(axis, 0)
                 results[index] = builder.emit(relax.op.permute_dims(results[index], order))
-        return [*after, *results]
+        return results
 
 
 class _Captured:
