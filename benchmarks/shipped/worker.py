@@ -193,7 +193,7 @@ def compiled(artifact: Path, *, by_name: bool) -> Call:
     artifact : Path
     by_name : bool
         Whether inputs are found by name, or else by position: the parameters of a PyTorch module
-        have other names than the inputs of a case.
+        are not named like the inputs of a case.
     """
     model = CompiledModel.load(artifact)
     names = [spec.name for spec in model.inputs]
