@@ -13,12 +13,14 @@
 """Elementwise operators, compared with ONNX Runtime, or with NumPy where it lacks a kernel."""
 
 import numpy as np
+import onnxruntime
 import pytest
 import tvm
 import tvm.testing
-from onnx import helper
+from onnx import helper, numpy_helper
 from tvm.relax.frontend import onnx as tvm_onnx
 
+import tvm_fixes
 from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
     assert_rejected,
@@ -31,6 +33,7 @@ from tvm_fixes.support import switches
 
 FIX_ID = "onnx-elementwise"
 
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 EDGES = np.array([-np.inf, -2.5, -1.0, -0.0, 0.0, 1.0, 3.5, np.inf, np.nan], "float32")
 
 
@@ -97,6 +100,47 @@ def test_casts() -> None:
             model = node_model("Cast", inputs, attributes, outputs={"y": (target, 1)})
             cases[f"{source} to {target}"] = model, inputs
     assert_as_onnx_runtime(from_onnx, cases)
+
+
+@pytest.mark.parametrize("constant", (False, True))
+@pytest.mark.parametrize("source", ("float16", "float32", "float64"))
+def test_casts_that_are_out_of_range(source: str, *, constant: bool) -> None:
+    """ONNX Runtime's lanes of uint32 differ, so it casts one element at a time."""
+    numbers = [np.nan, np.inf, -np.inf, 300.5, -1.5, 2.0**31, -3e9, 2.0**40 + 5e8, 2.0**63]
+    numbers += [-(2.0**63), 1.5 * 2.0**63, 2.0**64, -(2.0**64), 1e300]
+    with np.errstate(over="ignore"):
+        x = np.resize(np.array(numbers), 67).astype(source)
+    model = casts_of(source)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    singles = [session.run(None, {"x": element.reshape(1)}) for element in x]
+    expected = [np.concatenate(results) for results in zip(*singles, strict=True)]
+    if constant:
+        model.graph.ClearField("input")
+        model.graph.initializer.append(numpy_helper.from_array(x, "x"))
+    found = tvm_fixes.compile(model, compare=False).run(*([] if constant else [x]))
+    for target, got, wanted in zip(INTEGERS, found, expected, strict=True):
+        np.testing.assert_array_equal(got, wanted, err_msg=target)
+
+
+@pytest.mark.parametrize("source", ("float16", "float32", "float64"))
+def test_casts_that_wrap_around_in_tvms_pipeline(source: str) -> None:
+    x = np.resize(np.array([-1.5, -200.25, 300.5, 65000, -65000]), 67).astype(source)
+    found = imported_and_run(from_onnx, casts_of(source), x)
+    for target, got in zip(INTEGERS[:-1], found, strict=False):
+        np.testing.assert_array_equal(got, x.astype("int64").astype(target), err_msg=target)
+
+
+def casts_of(source):
+    """A graph that casts `source` to every integer dtype."""
+    nodes, outputs = [], []
+    for target in INTEGERS:
+        to = helper.np_dtype_to_tensor_dtype(np.dtype(target))
+        nodes.append(helper.make_node("Cast", ["x"], [target], to=to))
+        outputs.append(helper.make_tensor_value_info(target, to, ["n"]))
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(source))
+    given = helper.make_tensor_value_info("x", kind, ["n"])
+    graph = helper.make_graph(nodes, "casts", [given], outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
 @pytest.mark.parametrize("direction", ("LEFT", "RIGHT"))

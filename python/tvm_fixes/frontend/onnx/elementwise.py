@@ -19,13 +19,14 @@ Versions
 Trigger
     IsInf with detect_negative or detect_positive 0; Pow of integers, or of two dtypes; Mod of
     floating-point infinities and signed zeros; BitShift by the width of the dtype or more; Mish and
-    Softplus of negative numbers; casts from and to 8-bit floats; the mask of Dropout, and Dropout
-    in training; SpaceToDepth in mode CRD.
+    Softplus of negative numbers; casts from and to 8-bit floats, and of infinities and NaN to
+    integers; the mask of Dropout, and Dropout in training; SpaceToDepth in mode CRD.
 Symptom
     Wrong numbers or a wrong dtype, silently; Pow of integers does not build.
 Mechanism
     The converters ignore the attributes, use ``relax.power`` and ``floor_mod``, whose semantics
-    differ from ONNX's, compute ``log(1 + exp(x))``, and convert every Dropout to the identity.
+    differ from ONNX's, compute ``log(1 + exp(x))``, cast numbers that are not finite as 0, and
+    convert every Dropout to the identity.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
     and the fix id ``onnx-elementwise``.
@@ -34,11 +35,13 @@ How to remove
 import re
 
 import numpy as np
+import tvm
 from onnx import helper
 from tvm import relax
 
 from ...fixes.onnx_importer import ELEMENTWISE
 from ...support import switches
+from ...tirx.transform.guard_float_casts import rounded_dtype, wrapped
 from ..dtypes import accumulation_dtype, dtype_of
 from .node import Converter, Node, extents_of
 
@@ -55,6 +58,7 @@ __all__ = [
 ]
 
 _NARROW = re.compile(r"float[468]_|u?int[24]$")
+_INTEGER = re.compile(r"u?int(8|16|32|64)$")
 
 
 def _is_floating(dtype: str) -> bool:
@@ -187,6 +191,11 @@ def convert_cast(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If it is from or to floats of 8 bits or fewer, or integers of fewer than 8 bits; TVM
         misinterprets their bits as those of other dtypes.
+
+    Notes
+    -----
+    ONNX leaves the integers of infinities, NaN and numbers out of range undefined.  They are those
+    of ONNX Runtime on x86-64 for a single element (``GuardFloatCasts``), for every pair of dtypes.
     """
     source = dtype_of(node.operands[0])
     if node.operator == "Cast":
@@ -197,7 +206,17 @@ def convert_cast(node: Node, convert: Converter) -> relax.Expr:
     if narrow and source != "float8_e8m0fnu":
         reason = "expected numbers of 8 bits or more, and floats of 16 or more"
         raise node.invalid("cast", f"{source} to {target}", reason)
-    return convert(node)
+    data = node.operands[0]
+    if not _is_floating(source) or not _INTEGER.match(target) or tvm.ir.is_prim_expr(data):
+        return convert(node)
+    switches.note(ELEMENTWISE)
+    if isinstance(data, tvm.ir.GenericConst):
+        return relax.const(wrapped(data.value.numpy(), target), target)
+    # This order is defined for negative numbers in TVM's pipeline, too.
+    middle = rounded_dtype(source, target)
+    if target not in (middle, "uint64"):
+        data = node.emit(relax.op.astype(data, middle))
+    return relax.op.astype(data, target)
 
 
 def convert_space_to_depth(node: Node, convert: Converter) -> relax.Expr:

@@ -101,7 +101,7 @@ def _guarded(cast: tirx.Cast) -> tirx.Expr:
     if "float" not in source or "float8" in source or kind not in ("int", "uint") or bits < 8:
         return cast
     if isinstance(cast.value, tirx.FloatImm):
-        return tirx.const(wrapped(float(cast.value.value), f"{kind}{bits}"), str(cast.ty))
+        return tirx.const(int(wrapped(float(cast.value.value), f"{kind}{bits}")), str(cast.ty))
     known = _range_of(cast.value)
     if known.fits(kind, bits):
         return _unless_nan(cast, known) if known.may_be_nan else cast
@@ -118,7 +118,7 @@ def _unless_nan(cast: tirx.Cast, known: _Range) -> tirx.Expr:
     """A cast of a number that is in range, or NaN."""
     value, dtype = cast.value, str(cast.ty)
     kind, bits, _ = _parts(dtype)
-    of_nan = wrapped(math.nan, f"{kind}{bits}")
+    of_nan = int(wrapped(math.nan, f"{kind}{bits}"))
     operands = _extremum_of(value) if isinstance(value, tirx.Select) else None
     if operands is not None and not operands[2] and known.low == of_nan:
         # A maximum with the value of NaN, such as a clip to uint8, can have it for NaN.
@@ -127,16 +127,24 @@ def _unless_nan(cast: tirx.Cast, known: _Range) -> tirx.Expr:
     return tirx.Select(value >= lowest, cast, tirx.const(of_nan, dtype))
 
 
-def wrapped(number: float, dtype: str) -> int:
-    """The value of the cast of a number, which is a float of any width, to an integer dtype."""
+def rounded_dtype(source: str, target: str) -> str:
+    """The integer dtype to which a cast from `source` to the integer `target` rounds a number."""
+    kind, bits, _ = _parts(target)
+    return f"int{_intermediate(kind, bits, is_double=source.startswith('float64'))}"
+
+
+def wrapped(numbers: np.ndarray | float, dtype: str) -> np.ndarray:
+    """The casts of numbers, which are floats of any width, to an integer dtype."""
     kind, bits, _ = _parts(dtype)
-    if kind == "uint" and bits == 64 and number >= 2.0**63:
-        return int(number) if number < 2.0**64 else 0
-    whole = _intermediate(kind, bits, is_double=True)
-    limit = 2 ** (whole - 1)
-    rounded = int(number) if abs(number) < limit else -limit
-    found = np.int64(rounded).astype(dtype)
-    return int(found)
+    wide = np.asarray(numbers, "float64")
+    limit = 2.0 ** (_intermediate(kind, bits, is_double=True) - 1)
+    in_range = np.where(np.abs(wide) < limit, wide, -limit)
+    found = in_range.astype("int64").astype(dtype)
+    if (kind, bits) != ("uint", 64):
+        return found
+    above = np.where(wide < 2 * limit, wide, limit) - limit
+    upper = np.maximum(above, 0).astype("int64").astype(dtype) + np.uint64(limit)
+    return np.where(wide >= limit, np.where(wide < 2 * limit, upper, np.uint64(0)), found)
 
 
 def _wrapped(value: tirx.Expr, kind: str, bits: int, lanes: int) -> tirx.Expr:
