@@ -100,6 +100,15 @@ def test_symbolic_rows_on_a_gpu(shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(run_on_gpu(mod, x), np.sort(x))
 
 
+@pytest.mark.parametrize("k", (-1, 0))
+@pytest.mark.parametrize("dtype", ("float32", "float64", "int64"))
+def test_first_of_all_elements(k: int, dtype: str) -> None:
+    """For TVM, a topk of fewer than one element has all elements."""
+    x = data(dtype)
+    mod = build({"x": tensor(3, 40, dtype=dtype)}, lambda _, v: op.topk(v, k, 1, "indices"))
+    np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), order(x, descending=True))
+
+
 def test_no_elements() -> None:
     x = {"x": tensor(2, 0, 3)}
     both = (op.zeros((2, 0, 3), "float32"), op.zeros((2, 0, 3), "int32"))

@@ -150,13 +150,15 @@ class _Sorting(PyExprMutator):
         dtype = str(attrs.dtype) if is_index else "int64"
         key = str(keys.ty.dtype)
         if is_cpu(target_of(data)) and dtype in _KEYS and _sorts(call, key):
-            if key == "int32":
+            is_whole = int(attrs.k) < 1
+            if key == "int32" and not is_whole:
                 kernel = first_of_rows(int(attrs.k), attrs.largest, dtype)
                 indices = emit(self._along_rows(keys, attrs.axis, kernel))
             else:
                 kernel = argsort_rows(attrs.largest, dtype)
                 indices = emit(self._along_rows(keys, attrs.axis, kernel))
-                indices = emit(relax.op.strided_slice(indices, [attrs.axis], [0], [attrs.k]))
+                if not is_whole:
+                    indices = emit(relax.op.strided_slice(indices, [attrs.axis], [0], [attrs.k]))
         else:
             indices = emit(
                 relax.op.topk(keys, attrs.k, attrs.axis, "indices", attrs.largest, dtype)
@@ -197,8 +199,10 @@ def _sorts(call: relax.Call, key: str) -> bool:
     length = call.args[0].ty.shape.values[int(call.attrs.axis)]
     if not isinstance(length, tirx.IntImm):
         return False
+    # For TVM, a topk of fewer than one element has all elements.
+    count = int(call.attrs.k)
     # Keys of 64 bits are sorted as a whole, which takes twice as long.
-    return selects(int(call.attrs.k), int(length.value) * (1 if key == "int32" else 8))
+    return count < 1 or selects(count, int(length.value) * (1 if key == "int32" else 8))
 
 
 def sort_keys(data: te.Tensor) -> te.Tensor:
