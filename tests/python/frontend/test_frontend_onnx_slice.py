@@ -213,6 +213,15 @@ def test_an_end_that_means_the_end_of_the_axis() -> None:
     assert_follows_onnx_runtime(from_onnx, model, *([normal(n, 2)] for n in (5, 1, 0)))
 
 
+@pytest.mark.parametrize("start", (-1, 0, 10**9))
+def test_a_reversed_slice_to_a_large_end(start: int) -> None:
+    """Only INT32_MAX and INT64_MAX mean the beginning of the axis; others are clamped to its end."""
+    numbers = {"start": vector(start), "end": vector(10**9), "axis": vector(0), "step": vector(-1)}
+    nodes = {"y": ("Slice", ["x", *numbers])}
+    model = program(nodes, {"x": ("float32", ("n", 2))}, numbers)
+    assert_follows_onnx_runtime(from_onnx, model, *([normal(n, 2)] for n in (4, 1, 0)))
+
+
 def test_bounds_that_are_scalars() -> None:
     """An unrolled loop computes them from its iteration number."""
     x = np.arange(12.0, dtype="float32").reshape(4, 3)

@@ -97,7 +97,10 @@ def convert_slice(node: Node, convert: Converter) -> relax.Expr:
     if 0 in steps:
         raise node.invalid("operand steps", steps, "expected nonzero steps")
     axes = axes_of(node, axes, len(extents))
-    ends = [_end(node, extents[axis], end) for axis, end in zip(axes, ends, strict=True)]
+    ends = [
+        _end(node, extents[axis], end) if step > 0 else end
+        for axis, end, step in zip(axes, ends, steps, strict=True)
+    ]
     ranges = [
         slice_range(node.known, extents[axis], start, end, step)
         for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
