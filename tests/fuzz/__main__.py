@@ -104,9 +104,7 @@ def _run(
     base = secrets.randbits(40) if arguments.base is None else arguments.base
     seed = journal.next_seed(base)
     faults = 0
-    prepare = campaign.function("prepare")
-    if prepare is not None:
-        prepare()
+    campaign.prepare()
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task(campaign.name, total=arguments.cases)
         done = 0

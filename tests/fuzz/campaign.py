@@ -77,13 +77,15 @@ class Campaign:
     module : str
         The module of this package with ``run_case(seed) -> str | None``: None for a pass, a message
         for a rejected input; an ``AssertionError`` is a fault.  Optional: ``reproduce(seed) ->
-        str``, a small test of the fault, and ``prepare()``, which loads what every case needs.
+        str``, a small test of the fault.
     summary : str
         One line for the help text.
     timeout : float
         Seconds per case.
     gigabytes : float
         Memory limit of a case.
+    preparation : str
+        The module whose ``prepare()`` loads what every case needs; empty if there is none.
     """
 
     name: str
@@ -91,11 +93,17 @@ class Campaign:
     summary: str
     timeout: float = 60.0
     gigabytes: float = 6.0
+    preparation: str = ""
 
     def function(self, name: str) -> Callable[..., Any] | None:
         """The function `name` of the module; None if it has none."""
         module = importlib.import_module(f"{__package__}.{self.module}")
         return getattr(module, name, None)
+
+    def prepare(self) -> None:
+        """Load in this process what its forked cases need."""
+        if self.preparation:
+            importlib.import_module(f"{__package__}.{self.preparation}").prepare()
 
     def case(self, seed: int) -> Callable[[], str | None]:
         """The case of `seed`; call it in its own process."""
@@ -128,20 +136,22 @@ def judge(seed: int, outcome: Outcome) -> Result:
     return Result(seed, verdict, message, outcome.seconds)
 
 
+_TORCH: dict[str, Any] = {"timeout": 120.0, "preparation": "torch_prepare"}
+
 CAMPAIGNS = (
     Campaign("onnx", "onnx_models", "ONNX graphs against ONNX Runtime and onnx's reference"),
     Campaign("recurrent", "onnx_recurrent", "RNN, GRU and LSTM of symbolic length"),
     Campaign("onnx-old", "onnx_old_opsets", "ONNX graphs of opsets 7 to 12"),
     Campaign("dims", "onnx_dims", "ONNX inputs with unnamed, shared and misleading dims"),
     Campaign("unsorted", "onnx_unsorted", "ONNX graphs whose nodes have a random order"),
-    Campaign("torch", "torch_programs", "PyTorch programs through torch.export", timeout=120),
-    Campaign("loops", "torch_recurrent", "PyTorch's recurrent layers and loops", timeout=120),
-    Campaign("opinfo", "opinfo", "PyTorch's own sample inputs of its operators", timeout=120),
-    Campaign("signatures", "torch_signatures", "PyTorch programs with scalar and nested arguments"),
-    Campaign("casts", "casts", "casts of floats to integers out of range, in fused chains"),
+    Campaign("torch", "torch_programs", "PyTorch programs through torch.export", **_TORCH),
+    Campaign("loops", "torch_recurrent", "PyTorch's recurrent layers and loops", **_TORCH),
+    Campaign("opinfo", "opinfo", "PyTorch's own sample inputs of its operators", **_TORCH),
+    Campaign("signatures", "torch_signatures", "PyTorch programs of nested arguments", **_TORCH),
+    Campaign("casts", "casts", "casts of floats to integers out of range, in chains", **_TORCH),
     Campaign("passes", "passes", "Relax modules through every pass"),
     Campaign("verifier", "verifier_modules", "valid Relax modules, and mutations of them"),
     Campaign("relay", "relay_models", "Relay programs against their evaluation in NumPy"),
-    Campaign("files", "files", "hostile files of each input format"),
+    Campaign("files", "files", "hostile files of each input format", preparation="files"),
     Campaign("save", "save", "concurrent writers, killed while they save"),
 )

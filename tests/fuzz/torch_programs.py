@@ -67,12 +67,6 @@ def run_case(seed: int) -> str | None:
     return check(p, results, target_for(seed), seed) if results else None
 
 
-def prepare() -> None:
-    """Load once what PyTorch loads at the first export, instead of in every case."""
-    program = torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),))
-    program.run_decompositions()
-
-
 def load(p: Program, results: Sequence[str], *, wide: bool = False) -> nn.Module:
     """The program as a module; in float64 if `wide`."""
     scope = namespace(wide=wide)

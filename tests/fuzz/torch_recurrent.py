@@ -280,12 +280,6 @@ def make_case(seed: int) -> Case:
     return recurrent_case(choices) if seed % 3 == 0 else loop_case(choices)
 
 
-def prepare() -> None:
-    """Load once what PyTorch loads at the first export, instead of in every case."""
-    program = torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),))
-    program.run_decompositions()
-
-
 def run_case(seed: int) -> str | None:
     """Build and compare the case of `seed`; see :class:`tests.fuzz.campaign.Campaign`."""
     torch.set_num_threads(1)

@@ -1,0 +1,25 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""What each case of a PyTorch campaign needs: loaded once, instead of in every process."""
+
+import torch
+from torch import nn
+
+import tvm_fixes
+
+
+def prepare() -> None:
+    """Export and compile a small module, which loads what PyTorch and TVM load at first use."""
+    module, inputs = nn.Linear(2, 2).eval(), (torch.ones(1, 2),)
+    torch.export.export(module, inputs).run_decompositions()
+    tvm_fixes.compile((module, inputs), compare=False)
