@@ -22,8 +22,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch._higher_order_ops import scan, while_loop
-from torch._higher_order_ops.map import map as map_rows
 from torch.utils import _pytree as pytree
 
 import tvm_fixes
@@ -31,6 +29,7 @@ from tvm_fixes.frontend.torch import from_exported_program, recurrent_shapes
 
 from .targets import compiled, target_for
 from .torch_arrays import array_of
+from .torch_loops import cond, map_rows, scan, while_loop
 
 _TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 0.1}
 
@@ -161,9 +160,7 @@ def _steps_of(choices: Choices, depth: int) -> Step:
     """A function of the module, a state of shape (batch, features) and a row of the same shape."""
 
     def branch(_m: Any, s: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
-        return torch.cond(
-            r.sum() > 0, lambda s, r: s * 0.5 + r, lambda s, r: s - r * r.shape[0], (s, r)
-        )
+        return cond(r.sum() > 0, lambda s, r: s * 0.5 + r, lambda s, r: s - r * r.shape[0], (s, r))
 
     def loop(_m: Any, s: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
         start = torch.zeros((), dtype=torch.int64)
@@ -174,7 +171,7 @@ def _steps_of(choices: Choices, depth: int) -> Step:
             total = torch.tanh(total + row * m.scale.sum())
             return total, total * 2
 
-        total, rows = scan(add, s.sum(0), r)
+        total, rows = scan(add, s.sum(0), r, dim=0, reverse=False)
         return s + total + rows.mean(0)
 
     parts: list[Step] = [

@@ -43,6 +43,7 @@ CASES = {
     "onnx-old": 16,
     "torch": 6,
     "signatures": 9,
+    "casts": 15,
     "passes": 8,
     "verifier": 16,
     "relay": 64,
@@ -56,6 +57,7 @@ CASES = {
 def test_no_fault_is_found(name: str) -> None:
     [chosen] = [each for each in CAMPAIGNS if each.name == name]
     seeds = grids.sample(range(CASES[name]), CASES[name] // 3)
+    chosen.prepare()
     outcomes = run_all_forked([chosen.case(seed) for seed in seeds], timeout=120, jobs=2)
     results = [judge(seed, outcome) for seed, outcome in zip(seeds, outcomes, strict=True)]
     faults = [f"{r.seed}: {r.verdict}: {r.message[:300]}" for r in results if r.verdict in FAULTS]
