@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What each case of a PyTorch campaign needs: loaded once, instead of in every process."""
+"""Preparation of PyTorch's campaigns, once instead of in the process of every case."""
 
 import torch
 from torch import nn
