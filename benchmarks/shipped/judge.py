@@ -37,7 +37,7 @@ def problem(
         The outputs of both.
     others : sequence of sequence of numpy.ndarray
         The reference's outputs when computed in other ways: without its optimizer, and with inputs
-        that are moved by rounding errors.
+        or weights that are moved by rounding errors.
     names : sequence of str
         The names of the outputs.
     """

@@ -190,6 +190,26 @@ def test_moved_inputs_stay_near():
     np.testing.assert_array_equal(n, [1, 1])
 
 
+@pytest.mark.parametrize(("error", "is_right"), [(1.0, True), (9.0, False)])
+def test_weights_are_moved_where_inputs_cannot(tmp_path, error, is_right):
+    """All products are ties, so that rounding decides how they are quantized."""
+    path = tmp_path / "net.onnx"
+    onnx.save(
+        onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 19]>
+        net (int64[9] x) => (float[9] y) <float[1] w = {0.5}, float one = {1.0}> {
+            number = Cast <to = 1> (x)
+            product = Mul (number, w)
+            bytes = QuantizeLinear (product, one)
+            y = DequantizeLinear (bytes, one)
+        }"""),
+        path,
+    )
+    case = data.Case({"x": data.full(9, value=41, dtype="int64")})
+    model = SimpleNamespace(name="net", cases=(case,))
+    found = worker.check(model, path, lambda feed: [np.full(9, 20 + error, "float32")])
+    assert (found == "") == is_right, found
+
+
 def test_bfloat16_is_kept():
     value = data.in_bfloat16(data.normal(3, 4))(np.random.default_rng(0))
     tensor = data.to_torch(value)
