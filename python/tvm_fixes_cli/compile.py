@@ -126,7 +126,7 @@ def add(commands: Commands) -> None:
         "--weights",
         choices=_WEIGHTS,
         default="auto",
-        help="store weights inside or outside the library, or auto (outside from 1 GiB; default)",
+        help="store weights inside or outside the library, or auto (outside from 128 MiB; default)",
     )
     parser.add_argument(
         "--strip", action="store_true", help="leave debug information out of the library"

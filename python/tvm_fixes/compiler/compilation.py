@@ -137,7 +137,7 @@ def compile(
         By default, there is no limit, and a warning above 1.2.
     weights : str
         Store the weights ``"inside"`` the library, ``"outside"`` it in ``weights.safetensors``, or
-        ``"auto"`` (outside from 1 GiB).
+        ``"auto"`` (outside from 128 MiB).
     strip : bool
         Leave the debug information out of the library, which is a third of a small one.
     unsafe_indices : bool

@@ -28,7 +28,7 @@ from ..target.linker import linker_for
 WEIGHTS_CHOICES = ("auto", "inside", "outside")
 """The values of `weights` of :func:`tvm_fixes.compile`."""
 
-OUTSIDE_FROM = 1 << 30
+OUTSIDE_FROM = 128 << 20
 """From this size in bytes, ``weights="auto"`` stores the parameters outside the library."""
 
 FULL_DISK = 1 << 20
