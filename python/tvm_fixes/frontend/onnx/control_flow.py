@@ -318,7 +318,8 @@ def with_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
     """Convert functions without an If to dataflow blocks.
 
     TVM makes no dataflow block if the graph has an If node, but the import may have resolved it. A
-    function with an If stays unchanged: FuseOps does not find the variables of blocks in branches.
+    function with an If stays unchanged: TVM's FuseOps does not find the variables of blocks in
+    branches, and :mod:`tvm_fixes.relax.lifted_runs` needs no blocks.
     """
     converted = relax.transform.ConvertToDataflow(min_size=1)(mod)
     for variable, function in mod.functions.items():

@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 
 from ..kept_symbols import keep_symbols
+from ..lifted_runs import lift_runs, lower_runs
 from ..source_nodes import join_fused, spread
 
 
@@ -31,9 +32,10 @@ def FuseOps() -> tvm.transform.Pass:
     stock = relax.transform.FuseOps()
 
     def fuse(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        spread(mod)
-        fused = stock(mod)
-        join_fused(mod, fused)
-        return keep_symbols(fused)
+        lifted = lift_runs(mod)
+        spread(lifted)
+        fused = stock(lifted)
+        join_fused(lifted, fused)
+        return keep_symbols(lower_runs(fused))
 
     return tvm.transform.module_pass(fuse, opt_level=0, name="FuseOps")
