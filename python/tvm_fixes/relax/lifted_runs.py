@@ -48,7 +48,7 @@ def lift_runs(mod: tvm.IRModule) -> tvm.IRModule:
     Returns
     -------
     tvm.IRModule
-        The module itself if there are none.
+        The module itself if it has no such run.
     """
     lifting = _Lifting(mod)
     changed = {}
