@@ -161,28 +161,37 @@ def _moved(value: np.ndarray, rng: np.random.Generator, errors: float) -> np.nda
 def check(model: Model, path: Path, ours: Call) -> str:
     """Return what is wrong with a compiled model, in one line; empty if nothing is."""
     plain, other = Reference(path), Reference(path, optimized=False)
-    names = plain.names
     for case in model.cases:
-        expected = steps(case, plain, names)
+        names = plain.names
+        expected, actual = steps(case, plain, names), steps(case, ours, names)
         others = [steps(case, other, names)]
         others += [steps(case, plain, names, moved=distance) for distance in MOVES]
-        actual = steps(case, ours, names)
-
-        def judge(step: int) -> str:
-            return problem(actual[step], expected[step], [run[step] for run in others], names)
-
-        # Inputs that are integers or quantized at once cannot be moved, so weights are.
-        if path.suffix != ".pt2" and any(map(judge, range(case.steps))):
+        found = _first_problem(actual, expected, others, names)
+        if found and path.suffix != ".pt2":
+            # Inputs that are integers or quantized at once cannot be moved, so weights are.
             moves = [Reference(path, moved=distance) for distance in MOVES]
             others += [steps(case, reference, names) for reference in moves]
-        for step in range(case.steps):
-            found = judge(step)
-            if found:
-                sizes = ", ".join(
-                    f"{name} {list(make(np.random.default_rng(0)).shape)}"
-                    for name, make in case.inputs.items()
-                )
-                return f"{found} (step {step + 1} of {case.steps}; {sizes[:200]})"
+            found = _first_problem(actual, expected, others, names)
+        if found:
+            sizes = ", ".join(
+                f"{name} {list(make(np.random.default_rng(0)).shape)}"
+                for name, make in case.inputs.items()
+            )
+            return f"{found}; {sizes[:200]})"
+    return ""
+
+
+def _first_problem(
+    actual: Sequence[Arrays],
+    expected: Sequence[Arrays],
+    others: Sequence[Sequence[Arrays]],
+    names: Sequence[str],
+) -> str:
+    """Return what is wrong with the first wrong step, and which it is; empty if all are right."""
+    for step, (ours, theirs) in enumerate(zip(actual, expected, strict=True), 1):
+        found = problem(ours, theirs, [run[step - 1] for run in others], names)
+        if found:
+            return f"{found} (step {step} of {len(actual)}"
     return ""
 
 

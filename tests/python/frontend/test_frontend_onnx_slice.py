@@ -215,7 +215,7 @@ def test_an_end_that_means_the_end_of_the_axis() -> None:
 
 @pytest.mark.parametrize("start", (-1, 0, 10**9))
 def test_a_reversed_slice_to_a_large_end(start: int) -> None:
-    """Only INT32_MAX and INT64_MAX mean the beginning of the axis; others are clamped to its end."""
+    """Only INT32_MAX and INT64_MAX mean the beginning of the axis; others mean its end."""
     numbers = {"start": vector(start), "end": vector(10**9), "axis": vector(0), "step": vector(-1)}
     nodes = {"y": ("Slice", ["x", *numbers])}
     model = program(nodes, {"x": ("float32", ("n", 2))}, numbers)

@@ -41,6 +41,7 @@ from tvm_ffi import structural_walk
 from ...fixes.elements import INLINE_ELEMENTWISE as FIX_ID
 from ..dead_blocks import without_dead_blocks
 from ..expression_size import MAX_NODES, is_large, node_count, with_values
+from ..tile_functions import vectorize_functions
 from ..util import contains, count_of, is_one, prim_func_pass
 from .lower_elementary_functions import is_elementary_function, nests_functions, repeats_functions
 
@@ -64,7 +65,9 @@ def InlineElementwise() -> tvm.transform.Pass:
         for i, j in T.grid(n, m): y[i, j] = T.exp(x[i, j] * T.float32(2))
 
     An elementwise step after a tiled kernel, such as the addition of a bias, is inlined where the
-    tiles are written; a reshape or another copy after a transposition is inlined into it.
+    tiles are written, and its elementary functions are vectorized: see
+    :func:`~tvm_fixes.tirx.tile_functions.vectorize_functions`.  A reshape or another copy after a
+    transposition is inlined into it.
 
     Some values stay in memory: a value that is read more often than it is computed, as in a
     broadcast, a window or a reduction, unless it is a copy, or a 16-bit element cast to float32; a
@@ -96,6 +99,7 @@ def _inline(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFun
         return function
     is_changed = False
     steps = dict.fromkeys(names, 0)
+    tiles: list[str] = []
     for name in names:
         block = schedule.get_sblock(name)
         if steps[name] < _MAX_STEPS and _is_elementwise_producer(schedule, block):
@@ -105,9 +109,14 @@ def _inline(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFun
                 for reader in readers:
                     steps[reader] = max(steps[reader], steps[name] + 1)
         elif _follows_tiles(schedule, block) or _reshapes_transposed(schedule, block):
+            (producer,) = schedule.get_producers(block)
+            tile = schedule.get(producer).name_hint
             inlined = _inline_into_producer(schedule, block)
-            is_changed |= inlined is not None
-            schedule = inlined or schedule
+            if inlined is not None:
+                is_changed, schedule = True, inlined
+                tiles.append(tile)
+    for name in dict.fromkeys(tiles):
+        vectorize_functions(schedule, schedule.get_sblock(name))
     return schedule.mod["main"] if is_changed else function
 
 
