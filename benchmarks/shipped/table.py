@@ -42,7 +42,7 @@ _READING = """\
 - outcome: `right` if the outputs of all sizes and steps equal ONNX Runtime's. An error may be
   4 times what rounding does to ONNX Runtime itself (without its optimizer, or with inputs or
   weights moved by 1 and by 8 rounding errors), or 0.0001 of the largest value of the output; for
-  float16 and bfloat16, 0.004 and 0.03.
+  models in float16 and bfloat16, 0.004 and 0.03.
 - seconds: CPU time of the command, with its comparison with ONNX Runtime. memory: the most that one
   of its processes used.
 - ratio: CPU time of a call divided by ONNX Runtime's, median of alternating turns; below 1 is

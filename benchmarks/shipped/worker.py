@@ -18,8 +18,10 @@ Prints one JSON object: what is wrong, and the times of both.
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from tvm_fixes.runtime import CompiledModel
 
 from ..measure import compare
 from .data import Case, from_torch, to_torch
-from .judge import is_float, problem
+from .judge import NARROW_SHARES, SHARE, is_float, problem
 from .models import Model
 
 Arrays = list[np.ndarray]
@@ -158,20 +160,34 @@ def _moved(value: np.ndarray, rng: np.random.Generator, errors: float) -> np.nda
     return np.asarray(value * (1 + step), value.dtype)
 
 
+def share_of(path: Path) -> float:
+    """Return the error that is always right, as a share; it depends on the dtype of the weights."""
+    if path.suffix == ".pt2":
+        return SHARE  # outputs have the dtype of the weights
+    import onnx
+
+    counts: Counter[str] = Counter()
+    for tensor in onnx.load(path, load_external_data=False).graph.initializer:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).name
+        counts[dtype] += prod(tensor.dims)
+    common = max(counts, key=counts.__getitem__, default="float32")
+    return NARROW_SHARES.get(common, SHARE)
+
+
 def check(model: Model, path: Path, ours: Call) -> str:
     """Return what is wrong with a compiled model, in one line; empty if nothing is."""
     plain, other = Reference(path), Reference(path, optimized=False)
     for case in model.cases:
-        names = plain.names
+        names, share = plain.names, share_of(path)
         expected, actual = steps(case, plain, names), steps(case, ours, names)
         others = [steps(case, other, names)]
         others += [steps(case, plain, names, moved=distance) for distance in MOVES]
-        found = _first_problem(actual, expected, others, names)
+        found = _first_problem(actual, expected, others, names, share)
         if found and path.suffix != ".pt2":
             # Inputs that are integers or quantized at once cannot be moved, so weights are.
             moves = [Reference(path, moved=distance) for distance in MOVES]
             others += [steps(case, reference, names) for reference in moves]
-            found = _first_problem(actual, expected, others, names)
+            found = _first_problem(actual, expected, others, names, share)
         if found:
             sizes = ", ".join(
                 f"{name} {list(make(np.random.default_rng(0)).shape)}"
@@ -186,10 +202,11 @@ def _first_problem(
     expected: Sequence[Arrays],
     others: Sequence[Sequence[Arrays]],
     names: Sequence[str],
+    share: float,
 ) -> str:
     """Return what is wrong with the first wrong step, and which it is; empty if all are right."""
     for step, (ours, theirs) in enumerate(zip(actual, expected, strict=True), 1):
-        found = problem(ours, theirs, [run[step - 1] for run in others], names)
+        found = problem(ours, theirs, [run[step - 1] for run in others], names, share)
         if found:
             return f"{found} (step {step} of {len(actual)}"
     return ""

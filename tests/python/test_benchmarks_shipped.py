@@ -157,6 +157,34 @@ def test_errors_are_judged(change, message):
     assert message in found
 
 
+@pytest.mark.parametrize(
+    ("dtypes", "share"),
+    [
+        ([], 1e-4),
+        ([("float32", 9), ("float16", 2)], 1e-4),
+        ([("float32", 2), ("float16", 9)], 4e-3),
+        ([("int8", 9), ("float16", 2)], 1e-4),
+        ([("bfloat16", 9)], 3e-2),
+    ],
+)
+def test_errors_are_judged_by_the_dtype_of_weights(tmp_path, dtypes, share):
+    weights = [
+        onnx.helper.make_tensor(
+            f"w{place}",
+            getattr(onnx.TensorProto, dtype.upper().replace("FLOAT32", "FLOAT")),
+            [n],
+            [0] * n,
+        )
+        for place, (dtype, n) in enumerate(dtypes)
+    ]
+    graph = onnx.helper.make_graph([], "g", [], [], weights)
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "model.onnx")
+    assert worker.share_of(tmp_path / "model.onnx") == share
+    value = np.linspace(-1, 1, 20).astype("float32")
+    moved = value + np.float32(1e-3)
+    assert bool(judge.problem([moved], [value], [[value]], ["y"], share)) == (share < 1e-3)
+
+
 def test_an_unsure_reference_allows_more():
     reference = np.linspace(-1, 1, 20).astype("float32")
     other = [[reference + np.float32(0.01)]]

@@ -16,6 +16,7 @@ import itertools
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -63,6 +64,34 @@ def test_outputs_and_times():
     finally:
         process.close()
     assert not is_alive(int(pid))
+
+
+@pytest.mark.parametrize(
+    ("passed", "used", "runs"),
+    [
+        (6, 6, 2),
+        (6, 1, 10),  # other processes have the processor
+        (60, 1, 2),  # but not forever
+        (1, 6, 10),  # several threads
+    ],
+)
+def test_runs_wait_for_the_processor(monkeypatch, passed, used, runs):
+    clock = SimpleNamespace(passed=0, used=0)
+    fake = SimpleNamespace(monotonic=lambda: clock.passed, process_time=lambda: clock.used)
+    monkeypatch.setattr("tvm_fixes.debug.reference_process.time", fake)
+
+    def vary(seed):
+        def run(values):
+            clock.passed += passed
+            clock.used += used
+            return [np.full(1, float(seed))]
+
+        return run
+
+    process = ReferenceProcess(lambda: ("", lambda values: values), INPUTS, vary)
+    found = process.rounded_outputs(range(10), 10)
+    process.close()
+    assert [float(run[0][0]) for run in found] == list(range(runs))
 
 
 def test_outputs_keep_their_structure():
