@@ -13,13 +13,14 @@
 """Running, saving and loading a compiled model."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import tvm
 
 from ..support.temporary import TemporaryDirectory
@@ -31,6 +32,12 @@ from .library import Library
 from .manifest import WEIGHTS, Manifest, TensorSpec, load_whole, read_manifest
 from .staging import check_destination, staged, write_manifest
 from .weights import read_weights
+
+_Key = tuple[tuple[tuple[int, ...], np.dtype], ...]
+"""The shapes and dtypes of the inputs of a call."""
+
+_MAX_ACCEPTED = 64
+"""The number of such keys that are kept; to check small inputs takes as long as a small model."""
 
 
 class CompiledModel:
@@ -62,6 +69,7 @@ class CompiledModel:
     ):
         self._library = Library(directory, manifest, owner)
         self._buffers: list[InputBuffers] = []
+        self._accepted: set[_Key] = set()
         self.report = manifest.report
 
     @property
@@ -140,11 +148,15 @@ class CompiledModel:
         contiguous and aligned to 64 bytes, as PyTorch allocates them, a model on the CPU writes
         into its memory; others are copied before the run, and after it.
         """
+        key = None if named else _key_of(args)
+        if key is not None and key in self._accepted:
+            return self._run_arrays(args)
         manifest = self._manifest
         inputs, by_name = bind_call(manifest.arguments, manifest.inputs, args, named)
         values = self._checked(bind(manifest.inputs, inputs, by_name))
         as_torch = any(map(is_torch, values))
         if self._is_plain and not as_torch:
+            self._accept(key)
             return self._run_arrays(values)
         check_updated(manifest.inputs, values, manifest.updates)
         function, tensors = self._function, self._operands(values)
@@ -162,7 +174,14 @@ class CompiledModel:
         manifest = self._manifest
         return not manifest.updates and not manifest.sizes and self._library.device == tvm.cpu()
 
-    def _run_arrays(self, values: list[Any]) -> Any:
+    def _accept(self, key: _Key | None) -> None:
+        """Remember that inputs of these shapes and dtypes need no further check."""
+        if key is not None:
+            if len(self._accepted) >= _MAX_ACCEPTED:
+                self._accepted.clear()
+            self._accepted.add(key)
+
+    def _run_arrays(self, values: Sequence[Any]) -> Any:
         """Run the model on NumPy arrays, with memory that no other call uses at the same time."""
         try:
             buffers = self._buffers.pop()
@@ -287,6 +306,14 @@ class CompiledModel:
         model._library.check_file()
         _ = model._function
         return model
+
+
+def _key_of(args: Sequence[Any]) -> _Key | None:
+    """The shapes and dtypes of NumPy arrays; None if a value is anything else."""
+    for value in args:
+        if type(value) is not np.ndarray:
+            return None
+    return tuple([(value.shape, value.dtype) for value in args])
 
 
 def updated(result: Any, new: Mapping[int, Any], number: int, *, as_torch: bool) -> Any:
