@@ -62,6 +62,7 @@ from .relax.transform import (
     SpreadSourceNodes,
     StaticPlanBlockMemory,
     UpdateInPlace,
+    ViewReshapes,
     VMShapeLower,
 )
 from .relax.transform.choose_layout import LAYOUTS, ChooseLayout, convert_layout
@@ -176,8 +177,9 @@ class Stages:
     inline : Pass
         ``InlineElementwise`` merges the steps of a kernel.
     schedules : tuple of Pass
-        Schedules of kernels: ``ScheduleReductions``, ``ScheduleElementwise``, ``GuardFloatCasts``,
-        ``DecomposeReduction`` and ``LowerElementaryFunctions``.
+        ``ViewReshapes`` for a CPU, and schedules of kernels: ``ScheduleReductions``,
+        ``ScheduleElementwise``, ``GuardFloatCasts``, ``DecomposeReduction`` and
+        ``LowerElementaryFunctions``.
     lower : Pass
         ``Lower`` lowers memory, shapes and calls to the virtual machine.
     guards : tuple of Pass
@@ -248,6 +250,8 @@ def stages(
         # After fusion: fusion recognizes reductions by their initial values.
         inline=InlineElementwise(),
         schedules=(
+            # Before a schedule hides that a kernel is a reshape.
+            _cpu_stage(ViewReshapes()),
             ScheduleReductions(),
             ScheduleElementwise(),
             *semantics.before_lowering(),

@@ -57,6 +57,7 @@ from .relax.transform import (
     SpreadSourceNodes,
     StaticPlanBlockMemory,
     UpdateInPlace,
+    ViewReshapes,
     VMShapeLower,
 )
 from .tirx.transform import (
@@ -138,4 +139,5 @@ __all__ = [
     "StaticPlanBlockMemory",
     "UpdateInPlace",
     "VMShapeLower",
+    "ViewReshapes",
 ]

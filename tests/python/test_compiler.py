@@ -153,7 +153,7 @@ class TestComparison:
         names += ["FoldPermuteIntoScatter", "FuseDequantizeMatmul", "FuseQuantized"]
         names += ["Layout"]
         names += ["SplitDataflow", "CheckIndices", "Legalize", "UpdateInPlace", "verify kernels"]
-        names += ["InlineElementwise"]
+        names += ["InlineElementwise", "ViewReshapes"]
         names += ["ScheduleReductions", "ScheduleElementwise", "GuardFloatCasts"]
         names += ["DecomposeReduction", "LowerElementaryFunctions", "Lower"]
         names += ["GuardFloatArithmetic", "GuardIntegerDivision"]

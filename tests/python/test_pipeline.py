@@ -65,6 +65,7 @@ def test_stages_have_names():
             "ChooseLayout",
         ),
         *("SplitDataflow", "CheckIndices", "Legalize", "UpdateInPlace", "InlineElementwise"),
+        "ViewReshapes",
         *("ScheduleReductions", "ScheduleElementwise", "GuardFloatCasts", "DecomposeReduction"),
         *(
             "LowerElementaryFunctions",

@@ -66,7 +66,7 @@ def fitting(specs: Sequence[TensorSpec], given: GivenInputs) -> list[np.ndarray]
                     f"input {spec.name!r}: expected {dim} = {sizes[dim]} as in another input, "
                     f"got shape {describe_shape(array.shape)}"
                 )
-    return [np.ascontiguousarray(arrays[name]) for name in names]
+    return [np.asarray(arrays[name], order="C") for name in names]
 
 
 def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:

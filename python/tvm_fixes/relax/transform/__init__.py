@@ -58,6 +58,7 @@ from .split_dataflow import SplitDataflow
 from .spread_source_nodes import SpreadSourceNodes
 from .static_plan_block_memory import StaticPlanBlockMemory
 from .update_in_place import UpdateInPlace
+from .view_reshapes import ViewReshapes
 from .vm_shape_lower import VMShapeLower
 
 __all__ = [
@@ -108,4 +109,5 @@ __all__ = [
     "StaticPlanBlockMemory",
     "UpdateInPlace",
     "VMShapeLower",
+    "ViewReshapes",
 ]
