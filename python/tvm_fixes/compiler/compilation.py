@@ -30,7 +30,7 @@ from ..relax.constants.growth import MAX_GROWTH
 from ..relax.constants.make import making_constants
 from ..relax.constants.provenance import constants_of
 from ..relax.constants.size_check import check_size
-from ..relax.transform import ConstantsToParams
+from ..relax.transform import ConstantsToParams, MergeEqualConstants
 from ..relax.transform.fold_constant import collect_unfolded
 from ..relax.transform.fuse_quantized import collect_products
 from ..runtime.arguments import INPUT, check_arrays
@@ -228,14 +228,18 @@ def compile(
                     ended.enter_context(reference)
                     reference.outputs()
         outside: dict[tvm.runtime.Tensor, relax.Var] = {}
-        to_params = [] if scratch is None else [ConstantsToParams(LARGE, outside)]
+        of_constants = [MergeEqualConstants()]
+        if scratch is not None:
+            of_constants.append(ConstantsToParams(LARGE, outside))
         with (
             collect_unfolded() as unfolded,
             collect_products() as products,
             collect_kernels() as kernels,
             making_constants(scratch, origins.add),
         ):
-            mod, transforms, called = lower(mod, lowering, resolved, run, verification, to_params)
+            mod, transforms, called = lower(
+                mod, lowering, resolved, run, verification, of_constants
+            )
         with run.step("build"):
             inside = constants_of(mod)
             every = [*inside, *outside]

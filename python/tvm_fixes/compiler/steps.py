@@ -154,7 +154,7 @@ def lower(
     target: tvm.target.Target,
     run: Run,
     verification: Verification,
-    to_params: Iterable[tvm.transform.Pass] = (),
+    of_constants: Iterable[tvm.transform.Pass] = (),
 ) -> Lowered:
     """Run each stage of the pipeline as a step.
 
@@ -167,8 +167,8 @@ def lower(
     run : Run
     verification : Verification
         Verifies the module after ``Legalize``.
-    to_params : iterable of Pass
-        Passes that take constants out of the module; they run before the stage ``Lower``.
+    of_constants : iterable of Pass
+        Passes over the constants of the module; they run before the stage ``Lower``.
     """
 
     def through(mod: tvm.IRModule, *stages: tvm.transform.Pass) -> tvm.IRModule:
@@ -185,7 +185,7 @@ def lower(
         flops = flops_of(mod)
         mod = through(mod, lowering.inline, *lowering.schedules)
         with collect_kernel_calls() as calls:
-            mod = through(mod, *to_params, lowering.lower, *lowering.guards)
+            mod = through(mod, *of_constants, lowering.lower, *lowering.guards)
     return Lowered(mod, transforms, calls[-1].described(flops, layouts))
 
 

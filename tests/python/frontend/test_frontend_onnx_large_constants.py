@@ -12,6 +12,8 @@
 # and limitations under the License.
 """Transposed and dequantized weights keep the size that they have in the model."""
 
+from itertools import pairwise
+
 import numpy as np
 import onnx
 import pytest
@@ -20,6 +22,7 @@ import tvm.testing
 from onnx import numpy_helper
 from tvm import relax
 
+from helpers.growth import assert_grows_linearly
 from helpers.onnx_graphs import normal, onnx_runtime, program
 from helpers.relax_modules import call
 from tvm_fixes.frontend.onnx import from_onnx
@@ -100,6 +103,18 @@ def test_only_rows_are_dequantized() -> None:
     mod = from_onnx(dequantized())
     taken = [b for b in bindings(mod["main"]) if "relax.take" in str(getattr(b.value, "op", ""))]
     assert sorted(str(b.value.args[0].ty.dtype) for b in taken) == ["float32", "int8"]
+
+
+def test_rows_of_a_long_chain_take_linear_time() -> None:
+    """The operands of a table are not searched along all paths to the inputs."""
+
+    def make(blocks: int) -> tvm.IRModule:
+        names = ["x", *(f"x{i}" for i in range(5 * blocks))]
+        nodes = {new: ("Add", [old, old]) for old, new in pairwise(names)}
+        nodes["y"] = ("Gather", [names[-1], "tokens"])
+        return from_onnx(program(nodes, {"x": ("float32", (8, 4))}, {"tokens": np.array([1, 5])}))
+
+    assert_grows_linearly(make)
 
 
 def test_small_constants_are_computed() -> None:

@@ -96,8 +96,13 @@ _OPERATORS: dict[str, Callable[[Node], relax.Expr | None]] = {
 
 _ELEMENTWISE = ("relax.add", "relax.multiply", "relax.subtract")
 
+_MAX_STEPS = 4
+"""The maximum number of operators in a row that compute a table, such as a cast and a scale."""
 
-def taken_rows(node: Node, table: relax.Expr, indices: relax.Expr) -> relax.Expr | None:
+
+def taken_rows(
+    node: Node, table: relax.Expr, indices: relax.Expr, steps: int = _MAX_STEPS
+) -> relax.Expr | None:
     """Rows of a table that deferred operators compute: computed after they are taken.
 
     Otherwise, a model dequantizes all of its embedding for a few rows.
@@ -107,6 +112,8 @@ def taken_rows(node: Node, table: relax.Expr, indices: relax.Expr) -> relax.Expr
     table : Expr
         An operand that `deferred` computes.
     indices : Expr
+    steps : int
+        The maximum number of operators in a row.
 
     Returns
     -------
@@ -118,25 +125,29 @@ def taken_rows(node: Node, table: relax.Expr, indices: relax.Expr) -> relax.Expr
     call = node.builder.lookup_binding(table) if isinstance(table, relax.Var) else table
     if not extents or not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
         return None
-    parts = [_rows_of(node, part, len(extents), extents[0], indices) for part in call.args]
-    if not parts or any(part is None for part in parts):
+    if str(call.op.name) not in ("relax.astype", *_ELEMENTWISE):
         return None
+    parts = []
+    for part in call.args:
+        rows = _rows_of(node, part, len(extents), extents[0], indices, steps - 1)
+        if rows is None:
+            return None
+        parts.append(rows)
     if call.op.name == "relax.astype":
         return op.astype(parts[0], dtype_of(table))
-    if str(call.op.name) not in _ELEMENTWISE:
-        return None
     return relax.Call(call.op, [node.emit(part) for part in parts], call.attrs)
 
 
 def _rows_of(
-    node: Node, part: relax.Expr, rank: int, count: Extent, indices: relax.Expr
+    node: Node, part: relax.Expr, rank: int, count: Extent, indices: relax.Expr, steps: int
 ) -> relax.Expr | None:
     """The rows of an operand of a table of this rank and number of rows."""
     extents = extents_of(part)
     if extents is None:
         return None
     if not isinstance(part, tvm.ir.GenericConst):
-        return taken_rows(node, part, indices) if extents[:1] == [count] else None
+        is_table = steps > 0 and extents[:1] == [count]
+        return taken_rows(node, part, indices, steps) if is_table else None
     if len(extents) == rank and extents[0] == count:
         return op.take(part, indices, 0)
     if len(extents) == rank and extents[0] == 1:

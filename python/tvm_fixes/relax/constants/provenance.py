@@ -117,15 +117,15 @@ class Origins:
         readers = _first_readers(mod)
         for tensor in constants_of(mod):
             self._of[tensor] = Origin((), frozenset(), "", readers.get(tensor, "a result"))
-            tensors.setdefault(_key(raw_bytes(tensor)), []).append(tensor)
+            tensors.setdefault(key_of(raw_bytes(tensor)), []).append(tensor)
         for name, data in parameters:
-            root = self._name(name, data, tensors.get(_key(data), []))
+            root = self._name(name, data, tensors.get(key_of(data), []))
             if root is not None:
                 self._sizes.append(data.size)
 
     def _name(self, name: str, data: np.ndarray, tensors: list[tvm.runtime.Tensor]) -> int | None:
         """Name the constants that equal `data`; return the number of the parameter if it is new."""
-        equal = [tensor for tensor in tensors if _equal(raw_bytes(tensor), data)]
+        equal = [tensor for tensor in tensors if have_equal_bytes(raw_bytes(tensor), data)]
         roots = {root for tensor in equal for root in self._of[tensor].roots}
         root = min(roots, default=len(self._sizes))
         for tensor in equal:
@@ -238,7 +238,8 @@ def _describe(binding: relax.Binding, function: str) -> str:
     return f"{what} `{binding.var.name}` in {function}"
 
 
-def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+def have_equal_bytes(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays of bytes are equal; large ones are compared in parts."""
     if one.size != other.size:
         return False
     return one.ctypes.data == other.ctypes.data or all(
@@ -247,5 +248,6 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
     )
 
 
-def _key(data: np.ndarray) -> tuple[int, bytes, bytes]:
+def key_of(data: np.ndarray) -> tuple[int, bytes, bytes]:
+    """The size and the ends of an array of bytes, which few different arrays share."""
     return data.size, data[:_END].tobytes(), data[-_END:].tobytes()

@@ -45,6 +45,7 @@ from .lift_workspaces import LiftWorkspaces
 from .lower_assert_op import LowerAssertOp
 from .lower_recurrence import LowerRecurrence
 from .lower_scan import LowerScan
+from .merge_equal_constants import MergeEqualConstants
 from .merge_reshapes import MergeReshapes
 from .prepare_layout import PrepareLayout
 from .read_transposed_rows import ReadTransposedRows
@@ -95,6 +96,7 @@ __all__ = [
     "LowerAssertOp",
     "LowerRecurrence",
     "LowerScan",
+    "MergeEqualConstants",
     "MergeReshapes",
     "PrepareLayout",
     "ReadTransposedRows",
