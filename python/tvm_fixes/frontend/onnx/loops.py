@@ -42,6 +42,7 @@ from ..extents import Extent, extents_of, slice_at
 from ..recursion import LoopTypeError, scan
 from .batched_scan import batched_body
 from .graph import GraphImporter
+from .loop_counts import iterations_left
 from .node import invalid_value
 from .order import outer_names
 from .values import Element, Value
@@ -73,7 +74,7 @@ def convert_loop(
     ------
     tvm.error.OpAttributeInvalid
         If it is not unrolled and a carried tensor changes its type between iterations, or if it has
-        a computed condition and scan outputs.
+        scan outputs and a computed condition that compares no counter.
     """
     switches.note(LOOPS)
     loop = _Loop(importer, name, body, *operands)
@@ -169,9 +170,11 @@ class _Loop:
         runs_all_iterations = (
             self._runs_all_iterations() or self._known(self.condition, True) is False
         )
+        if not runs_all_iterations:
+            runs_all_iterations = self._counts()
         scans = len(self.body.output) - 1 - len(self.initial)
         if scans and not runs_all_iterations:
-            reason = "expected none if the condition is computed"
+            reason = "expected none if the condition is computed and compares no counter"
             raise self.invalid("number of scan outputs", scans, reason)
         captured = _Captured(importer, self.body)
         carried = [importer.as_tensor(operand) for operand in self.initial]
@@ -215,6 +218,32 @@ class _Loop:
             reason = f"expected {error.expected} in a Loop that is not unrolled"
             raise self.invalid(f"output {name}", f"of type {error.ty}", reason) from error
         return [*(after if runs_all_iterations else after[1:]), *results]
+
+    def _counts(self) -> bool:
+        """Set the trip count of a Loop whose condition compares counters with known bounds."""
+        inputs = dict(zip(_names_of(self.body.input)[2:], self.initial, strict=True))
+        trip_count = self._known(self.trip_count, _NO_LIMIT)
+        known = self.importer.known
+
+        def initial(name: str) -> Element | None:
+            operand = inputs[name] if name in inputs else self.importer.operand(name)
+            value = operand if isinstance(operand, Value) else known.of(operand)
+            if value is None or value.elements.size != 1 or "int" not in value.dtype:
+                return None
+            return value.elements.item()
+
+        left = iterations_left(self.body, initial)
+        if left is None or trip_count is None:
+            return False
+        count = left[0]
+        for other in left[1:]:
+            count = _least(count, other)
+        # Its first iteration does not depend on the counters.
+        count = tirx.max(count, 1) if isinstance(count, tirx.Expr) else max(count, 1)
+        if trip_count != _NO_LIMIT:
+            count = _least(count, trip_count)
+        self.trip_count = _scalar(known.simplify(count))
+        return True
 
     def _count(self, runs_all_iterations: bool) -> Extent:
         """The number of iterations; a maximum unless the Loop `runs_all_iterations`."""
@@ -479,6 +508,10 @@ def has_branches(graph: onnx.GraphProto) -> bool:
 
 def _names_of(values: Iterable[onnx.ValueInfoProto]) -> list[str]:
     return [value.name for value in values]
+
+
+def _least(a: Element, b: Element) -> Element:
+    return tirx.min(a, b) if isinstance(a, tirx.Expr) or isinstance(b, tirx.Expr) else min(a, b)
 
 
 def _scalar(element: Element, dtype: str = "int64") -> Value:
