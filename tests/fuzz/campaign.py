@@ -144,6 +144,7 @@ CAMPAIGNS = (
     Campaign("onnx-old", "onnx_old_opsets", "ONNX graphs of opsets 7 to 12"),
     Campaign("dims", "onnx_dims", "ONNX inputs with unnamed, shared and misleading dims"),
     Campaign("unsorted", "onnx_unsorted", "ONNX graphs whose nodes have a random order"),
+    Campaign("slices", "onnx_slices", "slices that end far out of range", **_TORCH),
     Campaign("torch", "torch_programs", "PyTorch programs through torch.export", **_TORCH),
     Campaign("loops", "torch_recurrent", "PyTorch's recurrent layers and loops", **_TORCH),
     Campaign("opinfo", "opinfo", "PyTorch's own sample inputs of its operators", **_TORCH),

@@ -14,6 +14,7 @@
 
 import io
 
+import numpy as np
 import pytest
 import sympy
 import torch
@@ -25,6 +26,8 @@ from tvm import relax, tirx
 
 from helpers.relax_modules import cpu
 from helpers.torch_programs import Call, check_function, import_exported, random
+from tvm_fixes.compiler import compile as compile_model
+from tvm_fixes.errors import InputError
 from tvm_fixes.frontend.torch import ExportedProgramImporter, from_exported_program
 from tvm_fixes.frontend.torch.symbols import Symbols
 from tvm_fixes.support import switches
@@ -147,6 +150,30 @@ def test_extents_that_a_guard_makes_equal() -> None:
 
 def test_cat_leaves_out_what_is_empty() -> None:
     check_function(lambda x: (torch.cat([torch.tensor([]), x]),), X)
+
+
+@pytest.mark.parametrize("dim", (torch.export.Dim.AUTO, torch.export.Dim("rows", min=2)))
+def test_a_trace_for_sizes_of_2_and_more_takes_1(dim: object) -> None:
+    """PyTorch does not check a lower bound of 2."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x[:, 1:] @ x.transpose(0, 1)[1:]) * x.shape[0] + x[-1:, :1] + x.flatten()[:1]
+
+    program = torch.export.export(Call(function), (X,), dynamic_shapes=(({0: dim},),))
+    assert [limits.lower for limits in program.range_constraints.values()] == [2]
+    model = compile_model(program, compare=False)
+    for rows in (1, 2, 7):
+        x = random(rows, 3, dtype=torch.float32, seed=rows)
+        expected = program.module()(x)
+        torch.testing.assert_close(torch.from_numpy(model.run(x.numpy())), expected)
+
+
+def test_a_larger_lower_bound_is_checked() -> None:
+    rows = torch.export.Dim("rows", min=3)
+    program = torch.export.export(Call(torch.neg), (X,), dynamic_shapes=(({0: rows},),))
+    model = compile_model(program, compare=False)
+    with pytest.raises(InputError, match="must be at least 3"):
+        model.run(np.ones((2, 3), "float32"))
 
 
 def test_inputs_with_expressions() -> None:
