@@ -33,6 +33,8 @@ _DTYPES = ("float32",) * 5 + ("int64", "float16", "bool", "int32")
 _HUGE = (10**9, 2**31 - 1, 2**31, 2**32 + 1, 2**62, 2**63 - 2, 2**63 - 1)
 _STEPS = (1, 1, 1, 1, 1, 2, 3, -1, -1, -2, 7)
 _TORCH_EACH = 5
+_MAX_SUM = 2**62
+"""Sums of shapes must not overflow: to a compiler, a size has no limit."""
 
 
 @dataclass(frozen=True)
@@ -130,10 +132,10 @@ def _numbers(graph: Graph, numbers: list[int], known: float = 0.5) -> Value | st
     if extent is None:
         return graph.constant(array)
     # From a shape: to the optimizer unknown, but the same for this size.
-    with np.errstate(over="ignore"):
-        rest = graph.constant(array - size if graph.chance(0.6) else array)
+    array = np.clip(array, -_MAX_SUM, _MAX_SUM)
+    rest = graph.constant(array - size if graph.chance(0.6) else array)
     found = graph.add("Add", [extent, rest])
-    if found and graph.chance(0.3):
+    if found and abs(found[0].array).max() < 1000 and graph.chance(0.3):
         found = graph.add("Mul", [found[0], graph.constant(np.array([10**9], "int64"))])
     return found[0] if found else graph.constant(array)
 

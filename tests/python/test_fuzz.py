@@ -44,6 +44,7 @@ CASES = {
     "torch": 6,
     "signatures": 9,
     "casts": 15,
+    "slices": 15,
     "passes": 8,
     "verifier": 16,
     "relay": 64,

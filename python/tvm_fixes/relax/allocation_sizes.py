@@ -15,7 +15,7 @@
 import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
-from tvm.sym import Analyzer
+from tvm.sym import Analyzer, ConstIntBound
 from tvm_ffi import StructuralKey
 
 from ..support.tensors import nbytes_of
@@ -27,6 +27,9 @@ __all__ = ["with_exact_sizes"]
 _ALLOC = tvm.ir.Op.get("relax.builtin.alloc_tensor")
 _MAX_BOUNDED_BYTES = 1 << 20
 """The planner may allocate upper bounds of at most this size: it then reuses more memory."""
+
+_MAX_DECLARED_BYTES = 1 << 28
+"""The same, for upper bounds that the model declares."""
 
 _NO_BOUND = 2**63 - 1
 
@@ -47,7 +50,7 @@ def with_exact_sizes(mod: tvm.IRModule) -> tvm.IRModule:
     ----------
     mod : tvm.IRModule
         A module whose tensors are allocated. Extents whose symbols all have a bound in the
-        function's attribute ``tir_var_upper_bound`` stay unchanged.
+        function's attribute ``tir_var_upper_bound`` stay unchanged unless the tensor is very large.
 
     Returns
     -------
@@ -73,17 +76,26 @@ def _bounded_axes(call: relax.Expr, function: relax.Function) -> list[int]:
     shape, dtype = call.args[0], call.args[1]
     if not isinstance(shape, relax.ShapeExpr):
         return []
-    analyzer = Analyzer()
     declared = (function.attrs or {}).get("tir_var_upper_bound", {})
+    analyzer, is_declared = Analyzer(), []
+    for dim in shape.values:
+        symbols = tirx.analysis.undefined_vars(dim)
+        is_declared.append(all(symbol.name in declared for symbol in symbols))
+        for symbol in symbols:
+            if symbol.name in declared:
+                analyzer.update(symbol, ConstIntBound(0, int(declared[symbol.name])))
     bounds = [int(analyzer.const_int_bound(dim).max_value) for dim in shape.values]
-    axes = [
+    if nbytes_of(bounds, str(dtype.value)) <= _MAX_BOUNDED_BYTES:
+        return []
+    known = [1 if bound >= _NO_BOUND else bound for bound in bounds]
+    keeps_declared = nbytes_of(known, str(dtype.value)) <= _MAX_DECLARED_BYTES
+    return [
         axis
         for axis, (dim, bound) in enumerate(zip(shape.values, bounds, strict=True))
         if not isinstance(dim, tirx.IntImm)
         and bound < _NO_BOUND
-        and not all(var.name in declared for var in tirx.analysis.undefined_vars(dim))
+        and not (is_declared[axis] and keeps_declared)
     ]
-    return axes if nbytes_of(bounds, str(dtype.value)) > _MAX_BOUNDED_BYTES else []
 
 
 @mutator

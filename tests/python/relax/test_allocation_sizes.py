@@ -78,5 +78,13 @@ def test_small_and_declared_bounds_are_allocated(mod: tvm.IRModule) -> None:
     assert len(literals(planned(mod))) == len(planned(mod))
 
 
+@pytest.mark.parametrize("bound", (FAR, 2**62))
+def test_large_declared_bounds_are_not_allocated(bound: int) -> None:
+    """A slice of a PyTorch program bounds its axis by the end of the slice."""
+    mod = rows(2**62, bound=bound)
+    assert max(literals(planned(mod))) < FAR
+    np.testing.assert_array_equal(run(mod, np.ones(3, "float32"), pipeline=pipeline()), [4, 4, 4])
+
+
 if __name__ == "__main__":
     tvm.testing.main()
