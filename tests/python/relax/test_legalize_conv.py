@@ -349,6 +349,29 @@ def test_an_axis_of_one_output_has_no_columns(layout: str) -> None:
     assert_computes([replace(case, **changed) for changed in changes])
 
 
+def test_columns_are_adjacent_in_memory() -> None:
+    """The kernel for NCWH is that for NCHW with the names of the axes exchanged."""
+
+    def kernel(layout: str, taps: tuple[int, int], padding: list[int]) -> tirx.PrimFunc:
+        mod = build(
+            {"x": tensor(1, 12, 9, 32), "w": tensor(12, 12, *taps)},
+            lambda _, x, w: relax.op.nn.conv2d(
+                x, w, padding=padding, data_layout=layout, kernel_layout="OIHW"
+            ),
+        )
+        with tvm.target.Target({"kind": "llvm", "mcpu": "znver4", "mtriple": "x86_64-linux-gnu"}):
+            return LegalizeOps()(mod)["conv2d"]
+
+    swapped, plain = kernel("NCWH", (5, 1), [2, 0]), kernel("NCHW", (1, 5), [0, 2])
+
+    def extents(func: tirx.PrimFunc) -> list[int]:
+        found: list[int] = []
+        structural_walk(func.body, (tirx.For, lambda loop: found.append(int(loop.extent))))
+        return found
+
+    assert extents(swapped) == extents(plain)
+
+
 def test_blocks_of_a_depthwise_convolution_are_outermost() -> None:
     """Each block of the data is read from front to back."""
     case = Case("NCHW8c", "OIHW", "NCHW8c", channels=24, groups=24, group_out=1, transposed=False)

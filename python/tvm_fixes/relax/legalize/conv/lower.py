@@ -241,11 +241,19 @@ def _with_extent(
 def _with_columns(
     convolution: Convolution, data: dict[str, tirx.Expr], kernel: dict[str, tirx.Expr]
 ) -> Convolution:
-    """`convolution` with its axes of one output outermost: a tile has columns of the innermost."""
+    """`convolution` with its axes in the order of memory, and those of one output outermost.
+
+    A tile has columns of the innermost axis.
+    """
     if has_small_groups(convolution, kernel):
         return convolution  # the data would be rearranged, which takes longer than these sums
     extents = convolution.out_extent(data, kernel)
-    axes = sorted(convolution.spatial, key=lambda axis: not is_one(extents[axis]))
+    order, *others = (
+        [letter for letter in layout.letters if letter in convolution.spatial]
+        for layout in (convolution.data_layout, convolution.out_layout)
+    )
+    in_memory = order if others == [order] else list(convolution.spatial)
+    axes = sorted(in_memory, key=lambda axis: not is_one(extents[axis]))
     return replace(convolution, spatial={axis: convolution.spatial[axis] for axis in axes})
 
 
