@@ -28,6 +28,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 from ...fixes.onnx_importer import FUNCTIONS, IF, LOOPS, QUANTIZED, SHAPE_VALUES, UNNAMED_DIMS
 from ...fixes.weights import FOLD_CONSTANT
 from ...relax.source_nodes import SourceNode, mark, spread
+from ...relax.transform.specialize_kernels import SpecializeKernels
 from ...support import switches
 from ...support.serial import in_turn
 from . import corrections
@@ -163,6 +164,7 @@ class ONNXGraphImporter(TVMGraphImporter):
         mod = super().from_onnx(graph, opset)
         if self.known.unified:
             mod = relax.transform.BindSymbolicVars(dict(self.known.unified), "main")(mod)
+            mod = SpecializeKernels()(mod)
         if not switches.enabled(SHAPE_VALUES):
             return mod
         spread(mod)

@@ -55,6 +55,7 @@ from .record_kernel_calls import RecordKernelCalls
 from .refresh_types import RefreshTypes
 from .rewrite_cuda_graph import RewriteCUDAGraph
 from .sort_by_keys import SortByKeys
+from .specialize_kernels import SpecializeKernels
 from .split_dataflow import SplitDataflow
 from .spread_source_nodes import SpreadSourceNodes
 from .static_plan_block_memory import StaticPlanBlockMemory
@@ -106,6 +107,7 @@ __all__ = [
     "RefreshTypes",
     "RewriteCUDAGraph",
     "SortByKeys",
+    "SpecializeKernels",
     "SplitDataflow",
     "SpreadSourceNodes",
     "StaticPlanBlockMemory",
