@@ -80,7 +80,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add_tolerances(parser)
     add_seed(parser)
     parser.add_argument(
-        "--inputs", metavar="FILE", help="an .npz file with values of inputs; others are random"
+        "--inputs", metavar="FILE", help="an .npz file of inputs by name; default: random"
     )
     parser.add_argument(
         "--timeout",

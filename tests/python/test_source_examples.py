@@ -13,6 +13,7 @@
 """The inputs and sizes that models are compared with."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from helpers.models import onnx_model
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.debug import compare
 from tvm_fixes.debug import profile as profile_model
-from tvm_fixes.errors import UsageError
+from tvm_fixes.errors import InputError, UsageError
 from tvm_fixes.runtime.manifest import TensorSpec
 from tvm_fixes.source import open_source
 from tvm_fixes.source.examples import Example, candidates
@@ -112,7 +113,7 @@ def test_given_sizes_of_a_pytorch_program():
     [
         ({"sizes": {"M": 4}}, "size given for unknown dim 'M'; symbolic dims of .*: N, seq"),
         ({"sizes": {"N": -1}}, "dim 'N' of .*: expected a size, got -1"),
-        ({"inputs": {"x": np.zeros(2)}}, "expected the inputs ids, got x"),
+        ({"inputs": {"x": np.zeros(2)}}, "expected the inputs ids, got x: missing ids, unknown x"),
         (
             {"inputs": {"ids": np.zeros((2, 3))}},
             r"input 'ids': expected int32 \(N, seq\), got float64 \(2, 3\)",
@@ -135,8 +136,26 @@ def test_inputs_that_contradict_each_other():
         [("a", F, ["n", 2]), ("b", F, ["n", 2])],
         [("y", F, ["n", 2])],
     )
-    with pytest.raises(UsageError, match="input 'b': expected n = 3 as in another input"):
-        compile_model(model, inputs={"a": np.zeros((3, 2), "f4"), "b": np.zeros((4, 2), "f4")})
+    inputs = {"a": np.zeros((3, 2), "f4"), "b": np.zeros((4, 2), "f4")}
+    message = (
+        "input 'b': n is 3 on axis 0 of input 'a' and 4 on axis 0 of input 'b'; expected equal "
+        "sizes, or compile with other names of the dims (--shape for each of the inputs)"
+    )
+    with pytest.raises(UsageError, match=re.escape(message)):
+        compile_model(model, inputs=inputs)
+
+
+def test_dims_of_one_name_and_two_sizes_get_two_names():
+    model = onnx_model(
+        [helper.make_node("Neg", ["a"], ["y"]), helper.make_node("Abs", ["b"], ["z"])],
+        [("a", F, ["n", 2]), ("b", F, ["n", 2])],
+        [("y", F, ["n", 2]), ("z", F, ["n", 2])],
+    )
+    inputs = {"a": np.ones((3, 2), "f4"), "b": np.ones((4, 2), "f4")}
+    with pytest.raises(InputError, match="n is 3 on axis 0 of input 'a' and 4 on axis 0 of input"):
+        compile_model(model, compare=False).run(**inputs)
+    compiled = compile_model(model, shapes={"a": ("n", 2), "b": ("m", 2)}, inputs=inputs)
+    assert [array.shape for array in compiled.run(**inputs)] == [(3, 2), (4, 2)]
 
 
 def test_candidates():

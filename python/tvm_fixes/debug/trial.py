@@ -38,7 +38,6 @@ from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import describe_function
 from ..runtime.report import Report
 from ..source import Params, Reference, Shapes, Source, open_source
-from ..source.inputs import with_dtype
 from ..source.module_file import read_module
 from ..source.relax import RelaxSource
 from ..support import switches
@@ -63,7 +62,7 @@ class Settings:
     stock : bool
         Build with TVM's own importer and pipeline, without fixes.
     inputs : mapping of str to numpy.ndarray
-        Values of inputs by name; the others are random.
+        Values of all inputs by name; random ones if it is empty.
     seconds : float
         Time limit of a trial.
     gigabytes : float or None
@@ -110,24 +109,9 @@ class Settings:
         Raises
         ------
         UsageError
-            If a given input is unknown, or has another dtype or shape.
+            If a given input is missing or unknown, or has another dtype or shape.
         """
-        drawn = load_inputs(source, None, self.seed)
-        known = {spec.name: array for spec, array in zip(source.inputs, drawn, strict=True)}
-        for name, array in self.inputs.items():
-            if name not in known:
-                raise UsageError(
-                    f"values given for unknown input {name!r}; inputs of {source.name}: "
-                    f"{', '.join(known) or 'none'}"
-                )
-            array = with_dtype(array, known[name].dtype)
-            if array.dtype != known[name].dtype or array.ndim != known[name].ndim:
-                raise UsageError(
-                    f"input {name!r} of {source.name}: expected {known[name].dtype} of rank "
-                    f"{known[name].ndim}, got {array.dtype} of rank {array.ndim}"
-                )
-            known[name] = array
-        return list(known.values())
+        return load_inputs(source, self.inputs or None, self.seed)
 
     def check_memory(self) -> None:
         """Check that the memory limit leaves some memory to a trial.

@@ -131,7 +131,8 @@ def _check_integer(
     if isinstance(dim, int):
         problem = "" if number == dim else f"expected {dim}"
     else:
-        problem = _dim_problem(dim, number, spec.name, sizes, bounds, role)
+        where = f"{role.word} {spec.name!r}"
+        problem = _dim_problem(dim, number, where, sizes, bounds)
     if problem:
         raise InputError(f"{role.word} {spec.name!r} is {number}: {problem}")
 
@@ -199,7 +200,8 @@ def _check_shape(
         if isinstance(want, int):
             problem = problem or ("" if want == got else f"axis {axis}")
             continue
-        problem = problem or _dim_problem(want, got, spec.name, sizes, bounds, role)
+        where = f"axis {axis} of {role.word} {spec.name!r}"
+        problem = problem or _dim_problem(want, got, where, sizes, bounds)
     if problem:
         raise InputError(
             f"{role.word} {spec.name!r}: expected shape {describe_shape(spec.shape)}, "
@@ -207,22 +209,30 @@ def _check_shape(
         )
 
 
+def contradiction(dim: str, first: tuple[int, str], second: tuple[int, str]) -> str:
+    """The problem of two sizes, each with its place, of one symbolic dim."""
+    sizes = " and ".join(f"{size} on {where}" for size, where in (first, second))
+    return (
+        f"{dim} is {sizes}; expected equal sizes, or compile with other names of the dims "
+        "(--shape for each of the inputs)"
+    )
+
+
 def _dim_problem(
     dim: str,
     size: int,
-    name: str,
+    where: str,
     sizes: dict[str, tuple[int, str]],
     bounds: Bounds,
-    role: Role,
 ) -> str:
-    """An error in the size of a symbolic dim in the array `name`; empty if it is right."""
+    """An error in the size of a symbolic dim at the place `where`; empty if it is right."""
     low, high = bounds.get(dim, (0, None))
     if size < low or (high is not None and size > high):
         bound = f"at least {low}" if high is None else f"from {low} to {high}"
         return f"{dim} must be {bound}"
     # The compiled library itself checks dim expressions such as `2 * n` on entry.
     if dim.isidentifier():
-        known, where = sizes.setdefault(dim, (size, name))
+        known, first = sizes.setdefault(dim, (size, where))
         if known != size:
-            return f"{dim} is {known} in {role.word} {where!r}"
+            return contradiction(dim, (known, first), (size, where))
     return ""

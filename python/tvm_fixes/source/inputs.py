@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CompileError, UsageError, summarize
+from ..runtime.arguments import contradiction
 from ..runtime.manifest import TensorSpec, describe_shape
 from ..support.tensors import numpy_dtype
 from .base import existing
@@ -46,9 +47,14 @@ def fitting(specs: Sequence[TensorSpec], given: GivenInputs) -> list[np.ndarray]
     arrays = given if isinstance(given, Mapping) else read_arrays(given)
     names = [spec.name for spec in specs]
     if set(arrays) != set(names):
-        raise UsageError(f"expected the inputs {', '.join(names)}, got {', '.join(arrays)}")
-    sizes: dict[str, int] = {}
-    arrays = {spec.name: with_dtype(arrays[spec.name], numpy_dtype(spec.dtype)) for spec in specs}
+        absent = [("missing", set(names) - set(arrays)), ("unknown", set(arrays) - set(names))]
+        problem = ", ".join(f"{word} {', '.join(sorted(some))}" for word, some in absent if some)
+        listing = ", ".join(names) or "none"
+        raise UsageError(
+            f"expected the inputs {listing}, got {', '.join(arrays) or 'none'}: {problem}"
+        )
+    sizes: dict[str, tuple[int, str]] = {}
+    arrays = {spec.name: _with_dtype(arrays[spec.name], numpy_dtype(spec.dtype)) for spec in specs}
     for spec in specs:
         array, shape = arrays[spec.name], spec.shape
         fits = shape is None or (
@@ -60,12 +66,11 @@ def fitting(specs: Sequence[TensorSpec], given: GivenInputs) -> list[np.ndarray]
                 f"input {spec.name!r}: expected {spec.dtype} "
                 f"{describe_shape(shape)}, got {array.dtype.name} {describe_shape(array.shape)}"
             )
-        for dim, size in zip(shape or (), array.shape, strict=False):
-            if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
-                raise UsageError(
-                    f"input {spec.name!r}: expected {dim} = {sizes[dim]} as in another input, "
-                    f"got shape {describe_shape(array.shape)}"
-                )
+        for axis, (dim, size) in enumerate(zip(shape or (), array.shape, strict=False)):
+            here = (size, f"axis {axis} of input {spec.name!r}")
+            if isinstance(dim, str) and sizes.setdefault(dim, here)[0] != size:
+                problem = contradiction(dim, sizes[dim], here)
+                raise UsageError(f"input {spec.name!r}: {problem}")
     return [np.asarray(arrays[name], order="C") for name in names]
 
 
@@ -84,7 +89,7 @@ def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) 
         raise CompileError(f"{os.fspath(path)}: {error.strerror}") from error
 
 
-def with_dtype(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def _with_dtype(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """An array of an ``.npz`` file: NumPy writes elements of dtypes such as bfloat16 as bytes."""
     return array.view(dtype) if array.dtype.kind == "V" else array
 

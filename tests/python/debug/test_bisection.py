@@ -14,6 +14,8 @@
 
 import json
 
+import numpy as np
+import onnx
 import pytest
 import tvm.testing
 
@@ -27,6 +29,7 @@ from helpers.planted_faults import (
 from tvm_fixes.debug import bisection
 from tvm_fixes.debug.bisection import bisect
 from tvm_fixes.debug.problem import Observed
+from tvm_fixes.debug.reduction import reduce
 from tvm_fixes.debug.trial import Settings
 from tvm_fixes.errors import CompileError, UsageError
 
@@ -96,6 +99,24 @@ def test_the_fixes_that_change_the_outcome(monkeypatch, shows, names):
 def test_another_problem_is_reported():
     with pytest.raises(CompileError, match=r"expected: not equal.*found: timed out after 0.1 s"):
         bisect(model(), settings=Settings(seconds=0.1, inputs={}))
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    (
+        (["a"], "expected the inputs a, b, got a: missing b"),
+        (["a", "b", "c"], "expected the inputs a, b, got a, b, c: unknown c"),
+    ),
+)
+@pytest.mark.parametrize("search", (bisect, reduce))
+def test_inputs_are_complete(search, given, message):
+    proto = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> m (float[3] a, float[3] b) => (float[3] y) '
+        "{ y = Add (a, b) }"
+    )
+    inputs = {name: np.ones(3, "float32") for name in given}
+    with pytest.raises(UsageError, match=message):
+        search(proto, settings=Settings(inputs=inputs))
 
 
 def test_unknown_list():

@@ -259,7 +259,8 @@ def test_values_that_matter_are_kept(monkeypatch, tmp_path):
     text = '<ir_version: 9, opset_import: ["" : 18]> m (float[99] x, float[99] y) => (float[99] z) '
     proto = onnx.parser.parse_model(text + "{ z = Add (x, y) }")
     x = np.full(99, 7, "float32")
-    found = reduce(proto, output=tmp_path, settings=Settings(inputs={"x": x}))
+    y = np.random.default_rng(0).standard_normal(99).astype("float32")
+    found = reduce(proto, output=tmp_path, settings=Settings(inputs={"x": x, "y": y}))
     script = open(found.script).read()
     assert "np.load('values.npz')['array0']" in script
     assert "np.random.default_rng(0).standard_normal((99,))" in script

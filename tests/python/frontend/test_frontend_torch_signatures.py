@@ -120,7 +120,7 @@ class TestImport:
         assert model.report.equal
         x = torch.randn(5, 4)
         torch.testing.assert_close(model.run(x, 5), x[:4].repeat(5, 1))
-        with pytest.raises(InputError, match=r"input 'n' is 4: s\d+ is 5 in input 'x'"):
+        with pytest.raises(InputError, match=r"input 'n' is 4: s\d+ is 5 on axis 0 of input"):
             model.run(x, 4)
 
 

@@ -226,7 +226,9 @@ class TestInputErrors:
             (
                 (normal(2, 4), normal(3, 4)),
                 {},
-                "input 'b': expected shape (n, 4), got (3, 4): n is 2 in input 'a'",
+                "input 'b': expected shape (n, 4), got (3, 4): n is 2 on axis 0 of input 'a' "
+                "and 3 on axis 0 of input 'b'; expected equal sizes, or compile with other names "
+                "of the dims (--shape for each of the inputs)",
             ),
             (
                 (normal(2, 4), normal(2, 4, dtype="float64")),
