@@ -33,6 +33,8 @@ _DTYPES = ("float32",) * 5 + ("int64", "float16", "bool", "int32")
 _HUGE = (10**9, 2**31 - 1, 2**31, 2**32 + 1, 2**62, 2**63 - 2, 2**63 - 1)
 _STEPS = (1, 1, 1, 1, 1, 2, 3, -1, -1, -2, 7)
 _TORCH_EACH = 5
+_UNEQUAL = "shapes of the operands: expected equal extents on all axes but"
+"""In the message about operands of a Concat that ONNX does not allow."""
 _MAX_SUM = 2**62
 """Sums of shapes must not overflow: to a compiler, a size has no limit."""
 
@@ -78,7 +80,14 @@ def run_case(seed: int) -> str | None:
     graph = make_graph(seed)
     if not graph.nodes:
         return None
-    return onnx_models.check(graph.model(), onnx_models.cases_of(graph, seed), target_for(seed))
+    cases = onnx_models.cases_of(graph, seed)
+    try:
+        return onnx_models.check(graph.model(), cases, target_for(seed))
+    except AssertionError as error:
+        # ONNX Runtime skips operands without elements, whatever their other extents are.
+        if _UNEQUAL in str(error):
+            return str(error)
+        raise
 
 
 def reproduce(seed: int) -> str:
