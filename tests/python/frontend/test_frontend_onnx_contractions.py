@@ -11,6 +11,7 @@
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
 
+import numpy as np
 import pytest
 import tvm.testing
 
@@ -20,9 +21,11 @@ from helpers.onnx_graphs import (
     integers,
     node_model,
     normal,
+    onnx_runtime,
     program,
 )
 from helpers.relax_modules import calls
+from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.frontend.onnx import from_onnx
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")
@@ -57,6 +60,30 @@ def test_extents_of_1_of_an_einsum(equation: str) -> None:
         whole = integers(*(sizes[label] for label in second))
         runs = [[x, y]] if shape is y.shape else [[x, y], [x, whole]]
         assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+def test_attention_with_a_mask_of_computed_size() -> None:
+    """Kernels fuse although an extent of the mask is known only after import."""
+    model = program(
+        {
+            "dims": ("Concat", ["one", "k", "k"], {"axis": 0}),
+            "mask": ("Expand", ["half", "dims"]),
+            "turned": ("Transpose", ["x"], {"perm": [0, 2, 1]}),
+            "scores": ("MatMul", ["x", "turned"]),
+            "masked": ("Add", ["scores", "mask"]),
+            "shares": ("Softmax", ["masked"], {"axis": -1}),
+            "is_nan": ("IsNaN", ["shares"]),
+            "kept": ("Where", ["is_nan", "half", "shares"]),
+            "y": ("MatMul", ["kept", "x"]),
+        },
+        {"x": ("float32", (1, "n", 4)), "k": ("int64", (1,))},
+        {"one": np.array([1]), "half": np.array([0.5], "float32")},
+    )
+    compiled = compile_model(model, compare=False)
+    for n, k in ((3, 3), (3, 1), (5, 5)):
+        inputs = normal(1, n, 4), np.array([k])
+        [expected] = onnx_runtime(model, *inputs)
+        np.testing.assert_allclose(compiled.run(*inputs), expected, rtol=0, atol=1e-5)
 
 
 def test_an_einsum_stays_an_operator() -> None:

@@ -43,7 +43,7 @@ from typing import TypeAlias
 import ml_dtypes  # noqa: F401  (makes "bfloat16" the name of a dtype)
 import numpy as np
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, tirx
 from tvm.sym import Analyzer, ConstIntBound
 from tvm_ffi import structural_equal, structural_walk
 
@@ -384,9 +384,6 @@ class KnownValues:
                 return tensor
             shape = [tirx.const(e, "int64") if isinstance(e, int) else e for e in extents]
 
-            def refined(operand: te.Tensor) -> te.Tensor:
-                return te.compute(shape, lambda *indices: operand(*indices))
-
             if all(
                 structural_equal(a, self.unified.applied(b))
                 for a, b in zip(shape, tensor.ty.shape, strict=True)
@@ -395,7 +392,8 @@ class KnownValues:
                 variable = builder.match_cast(tensor, relax.TensorType(shape, tensor.ty.dtype))
             else:
                 # For TVM, a match_cast of `min(512, n)` to `n` defines n in terms of itself.
-                variable = builder.emit_te(refined, tensor)
+                # A kernel would keep symbols that become known later, and TVM would not fuse it.
+                variable = builder.emit(relax.op.broadcast_to(tensor, relax.ShapeExpr(shape)))
             self._refined[tensor] = variable
         return self._refined[tensor]
 
