@@ -119,7 +119,7 @@ def _with_moved_weights(path: Path, moved: float) -> bytes:
 def as_array(value: Any) -> np.ndarray:
     """Return an output as an array: a tensor, or a sequence of maps from classes to scores."""
     if isinstance(value, list):
-        return np.array([[row[key] for key in sorted(row)] for row in value])
+        return np.array([[row[key] for key in sorted(row)] for row in value], "float32")
     return np.asarray(value) if isinstance(value, np.ndarray | np.generic) else from_torch(value)
 
 

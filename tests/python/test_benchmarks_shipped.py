@@ -253,6 +253,7 @@ def test_bfloat16_is_kept():
 def test_maps_become_arrays():
     scores = worker.as_array([{"b": 0.75, "a": 0.25}, {"a": 0.5, "b": 0.5}])
     np.testing.assert_array_equal(scores, [[0.25, 0.75], [0.5, 0.5]])
+    assert scores.dtype == "float32"
 
 
 @pytest.mark.parametrize("by_name", [True, False])
