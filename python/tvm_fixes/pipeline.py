@@ -61,6 +61,7 @@ from .relax.transform import (
     SplitDataflow,
     SpreadSourceNodes,
     StaticPlanBlockMemory,
+    TrimConvKernel,
     UpdateInPlace,
     ViewReshapes,
     VMShapeLower,
@@ -163,7 +164,7 @@ class Stages:
     ----------
     operators : tuple of Pass
         Rewrites of operators: ``DynamicToStatic``, ``InsertRuntimeChecks`` (if `runtime_checks`),
-        ``DecomposeEinsum``, ``BroadcastFreeMatmul``, ``FoldPadIntoConv``,
+        ``DecomposeEinsum``, ``BroadcastFreeMatmul``, ``FoldPadIntoConv``, ``TrimConvKernel``,
         ``FoldPermuteIntoScatter`` and, for a CPU, ``FuseDequantizeMatmul`` and ``FuseQuantized``.
     layout : Pass
         The layouts of convolutions: ``ChooseLayout``, or ``Layout`` for a given one.
@@ -228,6 +229,7 @@ def stages(
             BroadcastFreeMatmul(),
             # Before the layout is chosen: a pad between convolutions would interrupt it.
             FoldPadIntoConv(),
+            TrimConvKernel(),
             FoldPermuteIntoScatter(),
             # Only CPUs have kernels for products of narrow integers.
             _cpu_stage(FuseDequantizeMatmul(max_growth)),

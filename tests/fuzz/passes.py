@@ -47,6 +47,7 @@ PASSES: dict[str, Callable[[], tvm.transform.Pass]] = {
     "DynamicToStatic": transform.DynamicToStatic,
     "FoldConstant": transform.FoldConstant,
     "FoldPadIntoConv": transform.FoldPadIntoConv,
+    "TrimConvKernel": transform.TrimConvKernel,
     "FuseTransposeMatmul": transform.FuseTransposeMatmul,
     "InsertRuntimeChecks": transform.InsertRuntimeChecks,
     "LazyGetInput": transform.LazyGetInput,

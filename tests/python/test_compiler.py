@@ -150,6 +150,7 @@ class TestComparison:
         report = compile_model(conv_net(), layout="NHWC", progress=steps.append).report
         names = ["load", "import", "verify", "reference"]
         names += ["DynamicToStatic", "DecomposeEinsum", "BroadcastFreeMatmul", "FoldPadIntoConv"]
+        names += ["TrimConvKernel"]
         names += ["FoldPermuteIntoScatter", "FuseDequantizeMatmul", "FuseQuantized"]
         names += ["Layout"]
         names += ["SplitDataflow", "CheckIndices", "Legalize", "UpdateInPlace", "verify kernels"]

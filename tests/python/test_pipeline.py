@@ -59,6 +59,7 @@ def test_stages_have_names():
             "DecomposeEinsum",
             "BroadcastFreeMatmul",
             "FoldPadIntoConv",
+            "TrimConvKernel",
             "FoldPermuteIntoScatter",
             "FuseDequantizeMatmul",
             "FuseQuantized",

@@ -90,6 +90,19 @@ FOLD_PAD_INTO_CONV = declare(
     },
 )
 
+TRIM_CONV_KERNEL = declare(
+    "trim-conv-kernel",
+    family="conv",
+    kind=Kind.PASS,
+    summary="leaves out the parts of a convolution's kernel that only meet padding",
+    symptoms={
+        Symptom.COST: (
+            "a convolution whose dilation exceeds its data, as in DeepLab, multiplies nine times "
+            "as much as needed"
+        ),
+    },
+)
+
 CONV_INFER_LAYOUT = declare(
     "conv-infer-layout",
     family="conv",

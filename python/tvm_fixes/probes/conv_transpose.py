@@ -13,6 +13,7 @@
 """Probes of convolutions and transposed convolutions."""
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import tvm
@@ -25,8 +26,9 @@ from ..fixes.conv import (
     CONV_TRANSPOSE_LEGALIZE,
     CONV_TRANSPOSE_OUTPUT_PADDING,
     FOLD_PAD_INTO_CONV,
+    TRIM_CONV_KERNEL,
 )
-from ..relax.transform import FoldPadIntoConv
+from ..relax.transform import FoldPadIntoConv, TrimConvKernel
 from ._run import run
 from .probe import Probe, register
 
@@ -86,6 +88,21 @@ def _pad_stock() -> None:
 def _pad_in_conv() -> None:
     passes = [FoldPadIntoConv(), relax.transform.LegalizeOps()]
     _check_pads(tvm.transform.Sequential(passes))
+
+
+def _check_taps(passes: Sequence[tvm.transform.Pass]) -> None:
+    x = relax.Var("x", relax.TensorType((1, 4, 8, 8), "float32"))
+    w = relax.const(np.ones((4, 4, 3, 3), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            conv = relax.op.nn.conv2d(x, w, padding=[9] * 4, dilation=[9, 9])
+            out = builder.emit_output(conv)
+        builder.emit_func_output(out)
+    with tvm.target.Target("llvm"):
+        lowered = tvm.transform.Sequential([*passes, relax.transform.LegalizeOps()])(builder.get())
+    padded = [v.name_hint for v in lowered.get_global_vars() if "26" in lowered[v].script()]
+    assert not padded, "the data is padded to 26 x 26"
 
 
 def _run_conv() -> None:
@@ -198,6 +215,15 @@ register(
         stock=_pad_stock,
         fixed=_pad_in_conv,
         symptom=re.compile(r"AssertionError: a kernel pads the data"),
+    ),
+)
+
+register(
+    TRIM_CONV_KERNEL,
+    Probe(
+        stock=lambda: _check_taps([]),
+        fixed=lambda: _check_taps([TrimConvKernel()]),
+        symptom=re.compile(r"AssertionError: the data is padded to 26 x 26"),
     ),
 )
 

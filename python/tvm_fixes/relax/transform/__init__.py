@@ -59,6 +59,7 @@ from .specialize_kernels import SpecializeKernels
 from .split_dataflow import SplitDataflow
 from .spread_source_nodes import SpreadSourceNodes
 from .static_plan_block_memory import StaticPlanBlockMemory
+from .trim_conv_kernel import TrimConvKernel
 from .update_in_place import UpdateInPlace
 from .view_reshapes import ViewReshapes
 from .vm_shape_lower import VMShapeLower
@@ -111,6 +112,7 @@ __all__ = [
     "SplitDataflow",
     "SpreadSourceNodes",
     "StaticPlanBlockMemory",
+    "TrimConvKernel",
     "UpdateInPlace",
     "VMShapeLower",
     "ViewReshapes",
