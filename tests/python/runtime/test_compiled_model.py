@@ -258,6 +258,25 @@ class TestInputErrors:
         assert error.value.message == message
         assert isinstance(error.value, ValueError)
 
+    def test_accepted_inputs_do_not_excuse_others(self, two):
+        """Only shapes and dtypes that were checked before skip the check."""
+        for rows in (2, 3, 2):
+            a, b = normal(rows, 4), normal(rows, 4, seed=1)
+            np.testing.assert_array_equal(two.run(a, b)[0], a + b)
+        for args in (
+            (normal(2, 4), normal(3, 4)),
+            (normal(2, 4), normal(2, 4, dtype="float64")),
+            (normal(2, 4), [[1.0] * 4] * 2),
+            (normal(2, 4),),
+        ):
+            with pytest.raises(InputError):
+                two.run(*args)
+
+    def test_few_accepted_shapes_are_kept(self, two):
+        for rows in range(1, 150):
+            two.run(normal(rows, 4), normal(rows, 4))
+        assert len(two._accepted) <= 64
+
     def test_bounds_of_a_symbolic_dim(self):
         """TVM plans memory for the largest size: a larger one must not reach the library."""
         batch = torch.export.Dim("batch", min=2, max=16)
