@@ -26,6 +26,10 @@ from .sensitivity import Rounding, examine
 # confirm a difference.  Even ones take another arithmetic path: Source.rounded_reference.
 FIRST_RUNS, _MORE_RUNS = (0, 1, 2, 4, 6), (8, 9, 10, 11, 12, 14, 16, 18, 20, 22)
 
+# Without a run in float64: a model that quantizes at run time rounds a number to another integer in
+# few of the runs.
+_LAST_RUNS = tuple(range(24, 72, 2))
+
 # The least number of further runs that show how sensitive a model is.
 _MIN_RUNS = 3
 
@@ -72,10 +76,10 @@ def compare_all(
     Notes
     -----
     Outputs are equal within rounding if :func:`.sensitivity.examine` finds that their errors are of
-    the kind that runs of the reference have among themselves: first five runs, then more.
-    Otherwise, a run in float64 decides which of the two is off (:func:`.comparison.judge`).  This
-    also applies to outputs within the tolerances that differ by more than a few units in the last
-    place: a model that hardly rounds shows smaller faults.
+    the kind that runs of the reference have among themselves: first five runs, then more, and many
+    if there is no run in float64.  Otherwise, that run decides which of the two is off
+    (:func:`.comparison.judge`).  This also applies to outputs within the tolerances that differ by
+    more than a few units in the last place: a model that hardly rounds shows smaller faults.
     """
     found = [
         compare(name, *pair, rtol=rtol, atol=atol)
@@ -90,23 +94,25 @@ def compare_all(
     if rtol is not None or atol is not None or not open_places:
         return found
     runs: list[list[np.ndarray]] = [list(theirs)]
-    for seeds in (FIRST_RUNS, _MORE_RUNS):
+    exact: Sequence[np.ndarray] | None = None
+    for seeds in (FIRST_RUNS, _MORE_RUNS, _LAST_RUNS):
+        if seeds is _LAST_RUNS:
+            exact = evidence.exact()
+        if exact is not None:
+            break
         runs += [run for run in evidence.rounded(seeds) if _is_like(run, theirs)]
         if len(runs) <= _MIN_RUNS:
+            exact = evidence.exact()
             break
-        still_open = []
-        for place in open_places:
+        for place in list(open_places):
             arrays = [run[place] for run in runs]
             rounding = examine(ours[place], arrays)
             # An optimizer at fault would make every error look like rounding.
             if rounding.is_within and examine(arrays[0], arrays[1:]).is_within:
                 found[place] = _within(found[place], rounding)
-            else:
-                still_open.append(place)
-        open_places = still_open
+                open_places.remove(place)
         if not open_places:
             return found
-    exact = evidence.exact()
     for place in open_places:
         arrays = [run[place] for run in runs]
         wide = None if exact is None or len(exact) != len(found) else exact[place]

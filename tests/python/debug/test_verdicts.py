@@ -78,6 +78,25 @@ def test_a_fault_within_the_tolerances():
     assert found.problem.startswith("8.6e-06 is more than rounding explains; 17 times the error")
 
 
+@pytest.mark.parametrize(("error", "is_equal"), [(0.02, True), (0.2, False)])
+def test_rare_steps_are_found_in_many_runs(error, is_equal):
+    """Few runs round one number to another integer, which changes a row of the output."""
+
+    def run(size, is_step):
+        output = off(1e-6, size)
+        if is_step:
+            output[size % 50] += np.float32(0.01)
+        return [output]
+
+    def rounded(seeds):
+        return [run(seed, seed in (40, 44, 46, 60)) for seed in seeds]
+
+    ours, theirs = off(1e-6, 1000), off(1e-6, 1001)
+    ours[7] += np.float32(error)
+    [found] = compare_all(["y"], [ours], [theirs], Evidence(rounded, lambda: None))
+    assert found.equal == is_equal
+
+
 def test_float64_decides():
     found, asked = judged(off(1e-6), off(1e-3, 5), 1e-6, EXACT)
     assert found.equal and found.reason == FLOAT64 and asked[-1] == "exact"
