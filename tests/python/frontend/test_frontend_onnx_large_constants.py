@@ -105,6 +105,18 @@ def test_only_rows_are_dequantized() -> None:
     assert sorted(str(b.value.args[0].ty.dtype) for b in taken) == ["float32", "int8"]
 
 
+def test_an_operand_with_as_many_rows_but_fewer_axes_is_broadcast() -> None:
+    """Its first axis is the second one of the table."""
+    nodes = {
+        "float": ("Cast", ["scale"], {"to": 1}),
+        "table": ("Mul", ["w", "float"]),
+        "y": ("Gather", ["table", "tokens"]),
+    }
+    constants = {"w": normal(4, 4, 8192), "scale": normal(4, 8192).astype("float16")}
+    model = program(nodes, {"tokens": ("int64", (4,))}, constants)
+    assert_as_onnx_runtime(model, np.array([3, 0, 0, 1]))
+
+
 def test_rows_of_a_long_chain_take_linear_time() -> None:
     """The operands of a table are not searched along all paths to the inputs."""
 

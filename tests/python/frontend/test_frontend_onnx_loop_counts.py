@@ -89,10 +89,12 @@ def test_a_loop_that_may_not_begin(go: bool) -> None:
         (LESS, 2),
         ("again = LessOrEqual (next, bound)", 1),
         ("again = Less (place, bound)", 1),
+        ("other = Add (t, i)\n again = Less (other, bound)", 1),
+        ("a = Cast <to = 3> (next)\n b = Cast <to = 3> (bound)\n again = Less (a, b)", 1),
         ("sum = ReduceSum <keepdims = 0> (after)\n zero_f = Cast <to = 1> (zero)\n"
          "again = Less (sum, zero_f)", 1),
     ],
-    ids=["step", "less-or-equal", "no-counter", "data"],
+    ids=["step", "less-or-equal", "no-counter", "two-counters", "int8", "data"],
 )  # fmt: skip
 def test_other_conditions_have_no_scan_outputs(again: str, step: int) -> None:
     message = "expected none if the condition is computed and compares no counter"

@@ -146,7 +146,7 @@ def _rows_of(
     if extents is None:
         return None
     if not isinstance(part, tvm.ir.GenericConst):
-        is_table = steps > 0 and extents[:1] == [count]
+        is_table = steps > 0 and len(extents) == rank and extents[0] == count
         return taken_rows(node, part, indices, steps) if is_table else None
     if len(extents) == rank and extents[0] == count:
         return op.take(part, indices, 0)

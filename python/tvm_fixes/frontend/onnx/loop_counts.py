@@ -33,7 +33,13 @@ from .values import Element
 __all__ = ["iterations_left"]
 
 _COPIES = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
-"""Operators that keep the value of a scalar; a Cast of a counter to floats is exact."""
+"""Operators that keep a condition, and the value of a scalar, except a Cast to a narrow dtype."""
+
+_WIDE = frozenset(
+    getattr(onnx.TensorProto, name)
+    for name in ("INT32", "INT64", "UINT32", "UINT64", "FLOAT", "DOUBLE")
+)
+"""The dtypes that hold the counter of a Loop."""
 
 
 def iterations_left(
@@ -85,7 +91,7 @@ class _Body:
         self._initial = initial
 
     def producer(self, name: str) -> onnx.NodeProto | None:
-        """The node that computes a scalar; not one that copies it."""
+        """The node that computes a condition; not one that copies it."""
         node = self._producers.get(name)
         while node is not None and node.op_type in _COPIES:
             node = self._producers.get(node.input[0])
@@ -93,7 +99,7 @@ class _Body:
 
     def counted(self, counter: str, bound: str) -> tuple[Element, Element] | None:
         """The values of a counter and its bound before the Loop, if they are such."""
-        node = self.producer(counter)
+        node = self._producers.get(self._source(counter))
         if node is None or node.op_type != "Add":
             return None
         operands = [self._source(name) for name in node.input]
@@ -106,8 +112,8 @@ class _Body:
         return None
 
     def _source(self, name: str) -> str:
-        """The tensor that a scalar is a copy of."""
-        while name in self._producers and self._producers[name].op_type in _COPIES:
+        """The tensor that a counter or a bound is a copy of."""
+        while name in self._producers and _is_copy(self._producers[name]):
             name = self._producers[name].input[0]
         return name
 
@@ -127,11 +133,18 @@ class _Body:
         if array is not None:
             is_integer = array.size == 1 and array.dtype.kind in "iu"
             return int(array.item()) if is_integer else None
-        return None if node is not None or name in self._returned else self._initial(name)
+        varies = node is not None or name in self._returned or name == self._iteration
+        return None if varies else self._initial(name)
 
     def _invariant(self, name: str) -> Element | None:
         """The value of a scalar that no iteration changes."""
         after = self._returned.get(name)
         if after is None:
-            return None if name == self._iteration else self._constant(name)
+            return self._constant(name)
         return self._initial(name) if self._source(after) == name else None
+
+
+def _is_copy(node: onnx.NodeProto) -> bool:
+    """Whether a node keeps the value of a counter or a bound."""
+    is_wide = all(a.i in _WIDE for a in node.attribute if a.name == "to")
+    return node.op_type in _COPIES and is_wide
