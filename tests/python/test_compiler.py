@@ -49,6 +49,7 @@ from helpers.relax_modules import build, integers, tensor
 from tvm_fixes import target, verifier
 from tvm_fixes.compiler import compilation
 from tvm_fixes.compiler import compile as compile_model
+from tvm_fixes.compiler.progress import Run
 from tvm_fixes.errors import (
     ArtifactError,
     CompileError,
@@ -610,6 +611,14 @@ def test_a_result_that_is_closer_than_the_reference_is_equal(monkeypatch):
     report = compile_model(model).report
     assert not report.equal
     assert report.outputs[0].float64_error > 0.5
+
+
+@pytest.mark.parametrize("error", (MemoryError(), RuntimeError("std::bad_alloc")))
+def test_a_step_that_exhausts_memory(error):
+    with pytest.raises(CompileError, match=r"^out of memory; smaller extents") as raised:
+        with Run(None).step("Build"):
+            raise error
+    assert raised.value.stage == "Build"
 
 
 if __name__ == "__main__":

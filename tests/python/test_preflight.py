@@ -23,8 +23,10 @@ import tvm.testing
 from onnx import TensorProto, helper
 
 import tvm_fixes
+from helpers import grids
+from tests.fuzz import onnx_models
 from tvm_fixes import relay
-from tvm_fixes.errors import UnsupportedOperatorError, UsageError
+from tvm_fixes.errors import CompileError, UnsupportedOperatorError, UsageError
 from tvm_fixes_cli import main
 
 
@@ -116,6 +118,41 @@ def test_attributes_are_checked_by_an_import():
     assert "Cast" in found.problem
     assert not found.ok
     assert tvm_fixes.check(onnx_model(node("Relu", "x", "y"))).ok
+
+
+def broken(seed):
+    """A random graph, one of whose nodes may have an unsupported operator or attribute."""
+    model = onnx_models.make_graph(seed).model()
+    rng = np.random.default_rng(seed)
+    chosen = model.graph.node[int(rng.integers(len(model.graph.node)))]
+    kind = int(rng.integers(4))
+    if kind == 0:
+        chosen.op_type = "Foo"
+    elif kind == 1:
+        chosen.domain = "com.acme"
+        model.opset_import.append(helper.make_opsetid("com.acme", 1))
+    elif kind == 2:
+        output = chosen.output[0]
+        chosen.CopyFrom(
+            helper.make_node("Cast", chosen.input[:1], [output], name="text", to=TensorProto.STRING)
+        )
+    return model
+
+
+@pytest.mark.parametrize("seed", grids.sample(range(0, 36), 12))
+def test_check_and_compile_agree(seed):
+    model = broken(seed)
+    found = tvm_fixes.check(model)
+    if found.ok:
+        tvm_fixes.compile(model, compare=False)
+        return
+    with pytest.raises(CompileError) as error:
+        tvm_fixes.compile(model, compare=False)
+    assert error.value.stage in ("load", "import")
+    if found.problem:
+        assert error.value.message == found.problem
+    for operator in found.unsupported:
+        assert operator.name in error.value.message
 
 
 class Decomposition(torch.nn.Module):

@@ -40,6 +40,8 @@ class Step:
 
 Progress = Callable[[Step], None]
 
+OUT_OF_MEMORY = "out of memory; smaller extents (--shape, --size), or --static, need less"
+
 
 class Run:
     """One compilation: times its steps, and names the step in errors.
@@ -70,11 +72,12 @@ class Run:
             error.stage = error.stage or name
             raise
         except MemoryError as error:
-            raise CompileError("out of memory", stage=name) from error
+            raise CompileError(OUT_OF_MEMORY, stage=name) from error
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             # Not only Exception: a model's own code may raise SystemExit.
-            raise CompileError(summarize(error), stage=name) from error
+            text = OUT_OF_MEMORY if "std::bad_alloc" in str(error) else summarize(error)
+            raise CompileError(text, stage=name) from error
         self.seconds[name] = round(time.perf_counter() - start, 3)
         self._progress(Step(name, self.seconds[name]))

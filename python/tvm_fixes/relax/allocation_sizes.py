@@ -83,7 +83,7 @@ def _bounded_axes(call: relax.Expr, function: relax.Function) -> list[int]:
         is_declared.append(all(symbol.name in declared for symbol in symbols))
         for symbol in symbols:
             if symbol.name in declared:
-                analyzer.update(symbol, ConstIntBound(0, int(declared[symbol.name])))
+                analyzer.update(symbol, ConstIntBound(0, min(int(declared[symbol.name]), 2**62)))
     bounds = [int(analyzer.const_int_bound(dim).max_value) for dim in shape.values]
     if nbytes_of(bounds, str(dtype.value)) <= _MAX_BOUNDED_BYTES:
         return []

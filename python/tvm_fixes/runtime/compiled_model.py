@@ -23,13 +23,14 @@ from typing import Any, Self
 import numpy as np
 import tvm
 
+from ..errors import CompileError
 from ..support.temporary import TemporaryDirectory
 from ..support.tensors import assign, from_tvm, is_torch, to_device, to_tvm
 from .arguments import INPUT, bind, check_arrays, check_updated
 from .call_arguments import bind_call, size_of
 from .input_buffers import InputBuffers
 from .library import Library
-from .manifest import WEIGHTS, Manifest, TensorSpec, load_whole, read_manifest
+from .manifest import WEIGHTS, Manifest, TensorSpec, describe_shape, load_whole, read_manifest
 from .staging import check_destination, staged, write_manifest
 from .weights import read_weights
 
@@ -81,7 +82,19 @@ class CompiledModel:
         function = self._library.function(self._manifest.function)
         weights = [to_device(weight, self._library.device) for weight in self._map_weights()]
         self._library.check_arity(len(self._manifest.inputs) + len(weights))
-        return lambda *inputs: function(*inputs, *weights)
+
+        def run(*inputs: Any) -> Any:
+            try:
+                return function(*inputs, *weights)
+            except Exception as error:
+                if "std::bad_alloc" not in str(error):
+                    raise
+                shapes = ", ".join(describe_shape(getattr(one, "shape", ())) for one in inputs)
+                raise CompileError(
+                    f"out of memory for inputs of shapes {shapes or 'none'}; smaller ones need less"
+                ) from error
+
+        return run
 
     def _map_weights(self, *, check: bool = False) -> list[tvm.runtime.Tensor]:
         """The weights that follow the inputs of the function, as views of their file."""

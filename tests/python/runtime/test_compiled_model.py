@@ -28,13 +28,13 @@ import pytest
 import torch
 import tvm
 import tvm.testing
-from onnx import helper
+from onnx import TensorProto, helper
 from torch import nn
 from tvm import relax
 
 from helpers.models import conv_net, lookup, onnx_conv, onnx_model, onnx_sum_and_product
 from tvm_fixes.compiler import compile as compile_model
-from tvm_fixes.errors import ArtifactError, InputError, UsageError
+from tvm_fixes.errors import ArtifactError, CompileError, InputError, UsageError
 from tvm_fixes.runtime import CompiledModel, OutputComparison, Report, TensorSpec, library
 from tvm_fixes.runtime.inspection import inspect
 from tvm_fixes.runtime.manifest import describe_function
@@ -610,6 +610,15 @@ class TestLoad:
         shutil.rmtree(artifact)
         loaded = CompiledModel.load(tmp_path / "copy")
         np.testing.assert_array_equal(loaded.run(normal(1, 4), normal(1, 4))[0], 2 * normal(1, 4))
+
+
+def test_a_run_that_exhausts_memory():
+    constant = helper.make_node("ConstantOfShape", ["shape"], ["y"])
+    types = [("shape", TensorProto.INT64, [1])], [("y", TensorProto.FLOAT, ["n"])]
+    compiled = compile_model(onnx_model([constant], *types), compare=False)
+    with pytest.raises(CompileError, match=r"^out of memory for inputs of shapes \(1\);"):
+        compiled.run(np.array([2**45]))
+    np.testing.assert_array_equal(compiled.run(np.array([3])), np.zeros(3, "float32"))
 
 
 def test_integers_booleans_and_a_dict_of_outputs():
