@@ -152,22 +152,6 @@ def test_cat_leaves_out_what_is_empty() -> None:
     check_function(lambda x: (torch.cat([torch.tensor([]), x]),), X)
 
 
-@pytest.mark.parametrize("dim", (torch.export.Dim.AUTO, torch.export.Dim("rows", min=2)))
-def test_a_trace_for_sizes_of_2_and_more_takes_1(dim: object) -> None:
-    """PyTorch does not check a lower bound of 2."""
-
-    def function(x: torch.Tensor) -> torch.Tensor:
-        return (x[:, 1:] @ x.transpose(0, 1)[1:]) * x.shape[0] + x[-1:, :1] + x.flatten()[:1]
-
-    program = torch.export.export(Call(function), (X,), dynamic_shapes=(({0: dim},),))
-    assert [limits.lower for limits in program.range_constraints.values()] == [2]
-    model = compile_model(program, compare=False)
-    for rows in (1, 2, 7):
-        x = random(rows, 3, dtype=torch.float32, seed=rows)
-        expected = program.module()(x)
-        torch.testing.assert_close(torch.from_numpy(model.run(x.numpy())), expected)
-
-
 def test_a_larger_lower_bound_is_checked() -> None:
     rows = torch.export.Dim("rows", min=3)
     program = torch.export.export(Call(torch.neg), (X,), dynamic_shapes=(({0: rows},),))

@@ -78,7 +78,7 @@ def test_small_and_declared_bounds_are_allocated(mod: tvm.IRModule) -> None:
     assert len(literals(planned(mod))) == len(planned(mod))
 
 
-@pytest.mark.parametrize("bound", (FAR, 2**62, 2**63 - 1))
+@pytest.mark.parametrize("bound", (FAR, 2**62))
 def test_large_declared_bounds_are_not_allocated(bound: int) -> None:
     """A slice of a PyTorch program bounds its axis by the end of the slice."""
     mod = rows(2**62, bound=bound)

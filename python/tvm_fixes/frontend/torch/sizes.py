@@ -22,8 +22,7 @@ Trigger
     splits, pads or reshapes by them; an element from the end of a dynamic axis; negative padding;
     ``cat`` with an empty tensor or of several dtypes; squeezes and ``topk`` of symbolic sizes;
     ``topk`` in any order; ``nonzero``.  An input whose size is a multiple of a symbol that is not
-    the size of any input.  A size of 1 for a dim whose lower bound is 2, such as one of
-    ``Dim.AUTO``.  A converter that returns a type other than PyTorch's.
+    the size of any input.  A converter that returns a type other than PyTorch's.
 Symptom
     Silently, ``x[-1]`` reads out of bounds, and the shape or dtype of an output differs from
     PyTorch's.  Errors at import or build: ``Unsupported function types ['sym_max']``, ``Concat
@@ -56,7 +55,7 @@ from .found_elements import FoundElements
 from .guarded_extents import GuardedExtents
 from .plain_values import PlainValues
 from .promotion import value_of
-from .symbols import Size, Symbols, least_size
+from .symbols import Size, Symbols
 
 __all__ = ["Sizes", "forget_derived_ranges"]
 
@@ -230,9 +229,6 @@ class Sizes(FoundElements, GuardedExtents, PlainValues):
                 self._check_multiples(variables[node.name], node.meta["val"].shape)
         for symbol, limits in exported_program.range_constraints.items():
             self._symbols.restrict(symbol, limits.lower, limits.upper)
-            if str(symbol) in created[2] and switches.enabled(FIX_ID):
-                _, upper = created[2][str(symbol)]
-                created[2][str(symbol)] = (least_size(limits.lower), upper)
         return created
 
     def _check_multiples(self, variable: relax.Var, sizes: torch.Size) -> None:

@@ -23,12 +23,9 @@ from torch.utils._sympy.interp import sympy_interp
 from tvm import tirx
 from tvm.sym import Analyzer
 
-__all__ = ["Size", "Symbols", "least_size"]
+__all__ = ["Size", "Symbols"]
 
 Size: TypeAlias = int | tirx.Expr
-
-_UNSPECIALIZED = 2
-"""The lower bound of a dim that a trace specializes to neither 0 nor 1."""
 
 
 class _Arithmetic:
@@ -186,7 +183,7 @@ class Symbols:
         if not isinstance(variable, tirx.Var):
             return
         # TVM's ranges are finite; no tensor has an extent of 2**40.
-        minimum = least_size(lower)
+        minimum = max(int(lower), 0) if lower.is_finite else 0
         maximum = int(upper) if upper.is_finite and upper < 2**40 else 2**40
         self.analyzer.bind(variable, tvm.ir.Range(minimum, maximum + 1))
 
@@ -252,17 +249,6 @@ class Symbols:
         if isinstance(size, int) and isinstance(bound, int):
             return size >= bound
         return bool(self.analyzer.can_prove(tirx.GE(*_integers(size, bound))))
-
-
-def least_size(lower: Any) -> int:
-    """The least size of a dim with the lower bound `lower` in an exported program.
-
-    PyTorch does not check a bound of 2, which only means that its trace assumes no 1.  That it
-    assumes no 0 remains: there, an axis can have another extent.
-    """
-    if not lower.is_finite:
-        return 0
-    return 1 if lower == _UNSPECIALIZED else max(int(lower), 0)
 
 
 def _expression(size: Any) -> Any:
