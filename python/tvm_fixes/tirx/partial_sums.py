@@ -24,8 +24,10 @@ and after::
         for k in range(32):
             partial[0:64] = partial[0:64] + x[part * 32 + k, 0:64]
         lanes[0:64] = lanes[0:64] + partial[0:64]
+    partial[0:64] = 0.0
     for k in range(n % 32):
-        lanes[0:64] = lanes[0:64] + x[n // 32 * 32 + k, 0:64]
+        partial[0:64] = partial[0:64] + x[n // 32 * 32 + k, 0:64]
+    lanes[0:64] = lanes[0:64] + partial[0:64]
 """
 
 from collections.abc import Sequence
@@ -46,9 +48,7 @@ def have_parts(updates: Sequence[Update], loops: Sequence[tirx.For]) -> bool:
     return are_sums and not _is_less(count_of(loop.extent for loop in loops), 2 * _LENGTH)
 
 
-def in_parts(
-    loops: Sequence[tirx.For], part: tuple[tirx.Stmt, tirx.Stmt, tirx.Stmt], rest: tirx.Stmt
-) -> tirx.Stmt:
+def in_parts(loops: Sequence[tirx.For], part: tuple[tirx.Stmt, tirx.Stmt, tirx.Stmt]) -> tirx.Stmt:
     """Run a sum in parts.
 
     Parameters
@@ -57,8 +57,6 @@ def in_parts(
         The loops of the sum, of at least two parts.
     part : tuple of tirx.Stmt
         What begins a partial sum, adds a summand to it, and adds it to the sum.
-    rest : tirx.Stmt
-        Adds a summand that is in no part to the sum.
 
     Returns
     -------
@@ -78,16 +76,18 @@ def in_parts(
     parts = Analyzer().simplify(tirx.floordiv(first.extent, length))
     left = Analyzer().simplify(tirx.floormod(first.extent, length))
 
-    def steps(start: tirx.Expr, extent: tirx.Expr, body: tirx.Stmt) -> tirx.Stmt:
+    def sum_of(start: tirx.Expr, extent: tirx.Expr) -> tirx.Stmt:
         at = tirx.Var(first.loop_var.name, dtype)
-        inner = substitute(around_loops(others, body), {first.loop_var: first.min + start + at})
-        return tirx.For(at, tirx.const(0, dtype), extent, tirx.ForKind.SERIAL, inner)
+        inner = substitute(around_loops(others, step), {first.loop_var: first.min + start + at})
+        steps = tirx.For(at, tirx.const(0, dtype), extent, tirx.ForKind.SERIAL, inner)
+        return sequence([begin, steps, end])
 
     index = tirx.Var("part", dtype)
-    within = sequence([begin, steps(index * length, tirx.const(length, dtype), step), end])
+    within = sum_of(index * length, tirx.const(length, dtype))
     stmts = [tirx.For(index, tirx.const(0, dtype), parts, tirx.ForKind.SERIAL, within)]
     if not is_zero(left):
-        stmts.append(steps(parts * length, left, rest))
+        # Outer loops may repeat it often, with few summands that are in no whole part.
+        stmts.append(sum_of(parts * length, left))
     return around_loops(loops[:depth], sequence(stmts))
 
 

@@ -163,7 +163,7 @@ def _reduce_across(
         sums = around_loops(loops, fold_into(accumulators))
         if partial is not None:
             part = partial.begin(count), fold_into(partial), accumulators.add(partial, count)
-            sums = in_parts(loops, part, fold_into(accumulators))
+            sums = in_parts(loops, part)
         return tirx.SeqStmt([accumulators.begin(count), sums, vector_loop(count, end)])
 
     body = _in_vectors(run.extent, accumulators.lanes, accumulators.vectors, reduce)

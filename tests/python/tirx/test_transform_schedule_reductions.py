@@ -423,5 +423,14 @@ def test_an_intermediate_of_symbolic_extents(axes: list[int]) -> None:
         np.testing.assert_allclose(got, (y * np.tanh(y)).sum(tuple(axes)), rtol=1e-5)
 
 
+@pytest.mark.parametrize("extent", [20, 40])
+def test_rounding_errors_of_a_sum_over_symbolic_axes(extent: int) -> None:
+    """The summands of a row that are in no whole part are a part of their own."""
+    shape = [tirx.Var("n", "int64"), tirx.Var("m", "int64"), 9]
+    mod = build({"x": tensor(*shape)}, lambda _builder, x: relax.op.sum(x, [0, 1]))
+    got = run(mod, np.full((200_000 // extent, extent, 9), 0.1, "float32"), pipeline=pipeline())
+    np.testing.assert_allclose(got, 200_000 * float(np.float32(0.1)), rtol=1e-6)
+
+
 if __name__ == "__main__":
     tvm.testing.main()
