@@ -25,8 +25,13 @@ and after::
             y[channel, column] = T.erf(tile[column, channel])
 
 The elements are stored one by one either way, but a function of a vector takes the time of one of
-an element.
+an element.  If the channels are in few sets of the cache, each would evict the line of another one:
+then the elements go through a buffer of the size of the tile.
 """
+
+import math
+from collections.abc import Sequence
+from itertools import takewhile
 
 import tvm
 from tvm import tirx
@@ -36,10 +41,15 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.sym import Analyzer
 from tvm_ffi import structural_walk
 
-from .loop_nest import substitute
+from .loop_nest import substitute, uses
 from .transform.lower_elementary_functions import applies_functions
+from .util import item_bytes_of
 
 _MIN_LANES, _MAX_LANES = 4, 64
+
+# Addresses at a multiple of the first number apart are in one set of the L1 cache; vectors whose
+# lanes are at multiples of the second one apart have few sets.
+_CACHE_WAY_BYTES, _MIN_CONFLICT_BYTES = 4096, 1024
 
 
 def vectorize_functions(schedule: Schedule, block: SBlockRV) -> None:
@@ -61,8 +71,35 @@ def vectorize_functions(schedule: Schedule, block: SBlockRV) -> None:
     lanes = next((loop for loop in own[:-1] if _are_adjacent(schedule, block, loop)), None)
     if lanes is None:
         return
-    schedule.reorder(*(loop for loop in own[own.index(lanes) :] if loop is not lanes), lanes)
+    others = [loop for loop in own[own.index(lanes) :] if loop is not lanes]
+    outside = _serial_before(schedule, own[: own.index(lanes)])
+    if outside is not None and _share_cache_sets(schedule, block, lanes):
+        copy = schedule.cache_write(block, 0, "global")
+        schedule.reverse_compute_at(copy, outside, preserve_unit_loops=True)
+    schedule.reorder(*others, lanes)
     schedule.vectorize(lanes)
+
+
+def _share_cache_sets(schedule: Schedule, block: SBlockRV, lanes: LoopRV) -> bool:
+    """Whether the lanes of a vector are stored in few sets of the cache, and evict each other."""
+    store = schedule.get(block).body
+    position, var = _position(schedule, block), schedule.get(lanes).loop_var
+    places = [
+        place
+        for place, index in enumerate(store.indices)
+        if uses(substitute(index, position), [var])
+    ]
+    apart = store.buffer.shape[max(places) + 1 :] if places else []
+    if not apart or not all(isinstance(extent, tirx.IntImm) for extent in apart):
+        return False
+    stride = math.prod(int(extent) for extent in apart) * item_bytes_of(store.buffer)
+    return math.gcd(stride, _CACHE_WAY_BYTES) >= _MIN_CONFLICT_BYTES
+
+
+def _serial_before(schedule: Schedule, loops: Sequence[LoopRV]) -> LoopRV | None:
+    """The last of the loops before the first one of another kind."""
+    serial = list(takewhile(lambda loop: schedule.get(loop).kind == tirx.ForKind.SERIAL, loops))
+    return serial[-1] if serial else None
 
 
 def _is_of_one_block(schedule: Schedule, loop: LoopRV) -> bool:
