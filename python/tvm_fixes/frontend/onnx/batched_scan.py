@@ -134,11 +134,13 @@ class _Rewriting:
 
     def _expanded(self, name: str, count: int) -> str:
         """A varying value with axes of extent 1 after that of the iterations."""
-        axes, result = list(range(1, count + 1)), self._new_name(name)
+        axes = list(range(1, count + 1))
         if self._opset < _AXES_AS_OPERAND:
+            result = self._new_name(name)
             self._nodes.append(helper.make_node("Unsqueeze", [name], [result], result, axes=axes))
         else:
-            operand = self._integers(axes)
+            operand = self._integers(axes)  # which takes a name, too
+            result = self._new_name(name)
             self._nodes.append(helper.make_node("Unsqueeze", [name, operand], [result], result))
         return result
 

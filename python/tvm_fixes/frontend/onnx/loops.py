@@ -174,7 +174,10 @@ class _Loop:
             runs_all_iterations = self._counts()
         scans = len(self.body.output) - 1 - len(self.initial)
         if scans and not runs_all_iterations:
-            reason = "expected none if the condition is computed and compares no counter"
+            reason = (
+                "expected none if the condition is computed and compares no counter with a known "
+                "bound"
+            )
             raise self.invalid("number of scan outputs", scans, reason)
         captured = _Captured(importer, self.body)
         carried = [importer.as_tensor(operand) for operand in self.initial]
