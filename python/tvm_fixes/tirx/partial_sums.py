@@ -35,7 +35,7 @@ from collections.abc import Sequence
 from tvm import tirx
 from tvm.sym import Analyzer
 
-from .loop_nest import Update, around_loops, sequence, substitute
+from .loop_nest import Update, around_loops, sequence, substitute, with_new_variables
 from .util import count_of, is_zero
 
 # The number of summands of a part.
@@ -48,7 +48,11 @@ def have_parts(updates: Sequence[Update], loops: Sequence[tirx.For]) -> bool:
     return are_sums and not _is_less(count_of(loop.extent for loop in loops), 2 * _LENGTH)
 
 
-def in_parts(loops: Sequence[tirx.For], part: tuple[tirx.Stmt, tirx.Stmt, tirx.Stmt]) -> tirx.Stmt:
+def in_parts(
+    loops: Sequence[tirx.For],
+    part: tuple[tirx.Stmt, tirx.Stmt, tirx.Stmt],
+    summands: int = _LENGTH,
+) -> tirx.Stmt:
     """Run a sum in parts.
 
     Parameters
@@ -57,6 +61,8 @@ def in_parts(loops: Sequence[tirx.For], part: tuple[tirx.Stmt, tirx.Stmt, tirx.S
         The loops of the sum, of at least two parts.
     part : tuple of tirx.Stmt
         What begins a partial sum, adds a summand to it, and adds it to the sum.
+    summands : int
+        About how many summands a part has.
 
     Returns
     -------
@@ -64,11 +70,14 @@ def in_parts(loops: Sequence[tirx.For], part: tuple[tirx.Stmt, tirx.Stmt, tirx.S
     """
     begin, step, end = part
     depth = len(loops) - 1
-    while depth and _is_less(count_of(loop.extent for loop in loops[depth:]), _LENGTH):
+    while depth and _is_less(count_of(loop.extent for loop in loops[depth:]), summands):
         depth -= 1
     first, others = loops[depth], loops[depth + 1 :]
     count = count_of(loop.extent for loop in others)
-    length = max(_LENGTH // count.value, 1) if isinstance(count, tirx.IntImm) else 1
+    length = max(summands // count.value, 1) if isinstance(count, tirx.IntImm) else 1
+    if length == 1 and others:
+        whole = sequence([begin, around_loops(others, step), end])
+        return around_loops(loops[: depth + 1], whole)
     if _is_less(first.extent, 2 * length):
         whole = sequence([begin, around_loops(loops[depth:], step), end])
         return around_loops(loops[:depth], whole)
@@ -80,7 +89,7 @@ def in_parts(loops: Sequence[tirx.For], part: tuple[tirx.Stmt, tirx.Stmt, tirx.S
         at = tirx.Var(first.loop_var.name, dtype)
         inner = substitute(around_loops(others, step), {first.loop_var: first.min + start + at})
         steps = tirx.For(at, tirx.const(0, dtype), extent, tirx.ForKind.SERIAL, inner)
-        return sequence([begin, steps, end])
+        return with_new_variables(sequence([begin, steps, end]))
 
     index = tirx.Var("part", dtype)
     within = sum_of(index * length, tirx.const(length, dtype))

@@ -65,11 +65,15 @@ def test_a_long_sum_has_parts():
                                 )
                         for lane in T.vectorized(T.int64(4)):
                             lanes[lane] = lanes[lane] + partial[lane]
+                    for lane in T.vectorized(T.int64(4)):
+                        partial[lane] = T.float32(0.0)
                     for k in range(T.int64(6)):
                         for lane in T.vectorized(T.int64(4)):
-                            lanes[lane] = (
-                                lanes[lane] + x[T.int64(64) + k, vector * T.int64(4) + lane]
+                            partial[lane] = (
+                                partial[lane] + x[T.int64(64) + k, vector * T.int64(4) + lane]
                             )
+                    for lane in T.vectorized(T.int64(4)):
+                        lanes[lane] = lanes[lane] + partial[lane]
                     for lane in T.vectorized(T.int64(4)):
                         out[vector * T.int64(4) + lane] = lanes[lane]
 

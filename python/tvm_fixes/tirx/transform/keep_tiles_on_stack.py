@@ -41,6 +41,7 @@ from ...fixes.memory import TILES_ON_STACK as FIX_ID
 from ...target.cpu import Cpu
 from ..last_tile import LAST_COLUMNS, split_last_tiles
 from ..loop_nest import positions_of, redirected, substitute
+from ..tile_sums import sum_in_parts
 from ..util import bytes_of, contains, item_bytes_of, prim_func_pass
 
 TILE = "tvm_fixes.tile"
@@ -74,7 +75,8 @@ def KeepTilesOnStack() -> tvm.transform.Pass:
     tvm.transform.Pass
         A module pass over the PrimFuncs of a CPU target, for those with a block that has the
         annotation :data:`TILE`.  A tile is divided along an axis whose indices are constants and
-        variables of unrolled loops; without such an axis, it is not divided. Loops with the
+        variables of unrolled loops; without such an axis, it is not divided.  Long sums of floats
+        have parts: see :func:`~tvm_fixes.tirx.tile_sums.sum_in_parts`.  Loops with the
         annotation :data:`LAST_COLUMNS` compute their last tile apart. Run it last: schedules need
         blocks.
     """
@@ -94,12 +96,19 @@ def _divide_tiles(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.Pr
     if not has_last_tile and not contains(function.body, SBlock, is_large):
         return function
     lowered = split_last_tiles(_without_blocks(function))
-    tiles: list[tirx.Buffer] = []
-    structural_walk(lowered.body, (tirx.AllocBuffer, lambda alloc: tiles.append(alloc.buffer)))
-    for tile in tiles:
+    for tile in _tiles(lowered):
+        if bytes_of(tile) <= _MAX_BYTES:
+            lowered = lowered.with_body(sum_in_parts(lowered.body, tile))
+    for tile in _tiles(lowered):
         if limit < bytes_of(tile) <= _MAX_BYTES:
             lowered = _divide(lowered, tile, limit)
     return lowered
+
+
+def _tiles(function: tirx.PrimFunc) -> list[tirx.Buffer]:
+    tiles: list[tirx.Buffer] = []
+    structural_walk(function.body, (tirx.AllocBuffer, lambda alloc: tiles.append(alloc.buffer)))
+    return tiles
 
 
 def _without_blocks(function: tirx.PrimFunc) -> tirx.PrimFunc:
