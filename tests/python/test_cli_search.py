@@ -114,7 +114,7 @@ def test_a_memory_limit_that_no_trial_can_meet_is_rejected_at_once(folder, capfd
 
 def test_settings(folder, monkeypatch):
     x = np.arange(32, dtype="float32").reshape(4, 8)
-    np.savez("inputs.npz", x=x)
+    np.savez("inputs.npz", x=x, y=x.reshape(8, 4))
     seen = faked(monkeypatch, lambda names, off: "Exp" in names)
     options = ["--inputs", "inputs.npz", "--target", "llvm", "--layout", "NHWC", "--seed", "3"]
     options += ["--rtol", "0.5", "--timeout", "9", "--memory", "2", "--stock"]

@@ -120,12 +120,12 @@ MODELS = {
         lambda: picture_dims(4, least=3),
         transforms=1,
     ),
-    # Attention multiplies unpacked matrices, with a transform before and after.
+    # Attention multiplies unpacked matrices: a transform before, one after, and one of the keys.
     "autoencoder_kl": Model(
         autoencoder_kl.factory,
         picture_dims,
-        transforms=1,
-        packed_transforms=2,
+        transforms=2,
+        packed_transforms=3,
         layouts=("NHWC", "NCHW4c", "NCHW8c", "NCHW16c"),
     ),
     # The transform at the end is merged into the final pixel shuffle.

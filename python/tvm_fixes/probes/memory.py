@@ -51,12 +51,15 @@ class _Branches:
     def main(cond: R.Tensor((), "bool"), x: R.Tensor((2, 4), "float32")) -> R.Tensor(
         (2, 4), "float32"
     ):
+        # A cumulative sum is not fused with other operators.
         if cond:
             lv = R.exp(x)
-            result = R.add(lv, x)
+            lv1 = R.cumsum(lv, axis=1)
+            result = R.add(lv1, x)
         else:
-            lv1 = R.tanh(x)
-            result = R.multiply(lv1, x)
+            lv2 = R.tanh(x)
+            lv3 = R.cumsum(lv2, axis=1)
+            result = R.multiply(lv3, x)
         return result
 
 
@@ -72,7 +75,8 @@ class _KeepTensor:
 
 def _run_both_branches(relax_pipeline: str | tvm.transform.Pass) -> None:
     x = np.random.default_rng(0).standard_normal((2, 4), "float32")
-    for cond, expected in ((True, np.exp(x) + x), (False, np.tanh(x) * x)):
+    sums = np.cumsum(np.exp(x), 1) + x, np.cumsum(np.tanh(x), 1) * x
+    for cond, expected in zip((True, False), sums, strict=True):
         got = run(_Branches, np.array(cond), x, relax_pipeline=relax_pipeline)
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 

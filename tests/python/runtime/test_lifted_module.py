@@ -197,7 +197,8 @@ class TestRun:
         )
         with pytest.raises(
             InputError,
-            match=r"^weight 'input': expected shape \(n\), got \(3\): n is 2 in weight 'w'$",
+            match=r"^weight 'input': expected shape \(n\), got \(3\): n is 2 on axis 0 of "
+            r"weight 'w' and 3 on axis 0 of weight 'input'; expected equal sizes",
         ):
             model.run(integers(1), integers(2), integers(3))
 

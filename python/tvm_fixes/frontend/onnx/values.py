@@ -43,7 +43,7 @@ from typing import TypeAlias
 import ml_dtypes  # noqa: F401  (makes "bfloat16" the name of a dtype)
 import numpy as np
 import tvm
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.sym import Analyzer, ConstIntBound
 from tvm_ffi import structural_equal, structural_walk
 
@@ -384,6 +384,9 @@ class KnownValues:
                 return tensor
             shape = [tirx.const(e, "int64") if isinstance(e, int) else e for e in extents]
 
+            def refined(operand: te.Tensor) -> te.Tensor:
+                return te.compute(shape, lambda *indices: operand(*indices))
+
             if all(
                 structural_equal(a, self.unified.applied(b))
                 for a, b in zip(shape, tensor.ty.shape, strict=True)
@@ -392,8 +395,17 @@ class KnownValues:
                 variable = builder.match_cast(tensor, relax.TensorType(shape, tensor.ty.dtype))
             else:
                 # For TVM, a match_cast of `min(512, n)` to `n` defines n in terms of itself.
-                # A kernel would keep symbols that become known later, and TVM would not fuse it.
-                variable = builder.emit(relax.op.broadcast_to(tensor, relax.ShapeExpr(shape)))
+                is_constant = any(isinstance(e, int) for e in extents) and not all(
+                    isinstance(a, int) == isinstance(b, int)
+                    for a, b in zip(extents, declared or [], strict=True)
+                )
+                # A kernel keeps expressions of symbols that become known later, and TVM does not
+                # fuse it; but a broadcast of n elements to one is an error.
+                variable = (
+                    builder.emit_te(refined, tensor)
+                    if is_constant
+                    else builder.emit(relax.op.broadcast_to(tensor, relax.ShapeExpr(shape)))
+                )
             self._refined[tensor] = variable
         return self._refined[tensor]
 

@@ -113,5 +113,12 @@ def _is_reshape(binding: relax.Binding, mod: tvm.IRModule) -> bool:
         and isinstance(tensors[0].ty.shape, relax.ShapeExpr)
         # A slice of the first elements has the pattern, too.
         and Analyzer().can_prove_equal(count_of(tensors[0].ty.shape), count_of(shape))
-        and relax.analysis.has_reshape_pattern(kernel)
+        and _has_reshape_pattern(kernel)
     )
+
+
+def _has_reshape_pattern(kernel: tirx.PrimFunc) -> bool:
+    try:
+        return bool(relax.analysis.has_reshape_pattern(kernel))
+    except tvm.error.InternalError:
+        return False  # TVM cannot divide some extents, such as m * 2 - 4
