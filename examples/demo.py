@@ -59,10 +59,10 @@ MODELS: dict[str, tuple[str, ...]] = {
 }
 """The example modules, and the layouts for each."""
 
-MAX_TRANSFORMS = dict.fromkeys(MODELS, 1) | {"superres": 3}
+MAX_TRANSFORMS = dict.fromkeys(MODELS, 1) | {"autoencoder_kl": 2, "superres": 3}
 """The layout transforms of activations that each model needs in channels-last: one after a bias or
-an activation at its end, and one for each operator that moves data in any layout, such as a pixel
-shuffle between convolutions.
+an activation at its end, one of the keys of an attention, and one for each operator that moves data
+in any layout, such as a pixel shuffle between convolutions.
 """
 
 
