@@ -231,6 +231,16 @@ def test_a_name_of_two_sizes_is_rejected(operator: str) -> None:
     assert_rejected(from_onnx, model, "extents of the inner axes are [6, 4]")
 
 
+def test_channels_that_are_never_those_of_the_scale() -> None:
+    model = text_model(
+        """(float[m,8] x) => (float[?,?] y) <float[2] scale = {1.0, 2.0}> {
+        flat = Flatten <axis = 0> (x)
+        y = GroupNormalization <num_groups = 1> (flat, scale, scale) }""",
+        21,
+    )
+    assert_rejected(from_onnx, model, "; expected [1, 2]")
+
+
 def test_scale_of_fewer_axes() -> None:
     """The scale's axes are the last axes of the data, not those starting at the attribute."""
     x = normal(4, 4, 4)

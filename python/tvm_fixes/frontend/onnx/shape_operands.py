@@ -85,9 +85,19 @@ def require_equal(
 def matched(
     node: Node, tensor: relax.Expr, extents: Sequence[Extent], wanted: Sequence[Extent]
 ) -> relax.Expr:
-    """The tensor with `wanted` extents, which are checked at run time; both then count as equal."""
+    """The tensor with `wanted` extents, which are checked at run time; both then count as equal.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If they are known to differ.
+    """
     for extent, other in zip(extents, wanted, strict=True):
-        if extent is not other and not node.known.unify(extent, other):
+        if extent is other:
+            continue
+        if node.known.equal(extent, other) is False:
+            raise node.invalid("shape of the data", extents, f"expected {list(wanted)}")
+        if not node.known.unify(extent, other):
             node.known.assume_equal(extent, other)
     return node.builder.match_cast(tensor, relax.TensorType(wanted, tensor.ty.dtype))
 
