@@ -395,8 +395,8 @@ class KnownValues:
                 variable = builder.match_cast(tensor, relax.TensorType(shape, tensor.ty.dtype))
             else:
                 # For TVM, a match_cast of `min(512, n)` to `n` defines n in terms of itself.
-                is_constant = any(isinstance(e, int) for e in extents) and not all(
-                    isinstance(a, int) == isinstance(b, int)
+                is_constant = any(
+                    isinstance(a, int) and not isinstance(b, int)
                     for a, b in zip(extents, declared or [], strict=True)
                 )
                 # A kernel keeps expressions of symbols that become known later, and TVM does not

@@ -31,7 +31,7 @@ How to remove
     their tests and the fix id ``fold-constant``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 import tvm
@@ -241,6 +241,28 @@ def rebind(
             changed[global_var] = rebind_function(function, new, mod)
             inherit(function, changed[global_var], new)
     return with_functions(mod, changed)
+
+
+def changed_calls(
+    mod: tvm.IRModule, change: Callable[[relax.Call], relax.Expr | None]
+) -> dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]]:
+    """The new values of variables that are bound to calls, as :func:`rebind` takes them.
+
+    Parameters
+    ----------
+    change : callable
+        Returns the new value of a call, or None to keep it.
+    """
+    changed: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function):
+            for binding in bindings(function):
+                call = binding.value
+                is_call = isinstance(binding, relax.VarBinding) and isinstance(call, relax.Call)
+                new = change(call) if is_call else None
+                if new is not None:
+                    changed.setdefault(variable, {})[binding.var] = new
+    return changed
 
 
 def _with_shared(

@@ -16,10 +16,9 @@ import tvm
 from tvm import relax
 
 from ...support.tensors import raw_bytes
-from ..analysis import bindings
 from ..constants.provenance import have_equal_bytes, key_of
 from ..ir import map_leaves, tensor_of
-from .fold_constant import rebind
+from .fold_constant import changed_calls, rebind
 
 _MIN_BYTES = 4096
 """Smaller constants are not worth the search."""
@@ -47,15 +46,12 @@ def MergeEqualConstants() -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         merged = _Merged()
         builder = relax.BlockBuilder(mod)
-        changed: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
-        for variable, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                for binding in bindings(function):
-                    call = binding.value
-                    if isinstance(binding, relax.VarBinding) and isinstance(call, relax.Call):
-                        new = map_leaves(call, merged.of)
-                        if not new.same_as(call):
-                            changed.setdefault(variable, {})[binding.var] = builder.normalize(new)
+
+        def change(call: relax.Call) -> relax.Expr | None:
+            new = map_leaves(call, merged.of)
+            return None if new.same_as(call) else builder.normalize(new)
+
+        changed = changed_calls(mod, change)
         return rebind(mod, changed) if changed else mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="MergeEqualConstants")

@@ -19,8 +19,7 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_map, structural_walk
 
 from ...tirx.loop_nest import substitute
-from ..analysis import bindings
-from .fold_constant import rebind
+from .fold_constant import changed_calls, rebind
 
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max)
 
@@ -48,18 +47,17 @@ def SpecializeKernels() -> tvm.transform.Pass:
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         builder = relax.BlockBuilder(mod)
-        changed: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
-        for variable, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                for binding in bindings(function):
-                    call = binding.value
-                    special = _specialized(mod, call)
-                    if special is not None:
-                        kernel, operands = special
-                        callee = builder.add_func(kernel, str(call.args[0].name_hint))
-                        args = [callee, relax.Tuple(operands)]
-                        new = relax.Call(call.op, args, call.attrs, call.ty_args, call.span)
-                        changed.setdefault(variable, {})[binding.var] = builder.normalize(new)
+
+        def change(call: relax.Call) -> relax.Expr | None:
+            special = _specialized(mod, call)
+            if special is None:
+                return None
+            kernel, operands = special
+            callee = builder.add_func(kernel, str(call.args[0].name_hint))
+            args = [callee, relax.Tuple(operands)]
+            return builder.normalize(relax.Call(call.op, args, call.attrs, call.ty_args, call.span))
+
+        changed = changed_calls(mod, change)
         if not changed:
             return mod
         mod = rebind(builder.get(), changed)
@@ -69,10 +67,10 @@ def SpecializeKernels() -> tvm.transform.Pass:
 
 
 def _specialized(
-    mod: tvm.IRModule, call: relax.Expr
+    mod: tvm.IRModule, call: relax.Call
 ) -> tuple[tirx.PrimFunc, list[relax.Expr]] | None:
     """The kernel of a call with its extents, and its operands; None if it has them already."""
-    if not isinstance(call, relax.Call) or getattr(call.op, "name", "") != "relax.call_tir":
+    if getattr(call.op, "name", "") != "relax.call_tir":
         return None
     kernel, operands = mod[call.args[0]], list(call.args[1].fields)
     if not isinstance(kernel, tirx.PrimFunc):

@@ -33,11 +33,10 @@ from tvm import relax, tirx
 
 from ...fixes.conv import TRIM_CONV_KERNEL as FIX_ID
 from ...support import switches
-from ..analysis import bindings
 from ..constants.make import rearranged
 from ..ir import nn_call
 from ..layouts import SPATIAL_AXES, Layout
-from .fold_constant import rebind
+from .fold_constant import changed_calls, rebind
 
 _CONVOLUTIONS = {f"relax.nn.conv{rank}d": axes for rank, axes in SPATIAL_AXES.items()}
 
@@ -68,13 +67,7 @@ def TrimConvKernel() -> tvm.transform.Pass:
         if not switches.enabled(FIX_ID):
             return mod
         builder = relax.BlockBuilder(mod)
-        trimmed: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
-        for variable, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                for binding in bindings(function):
-                    new = _trimmed(builder, getattr(binding, "value", None))
-                    if new is not None:
-                        trimmed.setdefault(variable, {})[binding.var] = new
+        trimmed = changed_calls(mod, lambda call: _trimmed(builder, call))
         if not trimmed:
             return mod
         switches.note(FIX_ID)
@@ -83,9 +76,9 @@ def TrimConvKernel() -> tvm.transform.Pass:
     return tvm.transform.module_pass(run, opt_level=0, name="TrimConvKernel")
 
 
-def _trimmed(builder: relax.BlockBuilder, call: relax.Expr | None) -> relax.Expr | None:
+def _trimmed(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     """The convolution with a smaller kernel; None if all of its kernel meets data."""
-    if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
+    if not isinstance(call.op, tvm.ir.Op):
         return None
     axes = _CONVOLUTIONS.get(str(call.op.name))
     if axes is None:
