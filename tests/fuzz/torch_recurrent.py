@@ -33,6 +33,8 @@ from .torch_loops import cond, map_rows, scan, while_loop
 
 _TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 0.1}
 
+_MOVED_RUNS = 16
+
 Tensors = tuple[torch.Tensor, ...]
 Step = Callable[..., torch.Tensor]
 
@@ -314,4 +316,26 @@ def _compare(case: Case, run: Callable[..., Any], inputs: Sequence[torch.Tensor]
         wide = [array.astype("float64") for array in (result, value)]
         scale = max(1.0, float(np.abs(wide[1]).max(initial=0)))
         error = float(np.abs(wide[0] - wide[1]).max(initial=0)) / scale
-        assert error <= case.tolerance, f"result {index} is off by {error:.2g}, inputs {shapes}"
+        is_close = error <= case.tolerance or error <= 2 * _sensitivity(case, inputs, index) / scale
+        assert is_close, f"result {index} is off by {error:.2g}, inputs {shapes}"
+
+
+def _sensitivity(case: Case, inputs: Sequence[torch.Tensor], index: int) -> float:
+    """How far a result moves if the inputs move by a few rounding errors.
+
+    An element next to a tie may be rounded to the next float16, and some loops amplify errors.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def moved(x: torch.Tensor) -> torch.Tensor:
+        if x.dtype not in (torch.float32, torch.float64):
+            return x
+        errors = 4 * torch.finfo(x.dtype).eps * (torch.rand(x.shape, generator=generator) - 0.5)
+        return x * (1 + errors.to(x.dtype))
+
+    found = []
+    for run in range(_MOVED_RUNS + 1):
+        with torch.no_grad():
+            results = case.module(*map(moved, inputs)) if run else case.module(*inputs)
+        found.append(array_of(pytree.tree_leaves(results)[index]).astype("float64"))
+    return max(float(np.abs(each - found[0]).max(initial=0)) for each in found)

@@ -210,10 +210,12 @@ def convert_cast(node: Node, convert: Converter) -> relax.Expr:
     if not _is_floating(source) or not _INTEGER.match(target) or tvm.ir.is_prim_expr(data):
         return convert(node)
     switches.note(ELEMENTWISE)
+    # PyTorch rounds a float64 to int64 for uint8, ONNX Runtime to int32.
+    middle = "int32" if target == "uint8" else rounded_dtype(source, target)
     if isinstance(data, tvm.ir.GenericConst):
-        return relax.const(wrapped(data.value.numpy(), target), target)
+        numbers = wrapped(data.value.numpy(), target if target == "uint64" else middle)
+        return relax.const(numbers.astype(target), target)
     # This order is defined for negative numbers in TVM's pipeline, too.
-    middle = rounded_dtype(source, target)
     if target not in (middle, "uint64"):
         data = node.emit(relax.op.astype(data, middle))
     return relax.op.astype(data, target)
