@@ -168,7 +168,8 @@ DYNAMIC_SHAPES = declare(
     kind=Kind.IMPORTER,
     summary="takes sizes from torch.export, in slices, splits and pads too, and checks types",
     symptoms={
-        Symptom.CRASH: "`x[-1]` along a dynamic axis reads memory outside x",
+        Symptom.CRASH: "`x[-1]` along a dynamic axis, and `x[:n]` by the size n of another input, "
+        "read memory outside x",
         Symptom.ERROR: "the maximum of sizes, splits and pads by them, and a number or a string as "
         "input or output are rejected",
         Symptom.WRONG: "a value whose type differs from PyTorch's is accepted",

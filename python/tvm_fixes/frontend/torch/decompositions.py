@@ -36,6 +36,7 @@ How to remove
 """
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
@@ -46,11 +47,13 @@ from torch import _prims as prims
 from torch import fx
 from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from tvm import relax
 
 from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ...support import switches
 from .corrections import Corrections
+from .promotion import value_of
 from .rules import RULES
 
 __all__ = ["Decompositions", "decompose_further", "has_rule", "operators_of"]
@@ -190,11 +193,16 @@ def _has_read_statistics(node: fx.Node) -> bool:
 
 
 def _has_strides(node: fx.Node) -> bool:
-    """Whether the result is a view with static strides; TVM reads only contiguous views."""
-    is_view = node.target is torch.ops.aten.as_strided.default
-    return is_view and not any(
-        isinstance(value, fx.Node) for values in node.args[1:3] for value in values
-    )
+    """Whether the result is not all of the operand in order, the only view that TVM reads."""
+    if node.target is not torch.ops.aten.as_strided.default:
+        return False
+    values = [part for values in node.args[1:3] for part in values]
+    view, whole = node.meta["val"], value_of(node.args[0])
+    if not any(isinstance(value, fx.Node) for value in values):
+        return True
+    steps = [*itertools.accumulate(reversed(view.shape), operator.mul, initial=1)]
+    pairs = [(view.numel(), whole.numel()), *zip(reversed(view.stride()), steps, strict=False)]
+    return not all(statically_known_true(a == b) for a, b in pairs)
 
 
 def _has_symbolic_ones(node: fx.Node) -> bool:

@@ -407,6 +407,7 @@ def from_exported_program(
         If an attribute of an operator can't be imported; the message names it and its value.
     """
     importer = ExportedProgramImporter()
+    importer.check_guards_of(exported_program)
     if run_ep_decomposition:
         known = {*importer.convert_map, *(custom_convert_map or ())}
         exported_program = decomposed(exported_program, known)

@@ -25,20 +25,17 @@ from tvm import relax
 from ...fixes.torch_importer import DYNAMIC_SHAPES as FIX_ID
 from ...support import switches
 from ..dtypes import dtype_of
-from .corrections import Converters, Corrections
+from .corrections import Converters
 from .promotion import value_of
-from .symbols import Size, Symbols
+from .slices import Slices
 
 __all__ = ["FoundElements"]
 
 Convert = Callable[[fx.Node], relax.Expr]
 
 
-class FoundElements(Corrections):
+class FoundElements(Slices):
     """Converters of operators that select elements by value."""
-
-    _symbols: Symbols
-    _emit_slice: Callable[[relax.Expr, int, Size, Size], relax.Expr]
 
     def searching_converters(self, stock: Converters) -> Converters:
         """Return converters that replace those of `stock`, or wrap them."""

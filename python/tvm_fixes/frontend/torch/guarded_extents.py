@@ -21,22 +21,51 @@ from typing import Any
 
 import torch
 from torch import fx
-from tvm import relax
+from torch.export import ExportedProgram
+from tvm import relax, tirx
 
 from ...fixes.torch_importer import DYNAMIC_SHAPES as FIX_ID
+from ...relax.source_nodes import SourceNode, mark_check
 from ...support import switches
 from ..dtypes import dtype_of
 from .corrections import Corrections
+from .guards import guards_of
 from .promotion import value_of
+from .source_nodes import source_node
 from .symbols import Size, Symbols
 
 __all__ = ["GuardedExtents"]
+
+
+_REMEDY = "export the program with sizes like those at run time"
 
 
 class GuardedExtents(Corrections):
     """Casts of operands; without them, TVM does not know the shape of a broadcast result."""
 
     _symbols: Symbols
+    _is_in_branch: bool
+
+    def _require(self, node: fx.Node, condition: tirx.Expr, reason: str) -> None:
+        """Check at run time that `condition` holds, unless that is provable."""
+        if not self._is_in_branch:
+            self._check(condition, source_node(node), reason)
+
+    def _check_guards(self, program: ExportedProgram) -> None:
+        """Check at run time that `program` is valid for the sizes of the inputs."""
+        for guard in guards_of(program, self._symbols):
+            origin = SourceNode(guard.inputs[0], "input")
+            self._check(guard.condition, origin, f"expected {guard.text}, as at export")
+
+    def _check(self, condition: tirx.Expr, origin: SourceNode, reason: str) -> None:
+        if self._symbols.analyzer.can_prove(condition):
+            return
+        switches.note(FIX_ID)
+        holds = tirx.Select(condition, tirx.const(1, "int64"), tirx.const(0, "int64"))
+        # The ShapeExpr is bound first: TVM does not lower a match_cast of a ShapeExpr itself.
+        shape = self.block_builder.emit(relax.ShapeExpr([holds]))
+        var = self.block_builder.match_cast(shape, relax.ShapeType([1]))
+        mark_check(var, origin, f"{reason}; {_REMEDY}")
 
     @contextmanager
     def _broadcast(self, node: fx.Node) -> Iterator[None]:

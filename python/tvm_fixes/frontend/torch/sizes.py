@@ -42,7 +42,6 @@ import sympy
 import torch
 import tvm
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 from tvm import relax, te, tirx
 from tvm.ir import PrimType
 
@@ -52,10 +51,9 @@ from ...support import switches
 from ..dtypes import dtype_of
 from .corrections import Converters, static_extent
 from .found_elements import FoundElements
-from .guarded_extents import GuardedExtents
 from .plain_values import PlainValues
 from .promotion import value_of
-from .symbols import Size, Symbols
+from .symbols import MAX_EXTENT, Symbols
 
 __all__ = ["Sizes", "forget_derived_ranges"]
 
@@ -84,7 +82,7 @@ def _is_empty_list(value: torch.Tensor) -> bool:
     return value.ndim == 1 and isinstance(value.shape[0], int) and value.shape[0] == 0
 
 
-class Sizes(FoundElements, GuardedExtents, PlainValues):
+class Sizes(FoundElements, PlainValues):
     """Converters of sizes; the importer uses those of ``torch.export`` and recomputes none."""
 
     def __init__(self) -> None:
@@ -93,17 +91,13 @@ class Sizes(FoundElements, GuardedExtents, PlainValues):
         # that still need a cast to the type that such sizes require.
         self._multiples: dict[sympy.Expr, tirx.Var] = {}
         self._unchecked: list[tuple[relax.Var, relax.TensorType]] = []
+        self._guarded: torch.export.ExportedProgram | None = None
         super().__init__()
 
     def sizing_converters(self, stock: Converters) -> Converters:
         """Return converters that replace those of `stock`, or wrap them."""
         return {
-            "slice.Tensor": self._slice_converter(stock["slice.Tensor"]),
-            "select.int": self._select_converter(stock["select.int"]),
-            "narrow.default": self._narrow_by_sizes,
-            "constant_pad_nd.default": self._pad_converter(stock["constant_pad_nd.default"]),
-            "split.Tensor": self._split_converter(stock["split.Tensor"]),
-            "split_with_sizes.default": self._split_converter(stock["split_with_sizes.default"]),
+            **self.slicing_converters(stock),
             "var.correction": self._variance_converter(stock["var.correction"]),
             "cat.default": self._cat_converter(stock["cat.default"]),
             **self.searching_converters(stock),
@@ -137,8 +131,18 @@ class Sizes(FoundElements, GuardedExtents, PlainValues):
 
         return typed
 
+    def check_guards_of(self, program: torch.export.ExportedProgram) -> None:
+        """Let the function check the conditions under which PyTorch recorded `program`."""
+        self._guarded = program if switches.enabled(FIX_ID) else None
+
     def _check_inputs(self) -> None:
-        """Cast the inputs whose sizes are multiples, so that their readers see these sizes."""
+        """Check the sizes of inputs, before the first operator.
+
+        Inputs whose sizes are multiples are cast, so that their readers see these sizes.
+        """
+        guarded, self._guarded = self._guarded, None
+        if guarded is not None:
+            self._check_guards(guarded)
         while self._unchecked:
             given, ty = self._unchecked.pop()
             checked = self.block_builder.match_cast(given, ty)
@@ -219,8 +223,11 @@ class Sizes(FoundElements, GuardedExtents, PlainValues):
         """Create the inputs like TVM, and bind the program's symbols to their variables."""
         if switches.enabled(FIX_ID):
             self._bind_multiples(exported_program)
-        created = super().create_input_vars(exported_program)
-        variables = created[0] | created[1]
+        weights, inputs, ranges = super().create_input_vars(exported_program)
+        variables = weights | inputs
+        for name, (lower, upper) in ranges.items():
+            # PyTorch may derive a bound that no int64 can hold.
+            ranges[name] = (lower, None if upper is None or upper > MAX_EXTENT else upper)
         for node in exported_program.graph.find_nodes(op="placeholder"):
             if node.name in variables and isinstance(node.meta.get("val"), torch.Tensor):
                 shape = variables[node.name].ty.shape
@@ -229,7 +236,7 @@ class Sizes(FoundElements, GuardedExtents, PlainValues):
                 self._check_multiples(variables[node.name], node.meta["val"].shape)
         for symbol, limits in exported_program.range_constraints.items():
             self._symbols.restrict(symbol, limits.lower, limits.upper)
-        return created
+        return weights, inputs, ranges
 
     def _check_multiples(self, variable: relax.Var, sizes: torch.Size) -> None:
         """Request a cast of an input, which checks that the symbols of its `sizes` are integers."""
@@ -304,125 +311,6 @@ class Sizes(FoundElements, GuardedExtents, PlainValues):
         return self.block_builder.emit_te(
             lambda number: te.compute((), lambda: number.astype(dtype), name="number"), value
         )
-
-    def _emit_slice(self, x: relax.Expr, axis: int, begin: Size, length: Size) -> relax.Expr:
-        """Emit ``x[begin : begin + length]`` along `axis`; both bounds are within the axis."""
-        return self.block_builder.emit(
-            relax.op.strided_slice(x, [axis], [begin], [begin + length], assume_inbound=True)
-        )
-
-    def _from_front(self, position: Any, extent: Size) -> Size:
-        """Count a position from the start of an axis; a negative one counts from its end."""
-        if self._symbols.at_least(position, 0):
-            return position
-        from_end = self._symbols.analyzer.simplify(extent + position)
-        if not self._symbols.at_least(from_end, 0):
-            from_end = tirx.max(from_end, 0)
-        if self._symbols.at_least(-1, position):
-            return from_end
-        return tirx.Select(position < 0, from_end, position)
-
-    def _slice_converter(self, stock: Convert) -> Convert:
-        def convert(node: fx.Node) -> relax.Expr:
-            x, axis, start, end, step = self._arguments(
-                node, input=None, dim=0, start=0, end=None, step=1
-            )
-            axis %= x.ty.ndim
-            extent = x.ty.shape[axis]
-            sizes = [extent, step, *(bound for bound in (start, end) if bound is not None)]
-            length = node.meta["val"].shape[axis]
-            is_static = all(static_extent(size) is not None for size in sizes)
-            if statically_known_true(length == 0):
-                # TVM computes the extent as end - start, which may be negative.
-                switches.note(FIX_ID)
-                return self._emit_slice(x, axis, 0, 0)
-            if self._is_in_branch or is_static or not self._symbols.knows(length):
-                return stock(node)
-            length = self._symbols.convert(length)
-            if self._symbols.equal(length, extent):
-                return x
-            switches.note(FIX_ID)
-            begin = self._from_front(0 if start is None else start, extent)
-            if static_extent(step) == 1:
-                return self._emit_slice(x, axis, begin, length)
-            end = begin + (length - 1) * step + 1
-            return self.block_builder.emit(
-                relax.op.strided_slice(x, [axis], [begin], [end], [step], assume_inbound=True)
-            )
-
-        return convert
-
-    def _select_converter(self, stock: Convert) -> Convert:
-        def convert(node: fx.Node) -> relax.Expr:
-            x, axis, index = self.retrieve_args(node)
-            axis %= x.ty.ndim
-            extent = x.ty.shape[axis]
-            # `take` does not count from the end of an axis of symbolic extent.
-            if isinstance(index, int) and index >= 0:
-                return stock(node)
-            switches.note(FIX_ID)
-            element = self._emit_slice(x, axis, self._from_front(index, extent), 1)
-            return self.block_builder.emit(relax.op.squeeze(element, [axis]))
-
-        return convert
-
-    def _narrow_by_sizes(self, node: fx.Node) -> relax.Expr:
-        x, axis, start, length = self.retrieve_args(node)
-        axis %= x.ty.ndim
-        switches.note(FIX_ID)
-        return self._emit_slice(x, axis, self._from_front(start, x.ty.shape[axis]), length)
-
-    def _pad_converter(self, stock: Convert) -> Convert:
-        def convert(node: fx.Node) -> relax.Expr:
-            x, widths, value = self._arguments(node, input=None, pad=None, value=0)
-            numbers = [static_extent(width) for width in widths]
-            if all(number is not None and number >= 0 for number in numbers):
-                return stock(node)
-            switches.note(FIX_ID)
-            fill = relax.const(0 if value is None else value, dtype_of(x))
-            for index, axis in enumerate(reversed(range(x.ty.ndim))):
-                for end, width in enumerate(widths[2 * index : 2 * index + 2]):
-                    x = self._pad_end(node, x, axis, width, end == 1, fill)
-            return x
-
-        return convert
-
-    def _pad_end(
-        self, node: fx.Node, x: relax.Expr, axis: int, width: Size, is_end: bool, fill: relax.Expr
-    ) -> relax.Expr:
-        """Add `width` elements at one end of an axis of `x`, or remove them if it is negative."""
-        if self._symbols.equal(width, 0):
-            return x
-        if self._symbols.at_least(0, width):
-            length = self._symbols.analyzer.simplify(x.ty.shape[axis] + width)
-            return self._emit_slice(x, axis, 0 if is_end else -width, length)
-        if not self._symbols.at_least(width, 0):
-            raise tvm.error.OpAttributeInvalid(
-                f"{node.target} {node.name!r}: attribute pad contains {width}; "
-                "expected elements whose sign is known at import"
-            )
-        shape = list(x.ty.shape)
-        shape[axis] = width
-        padding = self.block_builder.emit(relax.op.full(relax.ShapeExpr(shape), fill, dtype_of(x)))
-        parts = [x, padding] if is_end else [padding, x]
-        return self.block_builder.emit(relax.op.concat(parts, axis))
-
-    def _split_converter(self, stock: Convert) -> Convert:
-        def convert(node: fx.Node) -> relax.Expr:
-            x, _, axis = self._arguments(node, input=None, sizes=None, dim=0)
-            axis %= x.ty.ndim
-            lengths = [part.shape[axis] for part in node.meta["val"]]
-            if self._is_in_branch or all(isinstance(length, int) for length in lengths):
-                if static_extent(x.ty.shape[axis]) is not None:
-                    return stock(node)
-            switches.note(FIX_ID)
-            parts, begin = [], 0
-            for length in self._symbols.shape(lengths):
-                parts.append(self._emit_slice(x, axis, begin, length))
-                begin = begin + length
-            return self.block_builder.emit(relax.Tuple(parts))
-
-        return convert
 
     def _variance_converter(self, stock: Convert) -> Convert:
         def convert(node: fx.Node) -> relax.Expr:

@@ -23,9 +23,12 @@ from torch.utils._sympy.interp import sympy_interp
 from tvm import tirx
 from tvm.sym import Analyzer
 
-__all__ = ["Size", "Symbols"]
+__all__ = ["MAX_EXTENT", "Size", "Symbols"]
 
 Size: TypeAlias = int | tirx.Expr
+
+MAX_EXTENT = 2**40
+"""No tensor has a larger extent; programs write 2**63 - 1 for the end of an axis."""
 
 
 class _Arithmetic:
@@ -182,9 +185,9 @@ class Symbols:
         variable = self._variables.get(symbol)
         if not isinstance(variable, tirx.Var):
             return
-        # TVM's ranges are finite; no tensor has an extent of 2**40.
+        # TVM's ranges are finite.
         minimum = max(int(lower), 0) if lower.is_finite else 0
-        maximum = int(upper) if upper.is_finite and upper < 2**40 else 2**40
+        maximum = int(upper) if upper.is_finite and upper < MAX_EXTENT else MAX_EXTENT
         self.analyzer.bind(variable, tvm.ir.Range(minimum, maximum + 1))
 
     def knows(self, size: Any) -> bool:
