@@ -12,8 +12,8 @@
 # and limitations under the License.
 """Compiler passes, operator rules and importers that fix Apache TVM.
 
-Importing this package loads the native library and enables the operator fixes for all pipelines of
-the process. ``TVM_FIXES_DISABLE=id,id`` turns fixes off.
+Importing this package loads the native library and enables the fixes of operators and of the memory
+planner for all pipelines of the process. ``TVM_FIXES_DISABLE=id,id`` turns fixes off.
 """
 
 from importlib import metadata as _metadata
@@ -31,6 +31,7 @@ from .pipeline import pipeline  # noqa: E402
 from .pipeline import register as _register_pipeline  # noqa: E402
 from .relax import legalize as _legalize  # noqa: E402
 from .relax.signature_guard import SignatureGuard  # noqa: E402
+from .relax.transform import static_plan_block_memory as _memory  # noqa: E402
 from .runtime import CompiledModel, LiftedModule  # noqa: E402
 from .source.preflight import Preflight, check  # noqa: E402
 from .target import codegen as _codegen  # noqa: E402
@@ -43,6 +44,7 @@ except _metadata.PackageNotFoundError:  # a source tree on the search path
 
 _codegen.register()
 _legalize.register()
+_memory.register()
 _register_pipeline()
 
 __all__ = [

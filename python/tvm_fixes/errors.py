@@ -10,8 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The errors of compiling, saving, loading and running a model, with one-line messages."""
+"""The errors of importing, compiling, saving, loading and running a model."""
 
+import tvm
 import tvm_ffi
 
 
@@ -52,8 +53,24 @@ class UsageError(CompileError, ValueError):
 
 
 @tvm_ffi.register_error("tvm_fixes.UnsupportedOperatorError")
-class UnsupportedOperatorError(CompileError):
+class UnsupportedOperatorError(CompileError, ValueError):
     """An operator of the model cannot be imported or lowered; the message names its node."""
+
+
+@tvm_ffi.register_error("tvm_fixes.OpAttributeInvalid")
+class OpAttributeInvalid(tvm.error.OpAttributeInvalid, ValueError):
+    """An attribute or operand of a node has a value that cannot be imported.
+
+    TVM's importers raise a ``ValueError`` or an ``OpAttributeInvalid``.
+    """
+
+
+@tvm_ffi.register_error("tvm_fixes.OpNotImplemented")
+class OpNotImplemented(tvm.error.OpNotImplemented, ValueError):
+    """An operator of the source model has no converter, or none for this use.
+
+    TVM's importers raise an ``OpNotImplemented``, a ``NotImplementedError`` or a ``ValueError``.
+    """
 
 
 @tvm_ffi.register_error("tvm_fixes.VerifyError")

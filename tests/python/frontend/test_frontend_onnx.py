@@ -25,6 +25,7 @@ from onnx import TensorProto, helper
 from tvm.relax.frontend import onnx as tvm_onnx
 
 from helpers.models import FLOAT, onnx_model
+from helpers.onnx_graphs import text_model
 from helpers.relax_modules import calls, run
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.support import switches
@@ -113,6 +114,15 @@ def test_other_models_are_imported_as_by_tvm(options: dict) -> None:
         ours = from_onnx(upsampling(), **options)
     tvm.ir.assert_structural_equal(ours, tvm_onnx.from_onnx(upsampling(), **options))
     assert acted == set()
+
+
+@pytest.mark.parametrize("unnamed", ("?", "", None, -1), ids=repr)
+def test_unnamed_dims_of_the_caller(unnamed: str | int | None) -> None:
+    """They may differ from each other."""
+    model = text_model("(float[2, 2] x, float[m, m] z) => (float[a, b] y) { y = Relu(x) }")
+    mod = from_onnx(model, shape_dict={"x": [unnamed, unnamed]})
+    array = random((3, 4), 0)
+    np.testing.assert_array_equal(run(mod, array, random((5, 5), 1)), np.maximum(array, 0))
 
 
 def test_signature_is_that_of_tvm() -> None:

@@ -28,6 +28,7 @@ from helpers.onnx_graphs import (
     text_model,
 )
 from helpers.relax_modules import calls, count, run
+from tvm_fixes import verify
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.support import switches
 
@@ -226,6 +227,19 @@ def test_shape_that_was_lost(shape: str) -> None:
 def test_shape_of_one_of_two_ranks() -> None:
     runs = [[np.array(is_first), normal(2, 3), normal(4)] for is_first in (True, False)]
     assert_follows_onnx_runtime(from_onnx, of_branches("n, 3", "m"), *runs)
+
+
+@pytest.mark.parametrize("attributes", ["", "<start=1>", "<end=-1>", "<start=-2, end=9>"])
+def test_shape_of_any_rank(attributes: str) -> None:
+    model = text_model(f"(float x) => (int64[k] y) {{ y = Shape{attributes}(x) }}")
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    mod = from_onnx(model)
+    verify(mod).raise_if_errors()
+    for extents in ((2, 3, 4), (5,), (0, 3)):
+        x = normal(*extents)
+        np.testing.assert_array_equal(run(mod, x), *onnx_runtime(model, x), strict=True)
+    with pytest.raises(RuntimeError, match="match_cast error"):
+        run(mod, normal())
 
 
 # Flatten

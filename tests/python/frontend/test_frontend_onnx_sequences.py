@@ -108,6 +108,29 @@ def test_wrong_position(position: str, message: str) -> None:
     assert message in str(error.value)
 
 
+def test_wrong_new_axis() -> None:
+    nodes = [
+        helper.make_node("SequenceConstruct", ["a", "b"], ["pair"]),
+        helper.make_node("ConcatFromSequence", ["pair"], ["y"], name="node", axis=0, new_axis=2),
+    ]
+    model = onnx_model(nodes, INPUTS, [("y", FLOAT, None)], opset=18)
+    with pytest.raises(ValueError, match="'node': attribute new_axis is 2; expected 0 or 1"):
+        from_onnx(model)
+
+
+@pytest.mark.parametrize("opset", (15, 18))
+def test_optional_without_an_operand(opset: int) -> None:
+    """From opset 18 on, an OptionalHasElement without an operand is False."""
+    nodes = [helper.make_node("OptionalHasElement", [], ["y"], name="node")]
+    model = onnx_model(nodes, [], [("y", TensorProto.BOOL, [])], opset=opset)
+    if opset < 18:
+        with pytest.raises(ValueError, match="'node': 0 operands; expected 1"):
+            from_onnx(model)
+    else:
+        [got] = imported_and_run(from_onnx, model)
+        assert not got
+
+
 def test_input() -> None:
     """A sequence as an input has an unknown length."""
     sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, [2]))

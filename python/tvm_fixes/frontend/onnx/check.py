@@ -17,10 +17,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx
-import tvm
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from onnx import defs
+
+from ...errors import OpNotImplemented
 
 __all__ = [
     "check_inputs",
@@ -240,7 +241,7 @@ def check_inputs(graph: onnx.GraphProto) -> None:
         if kind.WhichOneof("value") == "optional_type":
             kind = kind.optional_type.elem_type
         if kind.WhichOneof("value") == "sequence_type":
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"input {value.name!r}: expected a tensor, got a sequence, whose length is unknown"
             )
 
@@ -301,7 +302,7 @@ def _check_domain(
     node: onnx.NodeProto, functions: Mapping[tuple[str, str], onnx.FunctionProto]
 ) -> None:
     if not is_known_domain(node.domain) and (node.domain, node.op_type) not in functions:
-        raise tvm.error.OpNotImplemented(f"unsupported operator {describe_node(node)}")
+        raise OpNotImplemented(f"unsupported operator {describe_node(node)}")
 
 
 def _check_node(node: onnx.NodeProto, opset: int | None) -> None:

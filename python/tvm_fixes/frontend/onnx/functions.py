@@ -36,9 +36,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import onnx
-import tvm
 from onnx import defs, helper, inliner
 
+from ...errors import OpNotImplemented
 from ...fixes.onnx_importer import FUNCTIONS
 from ...support import switches
 from .external import with_initializers
@@ -158,7 +158,7 @@ def _report_inlining_errors(functions: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # from the version converter, or from type inference
-        raise tvm.error.OpNotImplemented(
+        raise OpNotImplemented(
             f"{', '.join(functions)}: cannot inline the body: {error}"
         ) from error
 

@@ -25,6 +25,7 @@ from tvm.relax.frontend import onnx as tvm_onnx
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter as TVMGraphImporter
 from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
+from ...errors import OpNotImplemented
 from ...fixes.onnx_importer import FUNCTIONS, IF, LOOPS, QUANTIZED, SHAPE_VALUES, UNNAMED_DIMS
 from ...fixes.weights import FOLD_CONSTANT
 from ...relax.source_nodes import SourceNode, mark, spread
@@ -63,6 +64,7 @@ from .node import Node, float_defaults
 from .node_errors import name_of, naming, unsupported
 from .opset6 import as_opset_7
 from .order import in_order
+from .parameters import constant_operands, parameter_names
 from .sparse import with_dense_tensors
 from .values import KnownValues, Value, extents_of
 
@@ -179,10 +181,14 @@ class ONNXGraphImporter(TVMGraphImporter):
         check_inputs(graph)
         narrow = narrow_inputs(graph)
         if narrow and not switches.enabled(QUANTIZED):
-            raise tvm.error.OpNotImplemented(f"inputs of less than 8 bits: {', '.join(narrow)}")
+            raise OpNotImplemented(f"inputs of less than 8 bits: {', '.join(narrow)}")
         dtypes = self._dtype if isinstance(self._dtype, dict) else {}
         self._dtype = dtypes | {name: carrier_of(dtype) for name, dtype in narrow.items()}
         super()._parse_graph_input(graph)
+        if switches.enabled(SHAPE_VALUES):
+            # The inputs of a file of IR version 3 include its initializers.
+            for tensor in graph.initializer:
+                self._inputs.pop(tensor.name, None)
         dims = (dim for value in self._nodes.values() for dim in extents_of(value) or ())
         self.known.add_inputs(dim for dim in dims if isinstance(dim, tirx.Var))
         self._narrow.update(narrow)
@@ -199,8 +205,17 @@ class ONNXGraphImporter(TVMGraphImporter):
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         numbers = without_strings(graph)
         if len(numbers) < len(graph.initializer):
-            graph = onnx.GraphProto(initializer=numbers)
-        super()._parse_graph_initializers(graph)
+            graph = onnx.GraphProto(initializer=numbers, input=graph.input)
+        if not (self._keep_params_in_input and switches.enabled(SHAPE_VALUES)):
+            super()._parse_graph_initializers(graph)
+            return
+        names = parameter_names(graph)
+        for tensor in graph.initializer:
+            array, name = self._parse_array(tensor), names[tensor.name]
+            variable = self._new_var(name, array.shape, array.dtype)
+            self._nodes[tensor.name], self._params[name] = variable, (variable, array)
+            # TVM's converters look for the parameter of an operand by the operand's name.
+            self._name_supply.fresh_name(name)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         others = [node for node in live_nodes(graph) if not has_converter(node)]
@@ -261,7 +276,7 @@ class ONNXGraphImporter(TVMGraphImporter):
                 or self._convert_by_operator(node, attributes)
             )
         if len(outputs) < len(node.output):
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"{node.op_type} {name_of(node)!r}: {len(node.output)} outputs are used; "
                 f"expected at most {len(outputs)}"
             )
@@ -279,14 +294,24 @@ class ONNXGraphImporter(TVMGraphImporter):
             for name, value in attributes.items()
         }
 
-    def _evaluate(self, node: onnx.NodeProto, attributes: dict[str, Any]) -> list[Value] | None:
-        """The outputs of a node as values, or None if an element is unknown."""
+    def _evaluate(
+        self, node: onnx.NodeProto, attributes: dict[str, Any]
+    ) -> list[relax.Expr | Value] | None:
+        """The outputs of a node if all elements are known, else None."""
         if node.op_type in ("Cast", "CastLike") and self._narrow.get(node.output[0]):
             return None  # an evaluated cast would not keep only the lowest bits
         operands = [self._nodes[name] if name else None for name in node.input]
         values = evaluate(operator_of(node), operands, attributes, self.opset, self.known)
-        if values is not None:
-            switches.note(SHAPE_VALUES)
+        if values is None:
+            return None
+        switches.note(SHAPE_VALUES)
+        if self.known.read_parameters(operands) and all(value.is_static for value in values):
+            # A caller may pass other parameters than those of the file.
+            outputs = self._convert_by_operator(node, attributes)
+            variables = [x if isinstance(x, relax.Var) else self.bb.emit(x) for x in outputs]
+            for variable, value in zip(variables, values, strict=False):
+                self.known.remember(variable, value, is_parameter=True)
+            return variables
         return values
 
     def _convert_with_graphs(
@@ -363,6 +388,7 @@ class ONNXGraphImporter(TVMGraphImporter):
             self.known.refined(self.bb, self._tensor(name)) if name else None for name in node.input
         ]
         operator = operator_of(node)
+        operands = list(constant_operands(operator, operands, self.known))
         if operator not in _CONVERTERS and not corrections.enabled_corrections(operator):
             raise unsupported([node])  # in a branch
         narrow = tuple(map(self._narrow.get, node.input))

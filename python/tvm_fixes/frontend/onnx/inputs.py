@@ -73,7 +73,8 @@ def input_dims(graph: onnx.GraphProto, given: Mapping[str, Sequence[Dim]]) -> di
     graph : onnx.GraphProto
         Is not modified.
     given : mapping of str to sequence
-        Shapes by the name of the input; they override those in the graph.
+        Shapes by the name of the input; they override those in the graph.  A dim of None, a
+        negative one, or a name such as ``?``, is unnamed.
 
     Returns
     -------
@@ -87,14 +88,16 @@ def input_dims(graph: onnx.GraphProto, given: Mapping[str, Sequence[Dim]]) -> di
     }
     taken = {dim for dims in chain(given.values(), declared.values()) for dim in dims}
     unused = (name for name in map("dim{}".format, count()) if name not in taken)
+
+    def named(shapes: Mapping[str, Sequence[Dim]]) -> dict[str, list[Dim]]:
+        return {
+            name: [next(unused) if _is_unnamed(dim) else dim for dim in dims]
+            for name, dims in shapes.items()
+        }
+
     # Inputs in `given` take part, so that the names do not depend on it.
-    named = {
-        name: [next(unused) if dim is None else dim for dim in dims]
-        for name, dims in declared.items()
-    }
-    return {name: list(dims) for name, dims in given.items()} | {
-        name: dims for name, dims in named.items() if name not in given
-    }
+    shapes = named(declared)
+    return named(given) | {name: dims for name, dims in shapes.items() if name not in given}
 
 
 def input_shapes(
@@ -161,7 +164,11 @@ def evaluate_dim(text: str, symbols: Mapping[str, Any]) -> Any:
     return value(parsed.body)
 
 
-def _declared_dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
-    if dim.dim_value > 0:
-        return dim.dim_value
-    return None if dim.dim_param.strip() in _PLACEHOLDERS else dim.dim_param
+def _declared_dim(dim: onnx.TensorShapeProto.Dimension) -> int | str:
+    return dim.dim_value if dim.dim_value > 0 else dim.dim_param
+
+
+def _is_unnamed(dim: Dim | None) -> bool:
+    if isinstance(dim, int):
+        return dim < 0
+    return dim is None or (isinstance(dim, str) and dim.strip() in _PLACEHOLDERS)

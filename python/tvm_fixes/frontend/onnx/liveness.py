@@ -15,8 +15,8 @@
 from collections.abc import Iterable
 
 import onnx
-import tvm
 
+from ...errors import OpNotImplemented
 from .node_errors import name_of
 
 __all__ = ["live_nodes", "names_read", "without_strings"]
@@ -75,7 +75,7 @@ def without_strings(graph: onnx.GraphProto) -> list[onnx.TensorProto]:
         )
         if read or is_text:
             what = f"initializer {min(read)!r}" if read else "its value"
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"{node.op_type} {name_of(node)!r}: element type of {what} is STRING, but tensors "
                 "hold no strings; encode them as numbers, and remove the operators that do so from "
                 "the model"

@@ -36,6 +36,7 @@ import onnx
 import tvm
 from tvm import relax, tirx
 
+from ...errors import OpAttributeInvalid
 from ...fixes.onnx_importer import LOOPS
 from ...support import switches
 from ..extents import Extent, extents_of, slice_at
@@ -101,7 +102,7 @@ class _Loop:
         self.condition = condition
         self.initial = list(initial)
 
-    def invalid(self, subject: str, value: object, reason: str) -> tvm.error.OpAttributeInvalid:
+    def invalid(self, subject: str, value: object, reason: str) -> OpAttributeInvalid:
         return invalid_value("Loop", self.name, subject, value, reason)
 
     def _known(self, operand: Operand | None, missing: int) -> Any:
@@ -312,7 +313,7 @@ class _Scan:
             reason = f"expected at most the {inputs} inputs of the body"
             raise self.invalid("attribute num_scan_inputs", count, reason)
 
-    def invalid(self, subject: str, value: object, reason: str) -> tvm.error.OpAttributeInvalid:
+    def invalid(self, subject: str, value: object, reason: str) -> OpAttributeInvalid:
         return invalid_value("Scan", self.name, subject, value, reason)
 
     def _numbers_per_tensor(self, attribute: str, count: int) -> list[int]:

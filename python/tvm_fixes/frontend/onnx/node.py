@@ -19,9 +19,9 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 import onnx
-import tvm
 from tvm import relax
 
+from ...errors import OpAttributeInvalid
 from ..dtypes import dtype_of
 from .values import Extent, KnownValues, Value, extents_of
 
@@ -110,7 +110,7 @@ class Node:
         """Bind `value` to a variable."""
         return self.builder.emit(value)
 
-    def invalid(self, subject: str, value: object, reason: str) -> tvm.error.OpAttributeInvalid:
+    def invalid(self, subject: str, value: object, reason: str) -> OpAttributeInvalid:
         """The error for an invalid `value` of `subject`, e.g. ``"attribute pads"``."""
         name = self.attributes["tvm_custom"]["name"]
         return invalid_value(self.operator, name, subject, value, reason)
@@ -125,10 +125,10 @@ Correction: TypeAlias = Callable[[Node, Converter], relax.Expr]
 
 def invalid_value(
     operator: str, name: str, subject: str, value: object, reason: str
-) -> tvm.error.OpAttributeInvalid:
+) -> OpAttributeInvalid:
     """The error for an invalid `value` of `subject` at the node `name`."""
     verb = "are" if subject.split()[0].endswith("s") else "is"
-    return tvm.error.OpAttributeInvalid(f"{operator} {name!r}: {subject} {verb} {value}; {reason}")
+    return OpAttributeInvalid(f"{operator} {name!r}: {subject} {verb} {value}; {reason}")
 
 
 @cache

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import onnx
-import tvm
 
+from ...errors import OpAttributeInvalid, OpNotImplemented
 from .check import describe_node
 
 __all__ = ["name_of", "naming", "unsupported"]
@@ -64,11 +64,11 @@ def naming(node: onnx.NodeProto) -> Iterator[None]:
             # The text of a KeyError is only the key.
             message = f"{type(error).__name__}: {message}"
         is_missing = isinstance(error, NotImplementedError) or _MISSING.search(message)
-        kind = tvm.error.OpNotImplemented if is_missing else tvm.error.OpAttributeInvalid
+        kind = OpNotImplemented if is_missing else OpAttributeInvalid
         raise kind(f"{node.op_type} {name!r}: {message}") from error
 
 
-def unsupported(nodes: Iterable[onnx.NodeProto]) -> tvm.error.OpNotImplemented:
+def unsupported(nodes: Iterable[onnx.NodeProto]) -> OpNotImplemented:
     """The error for `nodes` that have no converter."""
     found: dict[str, list[str]] = {}
     for node in nodes:
@@ -78,4 +78,4 @@ def unsupported(nodes: Iterable[onnx.NodeProto]) -> tvm.error.OpNotImplemented:
         listed += places[:_MAX_NODES]
         if len(places) > _MAX_NODES:
             listed.append(f"{len(places) - _MAX_NODES} more {operator}")
-    return tvm.error.OpNotImplemented(f"unsupported operator {', '.join(listed)}")
+    return OpNotImplemented(f"unsupported operator {', '.join(listed)}")

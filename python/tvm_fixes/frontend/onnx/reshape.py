@@ -37,7 +37,7 @@ from tvm.relax import op
 
 from ...fixes.onnx_importer import RESHAPE
 from ...support import switches
-from .extents import equal, expression, is_static, maximum, product
+from .extents import END, equal, expression, is_static, maximum, product, slice_range
 from .node import Converter, Extent, Node
 from .shape_operands import (
     axes_of,
@@ -51,6 +51,7 @@ from .shape_operands import (
     to_shape_tensor,
     vector,
 )
+from .slice import take_ranges
 
 __all__ = [
     "convert_flatten",
@@ -176,19 +177,32 @@ def _resolve_at_run_time(node: Node, extents: list[Extent], zero_is_zero: bool) 
 
 
 def convert_shape(node: Node, convert: Converter) -> relax.Expr:
-    """Convert a Shape that the importer cannot evaluate because the shape of its data is unknown.
-
-    Raises
-    ------
-    tvm.error.OpAttributeInvalid
-        If the rank of the data is unknown, e.g. because branches of an If have different ranks.
-    """
+    """Convert a Shape of data of unknown shape, which the importer cannot evaluate."""
+    data = node.operands[0]
+    start, end = node.attributes.get("start", 0), node.attributes.get("end")
+    if data.ty.ndim < 0:
+        switches.note(RESHAPE)
+        return _shape_of_any_rank(node, data, start, END if end is None else end)
     data, extents = shaped(node, 0, "data")
     if data.same_as(node.operands[0]):
         return convert(node)
     switches.note(RESHAPE)
-    kept = extents[node.attributes.get("start", 0) : node.attributes.get("end")]
-    return op.shape_to_tensor(relax.ShapeExpr(kept))
+    return op.shape_to_tensor(relax.ShapeExpr(extents[start:end]))
+
+
+def _shape_of_any_rank(node: Node, data: relax.Expr, start: int, end: int) -> relax.Expr:
+    """The elements from `start` to `end` of the shape of a tensor whose rank varies."""
+    # The type of `shape_to_tensor` would have the extent -1.
+    vector = relax.TensorType(ndim=1, dtype="int64")
+    shape = node.emit(op.shape_of(data))
+    found = node.emit(op.call_pure_packed("relax.run.shape_to_tensor", shape, ty_args=vector))
+    rank = tirx.Var("rank", "int64")
+    found = node.builder.match_cast(found, relax.TensorType([rank], "int64"))
+    node.known.extents(found)  # records that the rank is not negative
+    # TVM's function makes a tensor of float64 of the shape of a scalar.
+    require(node, rank >= 1, "rank of data", rank, "expected 1 or more")
+    part = slice_range(node.known, rank, start, end, 1)
+    return found if (start, end) == (0, END) else take_ranges(node, found, [0], [part], [1])
 
 
 def convert_flatten(node: Node, convert: Converter) -> relax.Expr:

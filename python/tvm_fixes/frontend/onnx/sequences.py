@@ -81,7 +81,9 @@ def _concat(node: Node) -> relax.Expr:
     fields = _fields(node)
     if not fields:
         raise node.invalid("length of the sequence", 0, "expected 1 tensor or more")
-    axis, is_new = node.attributes["axis"], bool(node.attributes.get("new_axis", 0))
+    axis, is_new = node.attributes["axis"], node.attributes.get("new_axis", 0)
+    if is_new not in (0, 1):
+        raise node.invalid("attribute new_axis", is_new, "expected 0 or 1")
     ranks = [len(shaped(node.with_operands(field), 0, "input")[1]) for field in fields]
     (axis,) = axes_of(node, [axis], ranks[0] + is_new)
     if set(ranks) != {ranks[0]}:

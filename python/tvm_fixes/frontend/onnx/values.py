@@ -158,6 +158,7 @@ class KnownValues:
     def __init__(self, params: Params) -> None:
         self._params = params
         self._values: dict[relax.Var, Value] = {}
+        self._parameters: set[relax.Var] = set()
         self._extents: set[tirx.Var] = set()
         self._analyzer, self._bare = Analyzer(), Analyzer()
         self._assumed = ExitStack()
@@ -191,9 +192,29 @@ class KnownValues:
         """Record that `symbols` are extents of inputs of the model."""
         self._inputs += symbols
 
-    def remember(self, variable: relax.Var, value: Value) -> None:
-        """Record that `variable` has the value `value`."""
+    def remember(self, variable: relax.Var, value: Value, *, is_parameter: bool = False) -> None:
+        """Record that `variable` has the value `value`.
+
+        Parameters
+        ----------
+        is_parameter : bool
+            Whether it has this value only for the parameters that the file contains.
+        """
         self._values[variable] = value
+        if is_parameter:
+            self._parameters.add(variable)
+
+    def read_parameters(self, operands: Iterable[relax.Expr | Value | None]) -> bool:
+        """Whether an operand is an initializer that is an input, or is computed from one."""
+        return any(
+            isinstance(operand, relax.Var)
+            and (operand in self._parameters or self._parameter(operand) is not None)
+            for operand in operands
+        )
+
+    def _parameter(self, tensor: relax.Var) -> tvm.runtime.Tensor | None:
+        variable, array = self._params.get(tensor.name, (None, None))
+        return array if tensor.same_as(variable) else None
 
     def of(self, tensor: relax.Expr | None) -> Value | None:
         """The value of an expression, or None if it is unknown, too large or not numeric.
@@ -227,11 +248,11 @@ class KnownValues:
         """
         if isinstance(tensor, tvm.ir.GenericConst):
             array = tensor.value
-        elif isinstance(tensor, relax.Var) and tensor.name in self._params:
-            variable, array = self._params[tensor.name]
-            if not variable.same_as(tensor):
-                return None
+        elif isinstance(tensor, relax.Var):
+            array = self._parameter(tensor)
         else:
+            array = None
+        if array is None:
             return None
         count = int(np.prod(array.shape, dtype="int64"))
         return None if max_elements is not None and count > max_elements else array.numpy()

@@ -36,6 +36,7 @@ import tvm
 from torch import fx
 from tvm import relax, tirx
 
+from ...errors import OpAttributeInvalid
 from ...fixes.torch_importer import ATTENTION as FIX_ID
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
@@ -61,7 +62,7 @@ class Attention(Corrections):
         )
         switches.note(FIX_ID)
         if dropout:
-            raise tvm.error.OpAttributeInvalid(
+            raise OpAttributeInvalid(
                 f"{node.target} {node.name!r}: attribute dropout_p is {dropout}; expected 0"
             )
         emit = self.block_builder.emit
@@ -95,7 +96,7 @@ class Attention(Corrections):
     def _default_scale(self, node: fx.Node, query: relax.Expr) -> float:
         channels = static_extent(query.ty.shape[-1])
         if channels is None:
-            raise tvm.error.OpAttributeInvalid(
+            raise OpAttributeInvalid(
                 f"{node.target} {node.name!r}: the last axis of query has {query.ty.shape[-1]} "
                 "elements; expected a static extent, or the attribute scale"
             )

@@ -18,6 +18,7 @@ import tvm
 from torch import fx
 from tvm import relax, te, tirx
 
+from ...errors import OpNotImplemented
 from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ...support import switches
 from ..dtypes import dtype_of
@@ -87,7 +88,7 @@ class Bits(Promotion):
             return self.env[x]
         widths = [tvm.DataType(name).bits for name in (source, dtype)]
         if widths[0] != widths[1] or "bool" in (source, dtype):
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"{node.target} {node.name!r}: a view of {source} as {dtype}; "
                 f"expected dtypes of the same number of bits"
             )
@@ -99,7 +100,7 @@ class Bits(Promotion):
         dtype = dtype_of(x)
         # In float64 all numbers of the other dtypes are normal.
         if dtype == "float64":
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"{node.target} {node.name!r}: the dtype is float64; expected a narrower dtype"
             )
         wide = self._astype(x, "float64")
@@ -124,7 +125,7 @@ class Bits(Promotion):
     def _next_after_call(self, node: fx.Node) -> relax.Expr:
         dtype = self._convert_data_type(node.meta["val"].dtype)
         if dtype not in _FORMATS:
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"{node.target} {node.name!r}: the dtype is {dtype}; "
                 f"expected one of {', '.join(_FORMATS)}"
             )

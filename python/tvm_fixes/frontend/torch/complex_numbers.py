@@ -27,6 +27,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 from tvm import relax
 
+from ...errors import OpAttributeInvalid, OpNotImplemented
 from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ...fixes.torch_importer import DTYPE
 from ...support import switches
@@ -128,7 +129,7 @@ class ComplexNumbers(Promotion):
                 return self._by_parts(node, known)
             if known is not None and name in _PRODUCTS:
                 return self._product_of_matrices(node, known)
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"{node.target} {node.name!r}: an operand or the result is complex; "
                 "expected real numbers, or an operator with a converter for complex numbers"
             )
@@ -225,7 +226,7 @@ class ComplexNumbers(Promotion):
         for other in set(node.all_input_nodes) - set(pairs):
             value = other.meta.get("val")
             if isinstance(value, torch.Tensor) and value.is_floating_point():
-                raise tvm.error.OpNotImplemented(
+                raise OpNotImplemented(
                     f"{node.target} {node.name!r}: operand {other.name!r} is {value.dtype}; "
                     "expected complex numbers like the other operands"
                 )
@@ -282,7 +283,7 @@ class ComplexNumbers(Promotion):
         dtype = self._convert_data_type(node.meta["val"].dtype)
         op = relax.op.add if node.target.__name__.startswith("add") else relax.op.subtract
         if node.kwargs.get("alpha", 1) != 1:
-            raise tvm.error.OpAttributeInvalid(
+            raise OpAttributeInvalid(
                 f"{node.target} {node.name!r}: attribute alpha is {node.kwargs['alpha']}; "
                 "expected 1 for complex numbers"
             )
@@ -357,7 +358,7 @@ def _leaves(node: fx.Node) -> list[Any]:
 
 
 def _not_real(kind: str, node: fx.Node) -> Exception:
-    return tvm.error.OpNotImplemented(
+    return OpNotImplemented(
         f"{kind} {node.name!r} is {node.meta['val'].dtype}; expected real numbers: "
         f"use torch.view_as_{'complex' if kind == 'input' else 'real'} within the program"
     )

@@ -40,11 +40,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import tvm
 from torch import fx, nn
 from tvm import relax, tirx
 from tvm.relax.frontend.torch.base_fx_graph_translator import BaseFXGraphImporter
 
+from ...errors import OpAttributeInvalid
 from ...fixes.torch_importer import (
     CONV_TRANSPOSE,
     DTYPE,
@@ -85,7 +85,7 @@ def _integers(operator: str, name: str, value: Any, count: int) -> list[int]:
     values = list(value) if isinstance(value, list | tuple) else [value]
     values = [static_extent(v) for v in (values * count if len(values) == 1 else values)]
     if len(values) != count or None in values:
-        raise tvm.error.OpAttributeInvalid(
+        raise OpAttributeInvalid(
             f"{operator}: attribute {name} is {value}; expected {count} integers known at import"
         )
     return values

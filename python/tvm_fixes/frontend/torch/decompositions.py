@@ -50,6 +50,7 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from tvm import relax
 
+from ...errors import OpNotImplemented
 from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ...support import switches
 from .corrections import Corrections
@@ -233,7 +234,7 @@ class Decompositions(Corrections):
                 # The exact type counts: TVM's errors for users are of classes derived from these.
                 if type(error) not in _UNNAMED or repr(node.name) in str(error):
                     raise
-                raise tvm.error.OpNotImplemented(
+                raise OpNotImplemented(
                     f"cannot import {node.target} at node {node.name!r}: "
                     f"{type(error).__name__}: {error}"
                 ) from error
@@ -250,7 +251,7 @@ class Decompositions(Corrections):
             only_first = isinstance(getattr(self.env[source], "ty", None), relax.TensorType)
             only_first |= source.target in _WITHOUT_INDICES
             if has_results and index != 0 and only_first and node.users:
-                raise tvm.error.OpNotImplemented(
+                raise OpNotImplemented(
                     f"{source.target} {source.name!r}: the program reads result {index}; "
                     "expected only result 0"
                 )
@@ -279,4 +280,4 @@ class Decompositions(Corrections):
             listed = ", ".join(
                 f"{_operator_name(target)} at node {name!r}" for target, name in first.items()
             )
-            raise tvm.error.OpNotImplemented(f"unsupported operator {listed}")
+            raise OpNotImplemented(f"unsupported operator {listed}")

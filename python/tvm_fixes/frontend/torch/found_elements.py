@@ -18,10 +18,10 @@ The docstring of ``sizes`` describes the faults of TVM's converters.
 from collections.abc import Callable
 
 import torch
-import tvm
 from torch import fx
 from tvm import relax
 
+from ...errors import OpNotImplemented
 from ...fixes.torch_importer import DYNAMIC_SHAPES as FIX_ID
 from ...support import switches
 from ..dtypes import dtype_of
@@ -79,7 +79,7 @@ class FoundElements(Slices):
             if not masks:
                 return stock(node)
             if len(masks) < len(indices) or len(masks) > 1:
-                raise tvm.error.OpNotImplemented(
+                raise OpNotImplemented(
                     f"{node.target} {node.name!r}: the dtypes of the indices are "
                     f"{[None if i is None else dtype_of(i) for i in indices]}; "
                     "expected integers, or only one tensor of booleans"

@@ -15,10 +15,10 @@
 import math
 from typing import Any
 
-import tvm
 from torch import fx
 from tvm import relax
 
+from ...errors import OpNotImplemented
 from ...tirx.util import count_of
 from ..dtypes import dtype_of
 from ..fourier import Transform, full_spectrum
@@ -95,7 +95,7 @@ class Fourier(ComplexNumbers):
         for axis in axes:
             extent = pair.real.ty.shape.values[axis]
             if static_extent(extent) is None:
-                raise tvm.error.OpNotImplemented(
+                raise OpNotImplemented(
                     f"{node.target} {node.name!r}: the extent of axis {axis} is {extent}; "
                     "expected an extent known at import"
                 )

@@ -12,10 +12,10 @@
 # and limitations under the License.
 """Products of groups of rows with one matrix per group, as in a mixture of experts."""
 
-import tvm
 from torch import fx
 from tvm import relax, tirx
 
+from ...errors import OpNotImplemented
 from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ...support import switches
 from .corrections import Converters, Corrections, dtypes
@@ -43,7 +43,7 @@ class GroupedProducts(Corrections):
         elif (x.ty.ndim, weights.ty.ndim) == (2, 3):
             out = self._products_of_groups(x, weights, ends)
         else:
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"{node.target} {node.name!r}: operands of rank {x.ty.ndim} and {weights.ty.ndim} "
                 "with offsets; expected 2 and 3"
             )

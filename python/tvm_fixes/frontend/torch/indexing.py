@@ -34,11 +34,11 @@ How to remove
 from collections.abc import Sequence
 from typing import Any
 
-import tvm
 from torch import fx
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
+from ...errors import OpNotImplemented
 from ...fixes.torch_importer import INDEXING as FIX_ID
 from ...relax.legalize.indices import broadcast
 from ...support import switches
@@ -118,7 +118,7 @@ class Indexing(Scattering, Corrections):
         if not masks:
             return self._put(x, axes, given, values, accumulate)
         if len(given) > 1:
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"{node.target} {node.name!r}: the dtypes of the indices are "
                 f"{[None if i is None else dtype_of(i) for i in indices]}; "
                 "expected integers, or only one tensor of booleans"

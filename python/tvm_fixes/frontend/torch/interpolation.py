@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-import tvm
 import tvm_ffi
 from tvm import relax, te, tirx
 
+from ...errors import OpAttributeInvalid
 from ...fixes.torch_importer import INTERPOLATE as FIX_ID
 from ...support import switches
 from ...tirx.util import factor_of
@@ -88,9 +88,9 @@ class Interpolation:
     def is_nearest(self) -> bool:
         return self.mode.startswith("nearest")
 
-    def invalid(self, attribute: str, reason: str) -> tvm.error.OpAttributeInvalid:
+    def invalid(self, attribute: str, reason: str) -> OpAttributeInvalid:
         """Return the error for an attribute that can't be imported."""
-        return tvm.error.OpAttributeInvalid(
+        return OpAttributeInvalid(
             f"interpolate {self.origin!r}: attribute {attribute} is {getattr(self, attribute)!r}; "
             f"{reason}"
         )

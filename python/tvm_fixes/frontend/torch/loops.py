@@ -32,10 +32,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tvm
 from torch import fx
 from tvm import relax, tirx
 
+from ...errors import OpNotImplemented
 from ...fixes.torch_importer import LOOPS as FIX_ID
 from ...support import switches
 from ..extents import Extent, slice_at
@@ -215,7 +215,7 @@ class Loops(NestedGraphs):
                 conditional=conditional,
             )
         except LoopTypeError as error:
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"{node.target} {node.name!r}: tensor {error.position} of an iteration has type "
                 f"{error.ty}; expected {error.expected}"
             ) from error

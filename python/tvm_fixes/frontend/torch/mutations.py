@@ -31,10 +31,11 @@ import copy
 from typing import Any
 
 import torch
-import tvm
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, OutputKind, OutputSpec
+
+from ...errors import OpNotImplemented
 
 __all__ = ["check_buffers", "check_windows", "returning_updates"]
 
@@ -59,7 +60,7 @@ def check_windows(program: ExportedProgram) -> None:
         for view in _written(node):
             while isinstance(view, fx.Node) and _aliases(view):
                 if view.target is torch.ops.aten.unfold.default and not _is_partition(view):
-                    raise tvm.error.OpNotImplemented(
+                    raise OpNotImplemented(
                         f"{node.target} {node.name!r} writes to the windows of {view.name!r} "
                         f"(aten.unfold), which PyTorch decomposes to other values; write to slices"
                     )
@@ -116,7 +117,7 @@ def check_buffers(program: ExportedProgram) -> None:
     for node in read:
         name = signature.inputs_to_buffers.get(node.name)
         if name in written:
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"the program reads the buffer {name!r} and writes to it, and the compiled model "
                 "does not keep the new value for the next run; make it an input"
             )

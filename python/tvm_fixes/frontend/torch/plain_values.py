@@ -25,6 +25,7 @@ from torch.utils import _pytree as pytree
 from tvm import relax, tirx
 from tvm.ir import PrimType
 
+from ...errors import OpNotImplemented
 from ...fixes.torch_importer import DYNAMIC_SHAPES as FIX_ID
 from ...support import switches
 from .corrections import Corrections
@@ -84,7 +85,7 @@ class PlainValues(Corrections):
         if not self._symbols.knows(value):
             self._symbols.bind(value, tirx.Var(str(value.node.expr), "int64"))
         if not self._symbols.knows(value):
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"input {name!r} is the number {value}, and no size of the inputs determines its "
                 "symbols; make it an int of its own"
             )

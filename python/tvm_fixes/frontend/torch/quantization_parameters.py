@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-import tvm
 from torch import fx
+
+from ...errors import OpAttributeInvalid
 
 __all__ = ["check_axis", "check_count", "check_scale", "check_zero_point", "limits_of", "rules_for"]
 
@@ -42,7 +43,7 @@ def limits_of(dtype: torch.dtype) -> tuple[int, int]:
 
 
 def _reject(node: fx.Node, name: str, actual: Any, expected: str) -> None:
-    raise tvm.error.OpAttributeInvalid(
+    raise OpAttributeInvalid(
         f"{node.target} {node.name!r}: attribute {name} {actual}; expected {expected}"
     )
 

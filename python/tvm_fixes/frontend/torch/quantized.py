@@ -37,6 +37,7 @@ import tvm
 from torch import fx
 from tvm import relax
 
+from ...errors import OpNotImplemented
 from ...fixes.torch_importer import QUANTIZED as FIX_ID
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
@@ -138,7 +139,7 @@ class Quantized(QuantizedOperands):
         if node.target.namespace == "aten" or not str(dtype).startswith(
             ("torch.int", "torch.uint")
         ):
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"{node.target} {node.name!r}: quantizes to {dtype}; "
                 "expected an integer dtype, as PT2E and torchao write"
             )

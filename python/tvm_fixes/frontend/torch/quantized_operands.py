@@ -26,6 +26,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from tvm import relax
 
+from ...errors import OpAttributeInvalid
 from ..dtypes import dtype_of
 from .corrections import Corrections, static_extent
 from .quantization_parameters import (
@@ -158,7 +159,7 @@ class QuantizedOperands(Corrections):
             number = given[name] if given[name] is not None else default
             value = self._value(number)
             if not isinstance(value, torch.Tensor):
-                raise tvm.error.OpAttributeInvalid(
+                raise OpAttributeInvalid(
                     f"{node.target} {node.name!r}: attribute {name} is computed; "
                     "expected a number known at import"
                 )

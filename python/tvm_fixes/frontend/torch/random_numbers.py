@@ -30,11 +30,11 @@ How to remove
 from collections.abc import Callable
 from typing import Any
 
-import tvm
 from torch import fx
 from torch.export import ExportedProgram
 from tvm import relax, tirx
 
+from ...errors import OpNotImplemented
 from ...fixes.torch_importer import RANDOM as FIX_ID
 from ...support import switches
 from ...tirx.loop_kernels import cast
@@ -70,7 +70,7 @@ def check_recurrent_dropout(program: ExportedProgram) -> None:
             continue
         dropout, training = node.args[5:7] if overload == "input" else node.args[6:8]
         if dropout and training:
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"{node.target} {node.name!r}: attribute dropout is {dropout} in training mode; "
                 "expected 0; export the model after eval()"
             )

@@ -32,10 +32,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import tvm
 from torch import fx, nn
 from tvm import relax
 
+from ...errors import OpAttributeInvalid
 from ...fixes.torch_importer import GRID_SAMPLE, POOLING
 from ...relax.legalize.pool_ceil_mode import ends_rounded_up
 from ...support import switches
@@ -125,7 +125,7 @@ class Sampling(Corrections):
         switches.note(POOLING)
         dtype = dtype_of(x)
         if "float" not in dtype:
-            raise tvm.error.OpAttributeInvalid(
+            raise OpAttributeInvalid(
                 f"{node.target} {node.name!r}: attribute divisor_override is {divisor} for "
                 f"{dtype}; expected a floating-point dtype"
             )

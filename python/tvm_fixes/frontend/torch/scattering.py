@@ -14,11 +14,11 @@
 
 from typing import Any
 
-import tvm
 from torch import fx
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
+from ...errors import OpAttributeInvalid
 from ..dtypes import dtype_of
 from .corrections import Converters, Corrections
 
@@ -95,7 +95,7 @@ class Scattering(Corrections):
         )
         emit, dtype = self.block_builder.emit, dtype_of(x)
         if reduction not in (*_REDUCTIONS, "mean"):
-            raise tvm.error.OpAttributeInvalid(
+            raise OpAttributeInvalid(
                 f"{node.target} {node.name!r}: attribute reduce is {reduction!r}; "
                 f"expected one of {', '.join((*_REDUCTIONS, 'mean'))}"
             )

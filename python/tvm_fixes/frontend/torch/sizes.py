@@ -45,6 +45,7 @@ from torch import fx
 from tvm import relax, te, tirx
 from tvm.ir import PrimType
 
+from ...errors import OpNotImplemented
 from ...fixes.torch_importer import DTYPE, PROMOTION
 from ...fixes.torch_importer import DYNAMIC_SHAPES as FIX_ID
 from ...support import switches
@@ -194,7 +195,7 @@ class Sizes(FoundElements, PlainValues):
             ]
             differs = any(None not in pair and pair[0] != pair[1] for pair in pairs)
         if differs:
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"{node.target} {node.name!r}: imported as {dtype_of(result)} "
                 f"{'of unknown shape' if given is None else list(given)}; "
                 f"PyTorch gives {dtype} {expected}"
@@ -273,7 +274,7 @@ class Sizes(FoundElements, PlainValues):
                 factor = size.coeff(symbol)
                 rest = sympy.expand(size - factor * symbol)
                 if others or not (factor.is_Integer and factor > 0 and rest.is_Integer):
-                    raise tvm.error.OpNotImplemented(
+                    raise OpNotImplemented(
                         f"input {name!r}: a size is {size}, and no size of the inputs determines "
                         f"{symbol}; expected a size {symbol}, or a multiple of it plus a constant"
                     )
@@ -291,7 +292,7 @@ class Sizes(FoundElements, PlainValues):
         super()._check_unsupported_func_type(nodes)
 
     def _size_of_unknown_operator(self, node: fx.Node) -> relax.Expr:
-        raise tvm.error.OpNotImplemented(
+        raise OpNotImplemented(
             f"{node.target} {node.name!r}: computes a number from tensor elements; "
             "expected only sizes of the program"
         )

@@ -21,11 +21,11 @@ The docstring of ``sizes`` describes the faults of TVM's converters.
 from collections.abc import Callable
 from typing import Any
 
-import tvm
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from tvm import relax, tirx
 
+from ...errors import OpAttributeInvalid
 from ...fixes.torch_importer import DYNAMIC_SHAPES as FIX_ID
 from ...support import switches
 from ..dtypes import dtype_of
@@ -167,7 +167,7 @@ class Slices(GuardedExtents):
             self._require(node, length >= 0, f"expected at least {-width} elements on axis {axis}")
             return self._emit_slice(x, axis, 0 if is_end else -width, length)
         if not self._symbols.at_least(width, 0):
-            raise tvm.error.OpAttributeInvalid(
+            raise OpAttributeInvalid(
                 f"{node.target} {node.name!r}: attribute pad contains {width}; "
                 "expected elements whose sign is known at import"
             )

@@ -23,6 +23,8 @@ from torch.utils._sympy.interp import sympy_interp
 from tvm import tirx
 from tvm.sym import Analyzer
 
+from ...errors import OpNotImplemented
+
 __all__ = ["MAX_EXTENT", "Size", "Symbols"]
 
 Size: TypeAlias = int | tirx.Expr
@@ -224,7 +226,7 @@ class Symbols:
         try:
             result = sympy_interp(_Arithmetic, self._variables, expression)
         except (AttributeError, KeyError, TypeError) as error:
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"the size {expression} of the PyTorch program has no equivalent in TVM"
             ) from error
         if isinstance(result, tirx.Expr):

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tvm
 from torch import fx
 from tvm import relax, tirx
 
+from ...errors import OpNotImplemented
 from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ...support import switches
 from ...tirx.loop_kernels import cast
@@ -93,7 +93,7 @@ class Vision(Sizes):
         groups, offset_groups = numbers[6:8]
         shapes = [x.ty.shape[1], *weight.ty.shape.values]
         if None in map(static_extent, shapes):
-            raise tvm.error.OpNotImplemented(
+            raise OpNotImplemented(
                 f"{node.target} {node.name!r}: channels and shape of the weight are {shapes}; "
                 "expected static extents"
             )

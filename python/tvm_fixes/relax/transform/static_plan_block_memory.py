@@ -30,33 +30,39 @@ Mechanism
     2147483647 rows of ``min(2147483647, n)``.
 How to remove
     When TVM plans both correctly, use its pass in :mod:`tvm_fixes.pipeline`; delete this file, its
-    tests, :mod:`..allocation_sizes` and the fix ids ``plan-memory-if``, ``plan-memory-escape`` and
-    ``plan-memory-bounds``.
+    tests, :mod:`..allocation_sizes`, the call of :func:`register` and the fix ids
+    ``plan-memory-if``, ``plan-memory-escape`` and ``plan-memory-bounds``.
 """
 
+from collections.abc import Iterable
+
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
+from tvm.relax.transform import transform as tvm_transform
 
 from ...fixes.memory import PLAN_MEMORY_BOUNDS, PLAN_MEMORY_ESCAPE, PLAN_MEMORY_IF
 from ...support import switches
 from ..allocation_sizes import with_exact_sizes
 from ..analysis import bindings
-from ..guard import guarded
 from ..ir import with_functions
 
 # Prefixes of TVM's functions that do not keep their arguments.
 _KEEPS_NOTHING = ("vm.builtin.", "relax.run.")
 
 
+_ALLOC_STORAGE = tvm.ir.Op.get("relax.memory.alloc_storage")
+_ALLOC_TENSOR = tvm.ir.Op.get("relax.memory.alloc_tensor")
+
+
 def StaticPlanBlockMemory() -> tvm.transform.Pass:
     """Plan which tensors share storage.
 
-    TVM's pass of this name, skipped for modules with an If: it would let one branch use storage
-    that is allocated in the other, and the process would crash. Such a module comes back unchanged
-    and allocates each tensor separately.
+    TVM's pass of this name. A function in which it would let one branch of an If use storage that
+    is allocated in the other one allocates each tensor separately.
 
-    Functions that pass tensors to a call with effects are skipped too, since the callee may keep
-    them: a packed function, or a function of the module with effects.
+    So do functions that pass tensors to a call with effects, since the callee may keep them: a
+    packed function, or a function of the module with effects.
 
     A large tensor of symbolic extents gets the memory that it needs, not that of the upper bounds
     of its extents.
@@ -66,7 +72,7 @@ def StaticPlanBlockMemory() -> tvm.transform.Pass:
     tvm.transform.Pass
         A module pass.
     """
-    stock = relax.transform.StaticPlanBlockMemory()
+    stock = tvm_ffi.get_global_func("relax.transform.StaticPlanBlockMemory")()
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         if switches.enabled(PLAN_MEMORY_BOUNDS):
@@ -74,18 +80,49 @@ def StaticPlanBlockMemory() -> tvm.transform.Pass:
             if not exact.same_as(mod):
                 switches.note(PLAN_MEMORY_BOUNDS)
                 mod = exact
-        kept = {
-            var: function
-            for var, function in mod.functions_items()
-            if isinstance(function, relax.Function) and _lets_tensors_escape(function, mod)
-        }
-        if not kept or not switches.enabled(PLAN_MEMORY_ESCAPE):
-            return stock(mod)
-        switches.note(PLAN_MEMORY_ESCAPE)
-        return with_functions(stock(mod), kept)
+        planned = stock(mod)
+        kept: dict[tvm.ir.GlobalVar, relax.Function] = {}
+        for variable, function in mod.functions_items():
+            if not isinstance(function, relax.Function):
+                continue
+            reason = PLAN_MEMORY_IF if _leaves_its_scope(planned[variable].body) else None
+            if _lets_tensors_escape(function, mod):
+                reason = PLAN_MEMORY_ESCAPE
+            if reason is not None and switches.enabled(reason):
+                switches.note(reason)
+                kept[variable] = function
+        return with_functions(planned, kept) if kept else planned
 
-    escaping = tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=stock.info.name)
-    return guarded(escaping, PLAN_MEMORY_IF, _has_if)
+    return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=stock.info.name)
+
+
+def register() -> None:
+    """Make TVM's pipelines use this pass; TVM's Python function of its name returns it."""
+    tvm_transform._ffi_api.StaticPlanBlockMemory = StaticPlanBlockMemory
+
+
+def _leaves_its_scope(body: relax.SeqExpr, outer: Iterable[relax.Var] = ()) -> bool:
+    """Whether a tensor uses storage that is allocated in another branch of an If.
+
+    Parameters
+    ----------
+    outer : iterable of Var
+        The storage that is allocated before `body`.
+    """
+    scope = set(outer)
+    for block in body.blocks:
+        for binding in block.bindings:
+            value = getattr(binding, "value", None)
+            if isinstance(value, relax.If):
+                branches = (value.true_branch, value.false_branch)
+                if any(_leaves_its_scope(branch, scope) for branch in branches):
+                    return True
+            elif isinstance(value, relax.Call) and value.op == _ALLOC_STORAGE:
+                scope.add(binding.var)
+            elif isinstance(value, relax.Call) and value.op == _ALLOC_TENSOR:
+                if value.args[0] not in scope:
+                    return True
+    return False
 
 
 def _lets_tensors_escape(function: relax.Function, mod: tvm.IRModule) -> bool:
@@ -113,12 +150,3 @@ def _holds_tensors(expr: relax.Expr) -> bool:
     """Whether a value is a tensor or may contain one."""
     ty = getattr(expr, "ty", None)
     return isinstance(ty, relax.TensorType | relax.TupleType | relax.AnyType)
-
-
-def _has_if(mod: tvm.IRModule) -> bool:
-    return any(
-        isinstance(binding.value, relax.If)
-        for _, function in mod.functions_items()
-        if isinstance(function, relax.Function)
-        for binding in bindings(function)
-    )

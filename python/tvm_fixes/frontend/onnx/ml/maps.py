@@ -14,9 +14,9 @@
 
 import warnings
 
-import tvm
 from tvm import relax
 
+from ....errors import OpNotImplemented
 from ..node import Converter, Node
 from .operands import check_columns, rows
 
@@ -41,7 +41,7 @@ def reject(node: Node, convert: Converter) -> relax.Expr:
         Always; the message has the remedy.
     """
     kind, name = node.operator.rpartition(".")[2], node.attributes["tvm_custom"]["name"]
-    raise tvm.error.OpNotImplemented(f"{node.operator} {name!r}: unsupported, {REJECTED[kind]}")
+    raise OpNotImplemented(f"{node.operator} {name!r}: unsupported, {REJECTED[kind]}")
 
 
 def convert_zip_map(node: Node, convert: Converter) -> relax.Expr:

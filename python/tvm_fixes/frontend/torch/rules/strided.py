@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import tvm
 from torch import Tensor
+
+from ....errors import OpNotImplemented
 
 __all__ = ["RULES"]
 
@@ -34,7 +35,7 @@ def _order(x: Tensor) -> list[int]:
     """
     axes = sorted(range(x.ndim), key=lambda axis: (-x.stride(axis), -x.shape[axis]))
     if not x.permute(axes).is_contiguous():
-        raise tvm.error.OpNotImplemented(
+        raise OpNotImplemented(
             f"as_strided: the operand of shape {list(x.shape)} has strides {list(x.stride())}; "
             "expected elements without gaps"
         )
@@ -54,7 +55,7 @@ def _places(
     offset = 0 if storage_offset is None else storage_offset - x.storage_offset()
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if 0 not in size and not 0 <= offset <= last < x.numel():
-        raise tvm.error.OpNotImplemented(
+        raise OpNotImplemented(
             f"as_strided: elements {offset} to {last} of an operand of {x.numel()} elements; "
             "expected elements of the operand"
         )
