@@ -150,6 +150,7 @@ CAMPAIGNS = (
     Campaign("opinfo", "opinfo", "PyTorch's own sample inputs of its operators", **_TORCH),
     Campaign("signatures", "torch_signatures", "PyTorch programs of nested arguments", **_TORCH),
     Campaign("casts", "casts", "casts of floats to integers out of range, in chains", **_TORCH),
+    Campaign("import-options", "import_options", "options of importers, two pipelines", **_TORCH),
     Campaign("passes", "passes", "Relax modules through every pass"),
     Campaign("verifier", "verifier_modules", "valid Relax modules, and mutations of them"),
     Campaign("relay", "relay_models", "Relay programs against their evaluation in NumPy"),

@@ -117,11 +117,16 @@ def cases_of(graph: Graph, seed: int) -> list[dict[str, np.ndarray]]:
     return [{spec.name: spec.array(rng, sizes) for spec in graph.inputs} for sizes in all_sizes]
 
 
+Run = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
+"""A compiled model, from inputs by name to outputs."""
+
+
 def check(
     model: onnx.ModelProto,
     cases: list[dict[str, np.ndarray]],
     target: str,
     imported: onnx.ModelProto | None = None,
+    make: Callable[[], Run] | None = None,
 ) -> str | None:
     """Build `model` for `target` and compare it with the oracles on each of `cases`.
 
@@ -129,6 +134,8 @@ def check(
     ----------
     imported : onnx.ModelProto, optional
         An equivalent model to build instead, which the oracles need not accept.
+    make : callable, optional
+        Builds the model instead.
 
     Returns
     -------
@@ -145,7 +152,7 @@ def check(
     if expected[0] is None:
         return None
     try:
-        run = build(model if imported is None else imported, target)
+        run = make() if make else build(model if imported is None else imported, target)
     except Exception as error:
         text = " ".join(str(error).split())
         assert _names_a_node(text, model), (
@@ -179,9 +186,7 @@ def _references(
     return cast(tuple[str, list[list[np.ndarray] | None]], outcome.value)
 
 
-def build(
-    model: onnx.ModelProto, target: str
-) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
+def build(model: onnx.ModelProto, target: str) -> Run:
     """A function that runs `model`, compiled for `target`; see :mod:`.targets`."""
     mod = from_onnx(model)
     tvm_fixes.verify(mod).raise_if_errors()
@@ -211,7 +216,7 @@ def _has_open_rank(model: onnx.ModelProto) -> bool:
 def _compare(
     model: onnx.ModelProto,
     inputs: dict[str, np.ndarray],
-    run: Callable[[dict[str, np.ndarray]], list[np.ndarray]],
+    run: Run,
     wanted: list[np.ndarray],
     precision: str,
     target: str,

@@ -27,6 +27,9 @@ TARGETS = ("llvm", "native", "haswell", "layout")
 KNOWN = (*TARGETS, "cuda")
 """Also the GPU of this machine."""
 
+TVM = "tvm"
+"""Generic LLVM, with TVM's own pipeline."""
+
 Compiled = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 """The function ``main`` of a module, from inputs to outputs."""
 
@@ -49,8 +52,10 @@ def target_for(seed: int) -> str:
 
 
 def compiled(mod: tvm.IRModule, name: str) -> Compiled:
-    """Build a module for `name`, one of :data:`KNOWN`."""
-    lowering = pipeline(layout="NHWC" if name == "layout" else None)
+    """Build a module for `name`, one of :data:`KNOWN` or :data:`TVM`."""
+    lowering: tvm.transform.Pass | str = pipeline(layout="NHWC" if name == "layout" else None)
+    if name == TVM:
+        lowering = "default"
     build = cuda.build if name == "cuda" else relax.build
     device = tvm.cuda() if name == "cuda" else tvm.cpu()
     machine = relax.VirtualMachine(build(mod, _target(name), relax_pipeline=lowering), device)
@@ -66,4 +71,4 @@ def compiled(mod: tvm.IRModule, name: str) -> Compiled:
 def _target(name: str) -> tvm.target.Target:
     if name == "haswell":
         return tvm.target.Target({"kind": "llvm", "mcpu": "haswell"})
-    return resolve("llvm" if name == "layout" else name)
+    return resolve("llvm" if name in ("layout", TVM) else name)

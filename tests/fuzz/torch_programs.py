@@ -13,7 +13,7 @@
 """The campaign of random PyTorch programs: exported, imported, built and compared."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -80,8 +80,19 @@ def _widened(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor.clone()
 
 
-def check(p: Program, results: Sequence[str], target: str, seed: int) -> str | None:
+def check(
+    p: Program,
+    results: Sequence[str],
+    target: str,
+    seed: int,
+    make: Callable[[torch.export.ExportedProgram], Compiled] | None = None,
+) -> str | None:
     """Export, build and run the program; compare it with PyTorch.
+
+    Parameters
+    ----------
+    make : callable, optional
+        Imports and builds the exported program, instead of for `target`.
 
     Returns
     -------
@@ -101,9 +112,7 @@ def check(p: Program, results: Sequence[str], target: str, seed: int) -> str | N
     if program is None:
         return None
     try:
-        mod = from_exported_program(program)
-        tvm_fixes.verify(mod).raise_if_errors()
-        run = compiled(mod, target)
+        run = make(program) if make else build(program, target)
     except Exception as error:
         text = " ".join(str(error).split())
         assert _names_a_node(text, program), (
@@ -113,6 +122,13 @@ def check(p: Program, results: Sequence[str], target: str, seed: int) -> str | N
     for arrays in [inputs, *_other_sizes(p, program, seed)]:
         _compare(p, results, run, arrays)
     return None
+
+
+def build(program: torch.export.ExportedProgram, target: str) -> Compiled:
+    """Import and build an exported program for `target`; see :mod:`.targets`."""
+    mod = from_exported_program(program)
+    tvm_fixes.verify(mod).raise_if_errors()
+    return compiled(mod, target)
 
 
 def _export(

@@ -51,6 +51,7 @@ CASES = {
     "recurrent": 6,
     "dims": 18,
     "unsorted": 6,
+    "import-options": 18,
 }
 
 

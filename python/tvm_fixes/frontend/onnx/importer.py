@@ -306,7 +306,7 @@ class ONNXGraphImporter(TVMGraphImporter):
             return None
         switches.note(SHAPE_VALUES)
         if self.known.read_parameters(operands) and all(value.is_static for value in values):
-            # A caller may pass other parameters than those of the file.
+            # The parameters of a call may differ from those of the file.
             outputs = self._convert_by_operator(node, attributes)
             variables = [x if isinstance(x, relax.Var) else self.bb.emit(x) for x in outputs]
             for variable, value in zip(variables, values, strict=False):
