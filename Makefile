@@ -68,6 +68,11 @@ check-full: native $(LIBRARIES)/.installed  ## Run all cases of all grids, and w
 check-shipped: native  ## Compile models that packages ship (downloads), and write docs/tables.
 	@$(RUN) -m benchmarks.shipped $(ARGS)
 
+.PHONY: upstream-tests
+upstream-tests: native  ## Run apache/tvm's own tests: make upstream-tests TVM=path/to/tvm.
+	@$(if $(TVM),,$(error TVM: the path of a checkout of apache/tvm))
+	@PYTHONPATH=.:tests/python $(RUN) -m tests.tvm_tests --tvm '$(TVM)' $(ARGS)
+
 .PHONY: fuzz
 fuzz: native  ## Fuzz with random models, programs and files, e.g. ARGS="--minutes 60".
 	@PYTHONPATH=tests/python $(RUN) -m tests.fuzz $(ARGS)
