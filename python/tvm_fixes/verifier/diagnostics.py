@@ -24,6 +24,7 @@ from ..fixes.verifier import ATTRIBUTES, CALL_TIR, FUNCTIONS, OPERATORS, PRIM_FU
 from ..support import switches
 from . import render
 from .diagnostic import Diagnostic, Note
+from .empty_reductions import empty_reductions
 from .paths import node_at
 
 SCHEMA_VERSION = 1
@@ -151,7 +152,12 @@ def verify(mod: tvm.IRModule) -> Diagnostics:
         for one in _ffi.get("tvm_fixes.analysis.Verify")(mod)
     )
     off = switches.disabled()
-    return Diagnostics((one for one in found if fix_of(one.rule) not in off), mod)
+    kept = [one for one in found if fix_of(one.rule) not in off]
+    if OPERATORS not in off and not any(one.severity == "error" for one in kept):
+        # In a module with errors, the arguments of a call may not be those of its operator.
+        kept += empty_reductions(mod)
+        kept.sort(key=lambda one: one.function)
+    return Diagnostics(kept, mod)
 
 
 def fix_of(rule: str) -> str | None:
