@@ -145,7 +145,7 @@ class _Arguments:
         if dtype == "bool":
             return self._random.integers(0, 2, shape).astype(bool)
         if dtype.startswith(("int", "uint")):
-            return self._random.integers(0, 3, shape).astype(dtype)
+            return self._random.integers(0, 2, shape).astype(dtype)  # masks and indices too
         if dtype not in _TOLERANCES:
             raise NotComparable(f"a parameter of {dtype}")
         return self._random.uniform(-2, 2, shape).astype(dtype)
@@ -157,7 +157,7 @@ def _tensors(result: Any) -> list[np.ndarray]:
     if isinstance(result, int | float | bool):
         return [np.asarray(result)]
     if isinstance(result, tvm.runtime.ShapeTuple):
-        return [np.asarray(list(result))]
+        return [np.asarray(list(result), "int64")]
     return [tensor for field in result for tensor in _tensors(field)]
 
 

@@ -131,6 +131,22 @@ def test_optional_without_an_operand(opset: int) -> None:
         assert not got
 
 
+def test_empty_optional() -> None:
+    """ONNX Runtime's values; onnx's reference evaluator says that an element is there."""
+    kind = helper.make_tensor_type_proto(FLOAT, [2])
+    nodes = [
+        helper.make_node("Optional", [], ["nothing"], type=kind),
+        helper.make_node("OptionalHasElement", ["nothing"], ["y"]),
+    ]
+    model = onnx_model(nodes, [], [("y", TensorProto.BOOL, [])], opset=18)
+    [got] = imported_and_run(from_onnx, model)
+    assert not got
+    nodes[1] = helper.make_node("OptionalGetElement", ["nothing"], ["y"], name="node")
+    model = onnx_model(nodes, [], [("y", FLOAT, [2])], opset=18)
+    with pytest.raises(ValueError, match="'node': operand is an empty optional; expected an"):
+        from_onnx(model)
+
+
 def test_input() -> None:
     """A sequence as an input has an unknown length."""
     sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, [2]))

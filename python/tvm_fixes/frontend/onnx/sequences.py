@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 from tvm import relax
 from tvm.relax import op
+from tvm.relax.frontend.onnx.onnx_frontend import _is_empty_optional
 
 from ...fixes.onnx_importer import OPERATORS
 from ...support import switches
@@ -123,12 +124,17 @@ def _split(node: Node) -> relax.Expr:
     return relax.Tuple(parts)
 
 
+def _is_empty(node: Node) -> bool:
+    """Whether the operand is missing, or the result of an Optional without an operand."""
+    return node.operand(0) is None or _is_empty_optional(node.operands[0])
+
+
 def _has_element(node: Node) -> relax.Expr:
-    return relax.const(node.operand(0) is not None, "bool")
+    return relax.const(not _is_empty(node), "bool")
 
 
 def _get_element(node: Node) -> relax.Expr:
-    if node.operand(0) is None:
+    if _is_empty(node):
         raise node.invalid("operand", "an empty optional", "expected an element")
     return node.operands[0]
 
