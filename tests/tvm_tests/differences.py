@@ -26,7 +26,8 @@ KINDS = {
     "ir": "Another IR, compared elsewhere",
     "supported": "Stock TVM rejects it, and tvm-fixes computes it",
     "rejected": "Stock TVM accepts it, and tvm-fixes rejects it",
-    "value": "Stock TVM is wrong, and its test says so too",
+    "message": "The same rejection, in other words",
+    "value": "Other numbers: those of PyTorch and ONNX Runtime",
 }
 
 
