@@ -42,8 +42,18 @@ def renew(model: Renewable) -> None:
     _renewable.add(model)
 
 
-def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call `function` on a thread whose pool has workers."""
+def guarded(function: Callable[..., Any], *last: Any) -> Callable[..., Any]:
+    """`function` with the arguments `last`; its calls run on threads whose pools have workers."""
+
+    def call(*arguments: Any) -> Any:
+        if _kept is None:  # the usual case: this process was not forked
+            return function(*arguments, *last)
+        return _call(function, *arguments, *last)
+
+    return call
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
     global _executor
     if threading.get_ident() != _kept:
         return function(*arguments)

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,7 +25,7 @@ import tvm
 
 from ..errors import CompileError
 from ..support.temporary import TemporaryDirectory
-from ..support.tensors import assign, from_tvm, is_torch, to_device, to_tvm
+from ..support.tensors import assign, copy_of, fields_of, from_tvm, is_torch, to_device, to_tvm
 from .arguments import INPUT, bind, check_arrays, check_updated
 from .call_arguments import bind_call, size_of
 from .input_buffers import InputBuffers
@@ -79,22 +79,23 @@ class CompiledModel:
 
     @cached_property
     def _function(self) -> Callable[..., Any]:
-        function = self._library.function(self._manifest.function)
         weights = [to_device(weight, self._library.device) for weight in self._map_weights()]
+        function = self._library.function(self._manifest.function, *weights)
         self._library.check_arity(len(self._manifest.inputs) + len(weights))
+        return function
 
-        def run(*inputs: Any) -> Any:
-            try:
-                return function(*inputs, *weights)
-            except Exception as error:
-                if "std::bad_alloc" not in str(error):
-                    raise
-                shapes = ", ".join(describe_shape(getattr(one, "shape", ())) for one in inputs)
-                raise CompileError(
-                    f"out of memory for inputs of shapes {shapes or 'none'}; smaller ones need less"
-                ) from error
-
-        return run
+    def _call(self, inputs: Sequence[Any]) -> Any:
+        """Call the model's function when no other thread does."""
+        try:
+            with self._library.lock:
+                return self._function(*inputs)
+        except Exception as error:
+            if "std::bad_alloc" not in str(error):
+                raise
+            shapes = ", ".join(describe_shape(getattr(one, "shape", ())) for one in inputs)
+            raise CompileError(
+                f"out of memory for inputs of shapes {shapes or 'none'}; smaller ones need less"
+            ) from error
 
     def _map_weights(self, *, check: bool = False) -> list[tvm.runtime.Tensor]:
         """The weights that follow the inputs of the function, as views of their file."""
@@ -172,9 +173,7 @@ class CompiledModel:
             self._accept(key)
             return self._run_arrays(values)
         check_updated(manifest.inputs, values, manifest.updates)
-        function, tensors = self._function, self._operands(values)
-        with self._library.lock:
-            result = function(*tensors)
+        result = self._call(self._operands(values))
         if not manifest.updates:
             return returned(result, as_torch=as_torch)
         by_name = {spec.name: value for spec, value in zip(manifest.inputs, values, strict=True)}
@@ -200,9 +199,7 @@ class CompiledModel:
             buffers = self._buffers.pop()
         except IndexError:
             buffers = InputBuffers(len(values))
-        tensors = buffers.filled(values)
-        with self._library.lock:
-            result = self._function(*tensors)
+        result = self._call(buffers.filled(values))
         outputs = returned(result, as_torch=False)  # copies: a result may be an input
         self._buffers.append(buffers)
         return outputs
@@ -244,13 +241,7 @@ class CompiledModel:
             Returns the outputs as TVM does.  An updated input keeps its new value for the next run.
         """
         operands = self._operands(self._checked(bind(self.inputs, args, {})))
-        function = self._function
-
-        def run() -> Any:
-            with self._library.lock:
-                return function(*operands)
-
-        return run
+        return partial(self._call, operands)
 
     def instrumented(self, instrument: Callable[..., Any]) -> AbstractContextManager[None]:
         """Call `instrument` around each call of the virtual machine within the ``with`` block.
@@ -355,8 +346,10 @@ def updated(result: Any, new: Mapping[int, Any], number: int, *, as_torch: bool)
 
 def returned(result: Any, *, as_torch: bool) -> Any:
     """Convert the result of a model's function to that of :meth:`CompiledModel.run`."""
+    if isinstance(result, tvm.runtime.Tensor) and not as_torch:
+        return copy_of(result)  # the usual case
     # Not a tuple of outputs: a ShapeTuple is a single output, too.
     if isinstance(result, tvm.runtime.Tensor | tvm.runtime.ShapeTuple):
         return from_tvm(result, as_torch=as_torch)
-    outputs = [from_tvm(value, as_torch=as_torch) for value in result]
+    outputs = [returned(value, as_torch=as_torch) for value in fields_of(result)]
     return outputs[0] if len(outputs) == 1 else tuple(outputs)

@@ -56,9 +56,8 @@ class InputBuffers:
                 if kept is None:
                     tensors.append(to_tvm(value))
                     continue
-            memory, tensor = kept
-            memory[...] = value
-            tensors.append(tensor)
+            kept[0][...] = value
+            tensors.append(kept[1])
         return tensors
 
 

@@ -96,8 +96,8 @@ class Library:
         except Exception as error:
             raise self._not_loaded(error) from error
 
-    def function(self, name: str) -> Callable[..., Any]:
-        """A function of the library.
+    def function(self, name: str, *last: Any) -> Callable[..., Any]:
+        """A function of the library, with its last arguments.
 
         Raises
         ------
@@ -108,7 +108,7 @@ class Library:
             function = self.machine[name]
         except AttributeError as error:
             raise self._not_loaded(error) from error
-        return lambda *arguments: after_fork.call(function, *arguments)
+        return after_fork.guarded(function, *last)
 
     @contextmanager
     def instrumented(self, instrument: Callable[..., Any]) -> Iterator[None]:

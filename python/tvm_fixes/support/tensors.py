@@ -109,6 +109,14 @@ def copy_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
         return tensor.numpy()
 
 
+_item_of = tvm_ffi.get_global_func("ffi.ArrayGetItem")
+
+
+def fields_of(result: tvm_ffi.Array) -> list[Any]:
+    """The fields of a tuple of the virtual machine, in half the time of ``list(result)``."""
+    return [_item_of(result, index) for index in range(len(result))]
+
+
 def arrays_of(result: Any) -> list[np.ndarray]:
     """The arrays of a result of the virtual machine: a tensor, a shape or a tuple."""
     if isinstance(result, tvm.runtime.Tensor | tvm.runtime.ShapeTuple):
