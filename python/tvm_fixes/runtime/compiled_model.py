@@ -25,7 +25,16 @@ import tvm
 
 from ..errors import CompileError
 from ..support.temporary import TemporaryDirectory
-from ..support.tensors import assign, copy_of, fields_of, from_tvm, is_torch, to_device, to_tvm
+from ..support.tensors import (
+    assign,
+    copies_of,
+    copy_of,
+    fields_of,
+    from_tvm,
+    is_torch,
+    to_device,
+    to_tvm,
+)
 from .arguments import INPUT, bind, check_arrays, check_updated
 from .call_arguments import bind_call, size_of
 from .input_buffers import InputBuffers
@@ -37,8 +46,12 @@ from .weights import read_weights
 _Key = tuple[tuple[tuple[int, ...], np.dtype], ...]
 """The shapes and dtypes of the inputs of a call."""
 
+# Names of their own: to look them up takes a while, too.
+_TENSOR = tvm.runtime.Tensor
+_ONE_OUTPUT = (tvm.runtime.Tensor, tvm.runtime.ShapeTuple)
+
 _MAX_ACCEPTED = 64
-"""The number of such keys that are kept; to check small inputs takes as long as a small model."""
+"""The number of such keys with memory; to check small inputs takes as long as a small model."""
 
 
 class CompiledModel:
@@ -69,8 +82,7 @@ class CompiledModel:
         owner: TemporaryDirectory | None = None,
     ):
         self._library = Library(directory, manifest, owner)
-        self._buffers: list[InputBuffers] = []
-        self._accepted: set[_Key] = set()
+        self._accepted: dict[_Key, list[InputBuffers]] = {}
         self.report = manifest.report
 
     @property
@@ -162,16 +174,20 @@ class CompiledModel:
         contiguous and aligned to 64 bytes, as PyTorch allocates them, a model on the CPU writes
         into its memory; others are copied before the run, and after it.
         """
-        key = None if named else _key_of(args)
-        if key is not None and key in self._accepted:
-            return self._run_arrays(args)
+        if not named:
+            for value in args:
+                if type(value) is not np.ndarray:
+                    break
+            else:
+                accepted = self._accepted.get(_key_of(args))
+                if accepted is not None:
+                    return self._run_arrays(args, accepted)
         manifest = self._manifest
         inputs, by_name = bind_call(manifest.arguments, manifest.inputs, args, named)
         values = self._checked(bind(manifest.inputs, inputs, by_name))
         as_torch = any(map(is_torch, values))
         if self._is_plain and not as_torch:
-            self._accept(key)
-            return self._run_arrays(values)
+            return self._run_arrays(values, self._accept(values))
         check_updated(manifest.inputs, values, manifest.updates)
         result = self._call(self._operands(values))
         if not manifest.updates:
@@ -186,22 +202,21 @@ class CompiledModel:
         manifest = self._manifest
         return not manifest.updates and not manifest.sizes and self._library.device == tvm.cpu()
 
-    def _accept(self, key: _Key | None) -> None:
+    def _accept(self, values: Sequence[Any]) -> list[InputBuffers]:
         """Remember that inputs of these shapes and dtypes need no further check."""
-        if key is not None:
-            if len(self._accepted) >= _MAX_ACCEPTED:
-                self._accepted.clear()
-            self._accepted.add(key)
+        if len(self._accepted) >= _MAX_ACCEPTED:
+            self._accepted.clear()
+        return self._accepted.setdefault(_key_of(values), [])
 
-    def _run_arrays(self, values: Sequence[Any]) -> Any:
+    def _run_arrays(self, values: Sequence[Any], accepted: list[InputBuffers]) -> Any:
         """Run the model on NumPy arrays, with memory that no other call uses at the same time."""
         try:
-            buffers = self._buffers.pop()
+            buffers = accepted.pop()
         except IndexError:
-            buffers = InputBuffers(len(values))
+            buffers = InputBuffers(values)
         result = self._call(buffers.filled(values))
         outputs = returned(result, as_torch=False)  # copies: a result may be an input
-        self._buffers.append(buffers)
+        accepted.append(buffers)
         return outputs
 
     def _checked(self, values: list[Any]) -> list[Any]:
@@ -312,12 +327,9 @@ class CompiledModel:
         return model
 
 
-def _key_of(args: Sequence[Any]) -> _Key | None:
-    """The shapes and dtypes of NumPy arrays; None if a value is anything else."""
-    for value in args:
-        if type(value) is not np.ndarray:
-            return None
-    return tuple([(value.shape, value.dtype) for value in args])
+def _key_of(values: Sequence[Any]) -> _Key:
+    """The shapes and dtypes of arrays."""
+    return tuple([(value.shape, value.dtype) for value in values])
 
 
 def updated(result: Any, new: Mapping[int, Any], number: int, *, as_torch: bool) -> Any:
@@ -346,10 +358,13 @@ def updated(result: Any, new: Mapping[int, Any], number: int, *, as_torch: bool)
 
 def returned(result: Any, *, as_torch: bool) -> Any:
     """Convert the result of a model's function to that of :meth:`CompiledModel.run`."""
-    if isinstance(result, tvm.runtime.Tensor) and not as_torch:
+    if not as_torch and isinstance(result, _TENSOR):
         return copy_of(result)  # the usual case
     # Not a tuple of outputs: a ShapeTuple is a single output, too.
-    if isinstance(result, tvm.runtime.Tensor | tvm.runtime.ShapeTuple):
+    if isinstance(result, _ONE_OUTPUT):
         return from_tvm(result, as_torch=as_torch)
-    outputs = [returned(value, as_torch=as_torch) for value in fields_of(result)]
+    if as_torch:
+        outputs = [from_tvm(value, as_torch=True) for value in fields_of(result)]
+    else:
+        outputs = copies_of(result)
     return outputs[0] if len(outputs) == 1 else tuple(outputs)

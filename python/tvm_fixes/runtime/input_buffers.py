@@ -29,16 +29,19 @@ MAX_BYTES = 1 << 16
 
 
 class InputBuffers:
-    """The memory for the inputs of one call at a time.
+    """The memory for the inputs of one call at a time, whose shapes and dtypes are the same.
 
     Parameters
     ----------
-    number : int
-        The number of inputs.
+    values : sequence of numpy.ndarray
+        Inputs of these shapes and dtypes.
     """
 
-    def __init__(self, number: int):
-        self._kept: list[tuple[np.ndarray, tvm.runtime.Tensor] | None] = [None] * number
+    def __init__(self, values: Sequence[Any]):
+        kept = [_kept(value) for value in values]
+        self._tensors: list[Any] = [one[1] if one else None for one in kept]
+        self._copied = [(place, one[0]) for place, one in enumerate(kept) if one]
+        self._new = [place for place, one in enumerate(kept) if not one]
 
     def filled(self, values: Sequence[Any]) -> list[tvm.runtime.Tensor]:
         """Copy NumPy arrays, and return them as tensors that are valid until the next call.
@@ -46,18 +49,15 @@ class InputBuffers:
         Parameters
         ----------
         values : sequence of numpy.ndarray
-            Arrays of any strides, each always of the same dtype.
+            Arrays of any strides.
         """
-        tensors = []
-        for index, value in enumerate(values):
-            kept = self._kept[index]
-            if kept is None or kept[0].shape != value.shape:
-                kept = self._kept[index] = _kept(value)
-                if kept is None:
-                    tensors.append(to_tvm(value))
-                    continue
-            kept[0][...] = value
-            tensors.append(kept[1])
+        for place, memory in self._copied:
+            memory[...] = values[place]
+        if not self._new:
+            return self._tensors
+        tensors = list(self._tensors)
+        for place in self._new:
+            tensors[place] = to_tvm(values[place])
         return tensors
 
 

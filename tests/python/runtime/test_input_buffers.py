@@ -14,6 +14,7 @@
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 import tvm.testing
 
@@ -46,7 +47,7 @@ def two() -> CompiledModel:
     ids=str,
 )
 def test_values_are_copied(value):
-    buffers = InputBuffers(1)
+    buffers = InputBuffers([value])
     for changed in (value, value + value):
         (tensor,) = buffers.filled([changed])
         got = tensor.numpy()
@@ -56,11 +57,11 @@ def test_values_are_copied(value):
 
 def test_only_small_inputs_are_kept():
     small, large = np.ones(4, "float32"), np.ones(MAX_BYTES, "float32")
-    buffers = InputBuffers(2)
+    buffers = InputBuffers([small, large])
     pointers = [[t.data_ptr() for t in buffers.filled([small, large])] for _ in range(2)]
     assert pointers[0][0] == pointers[1][0]
     assert pointers[0][0] % 64 == 0
-    assert sum(memory[0].nbytes for memory in buffers._kept if memory) == small.nbytes
+    assert [memory.nbytes for _, memory in buffers._copied] == [small.nbytes]
 
 
 def test_calls_of_several_sizes(two):
@@ -83,15 +84,35 @@ def test_memory_of_a_failed_call_is_not_used_again(two, monkeypatch):
     def fail(*_):
         raise RuntimeError("no")
 
-    two.run(*np.ones((2, 1, 4), "float32"))
-    number = len(two._buffers)
+    values = np.ones((2, 1, 4), "float32")
+    two.run(*values)
+    (kept,) = (two._accepted[key] for key in two._accepted if key[0][0] == (1, 4))
+    number = len(kept)
+    assert number > 0
     with monkeypatch.context() as patch:
         patch.setattr(two, "_function", fail)
         with pytest.raises(RuntimeError):
-            two.run(*np.ones((2, 1, 4), "float32"))
-    assert len(two._buffers) == number - 1
-    two.run(*np.ones((2, 1, 4), "float32"))
-    assert len(two._buffers) == number
+            two.run(*values)
+    assert len(kept) == number - 1
+    two.run(*values)
+    assert len(kept) == number
+
+
+def test_outputs_of_all_kinds_are_copied():
+    """Among them a tensor that NumPy cannot view, and an input."""
+    bfloat16 = onnx.TensorProto.BFLOAT16
+    model = program(
+        {"half": ("Cast", ["x"], {"to": bfloat16}), "same": ("Identity", ["x"])},
+        {"x": ("float32", ("n", 3))},
+        outputs={"half": "bfloat16", "same": "float32"},
+    )
+    compiled = compile_model(model, compare=False)
+    x = np.arange(6, dtype="float32").reshape(2, 3)
+    half, same = compiled.run(x)
+    compiled.run(np.zeros_like(x))
+    assert half.dtype.name == "bfloat16"
+    np.testing.assert_array_equal(half.astype("float32"), x)
+    np.testing.assert_array_equal(same, x)
 
 
 if __name__ == "__main__":
