@@ -30,7 +30,7 @@ from onnx import numpy_helper
 
 from .values import Element
 
-__all__ = ["iterations_left"]
+__all__ = ["counts_up", "iterations_left"]
 
 _COPIES = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 """Operators that keep a condition, and the value of a scalar, except a Cast to a narrow dtype."""
@@ -79,6 +79,19 @@ def iterations_left(
     return left
 
 
+def counts_up(body: onnx.GraphProto, name: str, initial: Callable[[str], Element | None]) -> bool:
+    """Whether a scalar in the body of a Loop grows by 1 in each iteration.
+
+    Parameters
+    ----------
+    body, initial
+        As for :func:`iterations_left`.
+    name : str
+        An input of the body, or a copy of one.
+    """
+    return _Body(body, initial).counts_up(name)
+
+
 class _Body:
     def __init__(self, body: onnx.GraphProto, initial: Callable[[str], Element | None]) -> None:
         self._producers: Mapping[str, onnx.NodeProto] = {o: n for n in body.node for o in n.output}
@@ -110,6 +123,20 @@ class _Body:
             limit = self._invariant(self._source(bound))
             return None if start is None or limit is None else (start, limit)
         return None
+
+    def counts_up(self, name: str) -> bool:
+        """Whether a scalar is the iteration number, or a counter."""
+        name = self._source(name)
+        if name == self._iteration:
+            return True
+        node = self._producers.get(self._source(self._returned.get(name, "")))
+        if node is None or node.op_type != "Add":
+            return False
+        operands = [self._source(operand) for operand in node.input]
+        return any(
+            before == name and self._constant(step) == 1
+            for before, step in (operands, operands[::-1])
+        )
 
     def _source(self, name: str) -> str:
         """The tensor that a counter or a bound is a copy of."""

@@ -27,7 +27,7 @@ How to remove
     and the fix id ``onnx-loops``.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -44,6 +44,7 @@ from ..recursion import LoopTypeError, scan
 from .batched_scan import batched_body
 from .graph import GraphImporter
 from .loop_counts import iterations_left
+from .loop_invariants import unchanged, with_row_products, without_inputs
 from .node import invalid_value
 from .order import outer_names
 from .values import Element, Value
@@ -167,7 +168,7 @@ class _Loop:
 
     def recursive(self) -> list[Operand]:
         """Convert the Loop to recursive functions; return its outputs."""
-        importer, builder = self.importer, self.importer.bb
+        importer = self.importer
         runs_all_iterations = (
             self._runs_all_iterations() or self._known(self.condition, True) is False
         )
@@ -180,6 +181,46 @@ class _Loop:
                 "bound"
             )
             raise self.invalid("number of scan outputs", scans, reason)
+        constant = unchanged(self.body)
+        outer = {self.body.input[2 + place].name: self.initial[place] for place in constant}
+        self.body = without_inputs(self.body, constant)
+        kept = [self.initial[place] for place in constant]
+        self.initial = [
+            operand for place, operand in enumerate(self.initial) if place not in constant
+        ]
+        with importer.bound(outer):
+            if runs_all_iterations:
+                importer.bind(self._multiply_rows())
+            after = self._scan(runs_all_iterations)
+        for place, operand in zip(constant, kept, strict=True):
+            after.insert(place, operand)
+        return after
+
+    def _multiply_rows(self) -> dict[str, Operand]:
+        """Multiply all rows of tensors at once that the body multiplies one by one."""
+        importer = self.importer
+
+        def is_product(rows: str, weight: str) -> bool:
+            operands = [importer.operand(name) for name in (rows, weight)]
+            # A table has more rows than there are iterations.
+            return (
+                not any(isinstance(operand, Value) for operand in operands)
+                and not isinstance(operands[0], tvm.ir.GenericConst)
+                and operands[0].ty.ndim in (2, 3)
+                and operands[1].ty.ndim == 2
+            )
+
+        self.body, products = with_row_products(self.body, self._initial_of(), is_product)
+        return {
+            product.name: importer.bb.emit(
+                relax.op.matmul(importer.operand(product.rows), importer.operand(product.weight))
+            )
+            for product in products
+        }
+
+    def _scan(self, runs_all_iterations: bool) -> list[Operand]:
+        """Convert the Loop to recursive functions; return its outputs."""
+        importer, builder = self.importer, self.importer.bb
         captured = _Captured(importer, self.body)
         carried = [importer.as_tensor(operand) for operand in self.initial]
         if not runs_all_iterations:
@@ -223,10 +264,9 @@ class _Loop:
             raise self.invalid(f"output {name}", f"of type {error.ty}", reason) from error
         return [*(after if runs_all_iterations else after[1:]), *results]
 
-    def _counts(self) -> bool:
-        """Set the trip count of a Loop whose condition compares counters with known bounds."""
+    def _initial_of(self) -> Callable[[str], Element | None]:
+        """The known values of scalars before the Loop, by their names in the body."""
         inputs = dict(zip(_names_of(self.body.input)[2:], self.initial, strict=True))
-        trip_count = self._known(self.trip_count, _NO_LIMIT)
         known = self.importer.known
 
         def initial(name: str) -> Element | None:
@@ -236,7 +276,13 @@ class _Loop:
                 return None
             return value.elements.item()
 
-        left = iterations_left(self.body, initial)
+        return initial
+
+    def _counts(self) -> bool:
+        """Set the trip count of a Loop whose condition compares counters with known bounds."""
+        trip_count = self._known(self.trip_count, _NO_LIMIT)
+        known = self.importer.known
+        left = iterations_left(self.body, self._initial_of())
         if left is None or trip_count is None:
             return False
         count = left[0]
