@@ -44,6 +44,7 @@ from helpers.torch_programs import (
     random,
     randomize,
     run,
+    run_all,
 )
 from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.support import switches
@@ -327,6 +328,23 @@ def test_float32_is_imported_as_by_tvm(name: str, decompose: bool) -> None:
 def test_options_are_those_of_tvm(option: str) -> None:
     program = torch.export.export(nn.Linear(4, 3).eval(), (torch.zeros(2, 4),))
     stock_and_ours(program, run_ep_decomposition=False, **{option: True})
+
+
+@pytest.mark.parametrize("is_bound", (False, True))
+def test_a_single_result_that_is_no_tuple(is_bound: bool) -> None:
+    """It has no tuple to bind; two results still have one."""
+    options = {"unwrap_unit_return_tuple": True, "no_bind_return_tuple": not is_bound}
+    x = torch.arange(3.0)
+    for module, expected in ((nn.ReLU(), [x]), (TwoResults(), [x, -x])):
+        mod = from_exported_program(torch.export.export(module, (x,)), **options)
+        assert isinstance(mod["main"].ret_ty, relax.TupleType) == (len(expected) > 1)
+        for ours, theirs in zip(run_all(mod, x), expected, strict=True):
+            assert torch.equal(ours, theirs)
+
+
+class TwoResults(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.relu(), -x
 
 
 def test_signature_begins_with_that_of_tvm() -> None:

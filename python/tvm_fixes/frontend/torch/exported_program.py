@@ -46,6 +46,7 @@ import torch
 import tvm
 from torch import fx, nn
 from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
 from tvm import relax
 from tvm.relax.frontend.torch.base_fx_graph_translator import BaseFXGraphImporter
 from tvm.relax.frontend.torch.exported_program_translator import (
@@ -420,7 +421,9 @@ def from_exported_program(
         exported_program,
         keep_params_as_input=keep_params_as_input,
         unwrap_unit_return_tuple=unwrap_unit_return_tuple,
-        no_bind_return_tuple=no_bind_return_tuple,
+        # TVM takes the fields of a tensor that is not in a tuple.
+        no_bind_return_tuple=no_bind_return_tuple
+        and not (unwrap_unit_return_tuple and _has_one_output(exported_program)),
         custom_convert_map=custom_convert_map,
     )
     spread(mod)
@@ -428,3 +431,8 @@ def from_exported_program(
         return mod
     switches.note(MUTATIONS)
     return with_updates(mod, updates)
+
+
+def _has_one_output(program: ExportedProgram) -> bool:
+    kinds = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+    return sum(spec.kind in kinds for spec in program.graph_signature.output_specs) == 1
