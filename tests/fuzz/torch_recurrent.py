@@ -16,6 +16,8 @@ Every third case is a stack of LSTM, GRU or RNN layers with random options; the 
 with random bodies.  Nothing that PyTorch exports may be rejected.
 """
 
+import contextlib
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -321,9 +323,10 @@ def _compare(case: Case, run: Callable[..., Any], inputs: Sequence[torch.Tensor]
 
 
 def _sensitivity(case: Case, inputs: Sequence[torch.Tensor], index: int) -> float:
-    """How far a result moves if the inputs move by a few rounding errors.
+    """How far a result moves if the inputs move by a few rounding errors, or in float64.
 
-    An element next to a tie may be rounded to the next float16, and some loops amplify errors.
+    An element next to a tie may be rounded to the next float16, and some loops amplify errors, for
+    example by a norm of equal elements.
     """
     generator = torch.Generator().manual_seed(0)
 
@@ -337,5 +340,9 @@ def _sensitivity(case: Case, inputs: Sequence[torch.Tensor], index: int) -> floa
     for run in range(_MOVED_RUNS + 1):
         with torch.no_grad():
             results = case.module(*map(moved, inputs)) if run else case.module(*inputs)
+        found.append(array_of(pytree.tree_leaves(results)[index]).astype("float64"))
+    wide = copy.deepcopy(case.module).double()
+    with contextlib.suppress(RuntimeError), torch.no_grad():  # of operands of several dtypes
+        results = wide(*(x.double() if x.is_floating_point() else x for x in inputs))
         found.append(array_of(pytree.tree_leaves(results)[index]).astype("float64"))
     return max(float(np.abs(each - found[0]).max(initial=0)) for each in found)

@@ -372,7 +372,14 @@ class _Loop:
             iteration = branch(lambda: relax.Call(one, own.all))
             return relax.If(is_single, iteration, branch(lambda: relax.Call(many, own.all)))
 
-        return relax.If(is_done, branch(none), branch(some))
+        result = self._builder.emit(relax.If(is_done, branch(none), branch(some)))
+        # TVM forgets shapes with symbols that an If returns; operators in outer loops need them.
+        fields = []
+        for index, ty in enumerate(self._builder.normalize(relax.Call(one, own.all)).ty.fields):
+            field = self._builder.emit(relax.TupleGetItem(result, index))
+            is_known = extents_of(field) is not None
+            fields.append(field if is_known else self._builder.match_cast(field, ty))
+        return relax.Tuple(fields)
 
 
 def _static(dim: tirx.Expr) -> Extent:

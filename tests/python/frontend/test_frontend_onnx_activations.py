@@ -165,8 +165,30 @@ def test_clip_by_attributes_outside_the_range_of_float16() -> None:
         np.testing.assert_array_equal(y, np.maximum(x, np.float16(0)))
 
 
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_all_axes_from_one_on(operator: str) -> None:
+    """Up to opset 12; of symbolic dims, and of a reversed slice, whose type is not inferred."""
+    x, cases = normal(2, 3, 4), {}
+    bounds = {"starts": [3, -1], "ends": [-9, -9], "axes": [2, 1], "steps": [-2, -1]}
+    for axis in (None, 0, -1):
+        attributes = {} if axis is None else {"axis": axis}
+        dims = {"x": ["a", "b", "c"]}
+        model = node_model(operator, {"x": x}, attributes, shapes=dims, opset=11)
+        cases[f"symbolic {axis}"] = model, {"x": x}
+        model = node_model(operator, {"x": x}, attributes, opset=11)
+        model.graph.node[0].input[0] = "sliced"
+        model.graph.node.insert(0, onnx.helper.make_node("Slice", ["x", *bounds], ["sliced"]))
+        model.graph.initializer.extend(
+            onnx.numpy_helper.from_array(np.array(values), name) for name, values in bounds.items()
+        )
+        dims = [onnx.TensorShapeProto.Dimension() for _ in x.shape]
+        model.graph.output[0].type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto(dim=dims))
+        cases[f"sliced {axis}"] = model, {"x": x}
+    assert_as_onnx_runtime(from_onnx, cases, rtol=1e-6)
+
+
 def test_hardmax_with_symbolic_dims() -> None:
-    for axis, opset in ((1, 13), (-1, 13), (2, 11)):
+    for axis, opset in ((1, 13), (-1, 13), (2, 11), (0, 11)):
         x = normal(2, 3, 4)
         model = node_model(
             "Hardmax", {"x": x}, {"axis": axis}, shapes={"x": ["a", "b", "c"]}, opset=opset

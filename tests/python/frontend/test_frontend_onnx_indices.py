@@ -98,5 +98,37 @@ def test_an_index_before_the_first_element_is_an_error(machine):
         call(machine, "gather", X, np.full_like(arrays["i"], -5))
 
 
+@pytest.mark.parametrize(
+    ("operator", "indices", "found"),
+    [
+        ("Gather", [0, 2], "0 to 2"),
+        ("GatherElements", [[-3, 1]], "-3 to 1"),
+        ("GatherND", [[0, 1], [1, 2]], "1 to 2"),
+        ("ScatterND", [[1], [2]], "1 to 2"),
+    ],
+)
+def test_constant_index_out_of_range_is_named(operator, indices, found):
+    """The extent of the square matrix follows from a product; the verifier would name no node."""
+    given = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["k", "k"])]
+    array = np.array(indices, "int64")
+    tensors = {"w": np.ones((2, 3), "float32"), "i": array}
+    read = ["x", "i"]
+    if operator == "ScatterND":
+        tensors["u"], read = np.ones((2, 2), "float32"), ["x", "i", "u"]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node(operator, read, ["y"], name="reader"),
+    ]
+    outputs = [
+        helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, None) for n in ("product", "y")
+    ]
+    initial = [onnx.numpy_helper.from_array(value, name) for name, value in tensors.items()]
+    graph = helper.make_graph(nodes, "g", given, outputs, initial)
+    opsets = [helper.make_opsetid("", 16)]
+    expected = f"{operator} 'reader': indices are {found}; expected -2 to 1"
+    with pytest.raises(tvm.error.OpAttributeInvalid, match=expected):
+        from_onnx(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+
+
 if __name__ == "__main__":
     tvm.testing.main()

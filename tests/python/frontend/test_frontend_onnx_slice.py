@@ -140,6 +140,20 @@ def test_slice_of_axes_that_are_inputs() -> None:
     assert_follows_onnx_runtime(from_onnx, model, *runs)
 
 
+def test_slice_of_axes_from_dims() -> None:
+    """The axes are n - 3 and n - 1: valid and distinct only for some n, which the model checks."""
+    nodes = {
+        "shape": ("Shape", ["x"]),
+        "n": ("Gather", ["shape", "first"]),
+        "axes": ("Sub", ["n", "less"]),
+        "y": ("Slice", ["x", "starts", "ends", "axes"]),
+    }
+    constants = {"first": vector(0), "less": vector(3, 1)}
+    constants |= {"starts": vector(1, -2), "ends": vector(9, 3)}
+    model = program(nodes, {"x": ("float32", ("n", 4, 5))}, constants)
+    assert_follows_onnx_runtime(from_onnx, model, [normal(3, 4, 5)], [normal(2, 4, 5)])
+
+
 def of_dims(node: tuple) -> dict[str, tuple]:
     """`node`, with ``m`` and ``n`` in [1] for the dims of z (m,) and of x (n, w)."""
     return {

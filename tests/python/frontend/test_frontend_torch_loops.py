@@ -232,6 +232,25 @@ def test_nested_while_loops():
     check_exported(Nested(), *runs, dynamic=({0: Dim("batch")}, None))
 
 
+def test_a_loop_that_an_operator_reads_in_another_loop():
+    """The outer one counts with an int; the shape of what the inner one carries is known."""
+
+    class Nested(nn.Module):
+        def forward(self, x):
+            def step(i, x, total):
+                zero = torch.zeros((), dtype=torch.int64)
+                _, x = while_loop(
+                    lambda j, _x: j < 3, lambda j, x: (j + 1, torch.sin(x + j)), (zero, x)
+                )
+                x = torch.tanh(x)
+                return i + 1, x, total + x.sum() + i
+
+            return while_loop(lambda i, _x, _total: i < 4, step, (0, x, torch.zeros(())))[1:]
+
+    runs = [(random(3, 4),), (random(5, 4),)]
+    check_exported(Nested(), *runs, dynamic=({0: Dim("batch")},))
+
+
 class Branches(nn.Module):
     """Branches that compute with sizes, and return several tensors."""
 

@@ -19,7 +19,7 @@ Versions
 Trigger
     Elu, Selu, Celu and ThresholdedRelu of a dtype other than float32, or near zero; Celu of rank 0;
     ThresholdedRelu and Shrink of infinities and NaN; Shrink of integers; Sign and Clip of NaN;
-    Hardmax with symbolic dims.
+    Softmax, LogSoftmax and Hardmax of opset 12 and older of symbolic dims, or of a reversed slice.
 Symptom
     "Binary operators must have the same datatype"; or wrong numbers, silently: elu(-1e-9) is 0,
     Clip of NaN returns a bound, ThresholdedRelu of negative infinity is NaN.
@@ -32,6 +32,8 @@ How to remove
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -51,7 +53,9 @@ __all__ = [
     "convert_hardmax",
     "convert_shrink",
     "convert_sign",
+    "convert_softmax",
     "convert_thresholded_relu",
+    "of_last_axes",
 ]
 
 
@@ -165,6 +169,35 @@ def _limit(node: Node, index: int, name: str, dtype: str) -> float | None:
     return number if abs(number) <= abs(extreme) else math.copysign(math.inf, number)
 
 
+def convert_softmax(node: Node, convert: Converter) -> relax.Expr:
+    """Convert a Softmax or LogSoftmax of opset 12 and older.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If the rank of the data is unknown, or the axis is out of range.
+    """
+    if node.opset >= 13:
+        return convert(node)
+    switches.note(ACTIVATIONS)
+    data, extents = shaped(node, 0, "input")
+    (axis,) = axes_of(node, [node.attributes.get("axis", 1)], len(extents))
+    function = relax.op.nn.softmax if node.operator == "Softmax" else relax.op.nn.log_softmax
+    return of_last_axes(node, data, axis, function)
+
+
+def of_last_axes(
+    node: Node, data: relax.Expr, axis: int, function: Callable[[relax.Expr, int], relax.Expr]
+) -> relax.Expr:
+    """Apply a function of data and an axis to all axes from `axis` on, as if they were one."""
+    extents = node.known.extents(data) or []
+    if axis == len(extents) - 1:
+        return function(data, axis)
+    joined = node.known.simplify(math.prod(extents[axis:]))
+    flat = node.emit(relax.op.reshape(data, relax.ShapeExpr([*extents[:axis], joined])))
+    return relax.op.reshape(node.emit(function(flat, axis)), relax.ShapeExpr(extents))
+
+
 def convert_hardmax(node: Node, convert: Converter) -> relax.Expr:
     """Convert a Hardmax: 1 at the first maximum along an axis, else 0.
 
@@ -174,13 +207,16 @@ def convert_hardmax(node: Node, convert: Converter) -> relax.Expr:
         If the rank of the data is unknown, or the axis is out of range.
     """
     data, extents = shaped(node, 0, "input")
-    if node.opset < 13 and all(isinstance(extent, int) for extent in extents):
-        return convert(node)
-    (axis,) = axes_of(node, [node.attributes.get("axis", -1)], len(extents))
-    if node.opset < 13 and axis != len(extents) - 1:
-        raise node.invalid("attribute axis", axis, "expected the last axis, or static dims")
+    default = -1 if node.opset >= 13 else 1
+    (axis,) = axes_of(node, [node.attributes.get("axis", default)], len(extents))
     switches.note(ACTIVATIONS)
-    dtype = dtype_of(data)
+    if node.opset >= 13:
+        return _hardmax(node, data, axis)
+    return of_last_axes(node, data, axis, partial(_hardmax, node))
+
+
+def _hardmax(node: Node, data: relax.Expr, axis: int) -> relax.Expr:
+    extents, dtype = node.known.extents(data) or [], dtype_of(data)
     if isinstance(extents[axis], int) and extents[axis] > 0:
         first_maximum = node.emit(relax.op.argmax(data, axis, keepdims=True))
     else:

@@ -23,10 +23,18 @@ from tvm.relax import op
 from .node import Extent, Node
 from .shape_operands import require_all, shaped, symbols, to_shape_tensor
 
-__all__ = ["axes_count", "axis_parts", "is_axis", "kept_extents", "pairs_of_all_axes", "split_axes"]
+__all__ = [
+    "axes_count",
+    "axis_parts",
+    "is_axis",
+    "kept_extents",
+    "nonnegative_axes",
+    "pairs_of_all_axes",
+    "split_axes",
+]
 
 
-def _nonnegative(node: Node, axes: relax.Expr, rank: int) -> relax.Expr:
+def nonnegative_axes(node: Node, axes: relax.Expr, rank: int) -> relax.Expr:
     """The axes as nonnegative numbers; the model checks at run time that they are in range."""
     bounds = [relax.const(bound, "int64") for bound in (-rank, rank)]
     is_above = node.emit(op.greater_equal(axes, bounds[0]))
@@ -42,7 +50,7 @@ def _numbers(rank: int) -> relax.Expr:
 
 def is_axis(node: Node, rank: int, axis: relax.Expr) -> relax.Expr:
     """Whether each of `rank` axes is the computed `axis`, an int64 tensor of one element."""
-    return node.emit(op.equal(_numbers(rank), _nonnegative(node, axis, rank)))
+    return node.emit(op.equal(_numbers(rank), nonnegative_axes(node, axis, rank)))
 
 
 def axis_parts(
@@ -50,7 +58,7 @@ def axis_parts(
 ) -> tuple[Extent, Extent, Extent]:
     """The extents before, on and after the computed `axis`: products, as symbols."""
     rank = len(extents)
-    axis = _nonnegative(node, axis, rank)
+    axis = nonnegative_axes(node, axis, rank)
     shape, one = to_shape_tensor(node, extents), relax.const(1, "int64")
     parts = []
     for compare in (op.less, op.equal, op.greater):
@@ -82,7 +90,9 @@ def _matches(node: Node, index: int, rank: int) -> relax.Expr:
     axes = node.emit(op.astype(node.operands[index], "int64"))
     if axes.ty.ndim == 0:
         axes = node.emit(op.reshape(axes, (1,)))
-    listed = node.emit(op.concat([_nonnegative(node, axes, rank), relax.const([rank], "int64")]))
+    listed = node.emit(
+        op.concat([nonnegative_axes(node, axes, rank), relax.const([rank], "int64")])
+    )
     column = node.emit(op.expand_dims(listed, 1))
     return node.emit(op.astype(op.equal(column, _numbers(rank)), "int64"))
 

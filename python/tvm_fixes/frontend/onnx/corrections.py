@@ -49,6 +49,7 @@ from .activations import (
     convert_hardmax,
     convert_shrink,
     convert_sign,
+    convert_softmax,
     convert_thresholded_relu,
 )
 from .boxes import convert_nms, convert_roi_align
@@ -209,6 +210,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "InstanceNormalization": [(NORMS, convert_instance_norm)],
     "LRN": [(NORMS, convert_lrn)],
     "LayerNormalization": [(NORMS, convert_layer_norm)],
+    "LogSoftmax": [(ACTIVATIONS, convert_softmax)],
     "LpNormalization": [(NORMS, convert_lp_norm)],
     "LpPool": [(POOLING, convert_lp_pool)],
     "MatMul": [(EXPAND, check_matmul), (EXPAND, broadcast_batches), (DTYPE, sum_matmul)],
@@ -241,6 +243,7 @@ _CORRECTIONS: dict[str, list[tuple[str, Correction]]] = {
     "Selu": [(ACTIVATIONS, convert_elu)],
     "Shape": [(RESHAPE, convert_shape)],
     "Shrink": [(ACTIVATIONS, convert_shrink)],
+    "Softmax": [(ACTIVATIONS, convert_softmax)],
     "Sign": [(ACTIVATIONS, convert_sign)],
     "Slice": [(SLICE, convert_slice)],
     "Softplus": [(ELEMENTWISE, convert_softplus)],

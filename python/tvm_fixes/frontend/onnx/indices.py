@@ -70,8 +70,40 @@ INDEXED: dict[str, Callable[..., relax.Expr]] = {
 """For each operator, a function that builds its Relax call."""
 
 
+def _check_indices(node: Node) -> None:
+    """Reject constant indices beyond axes of static extent, as the verifier would.
+
+    The extents may follow from nodes that came before, whatever the dims of an input are named.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If an index is out of range.
+    """
+    indices, extents = node.constant(1), node.known.extents(node.operands[0])
+    if indices is None or extents is None or not indices.size:
+        return
+    first = node.attributes.get("batch_dims", 0) if node.operator == "GatherND" else 0
+    if node.operator.endswith("ND"):
+        columns = [indices[..., column] for column in range(indices.shape[-1])]
+        of_axes = list(zip(columns, extents[first:], strict=False))
+    else:
+        of_axes = [(indices, extents[_axis(node)])] if extents else []
+    for column, extent in of_axes:
+        low, high = int(column.min()), int(column.max())
+        if isinstance(extent, int) and not -extent <= low <= high < extent:
+            reason = f"expected {-extent} to {extent - 1} for an axis of extent {extent}"
+            raise node.invalid("indices", f"{low} to {high}", reason)
+
+
 def convert_indexed(node: Node, convert: Converter) -> relax.Expr:
-    """Convert an operator to a Relax call; let TVM convert constants and shapes."""
+    """Convert an operator to a Relax call; let TVM convert constants and shapes.
+
+    Raises
+    ------
+    tvm.error.OpAttributeInvalid
+        If a constant index is out of range.
+    """
     operands = list(node.operands)
     are_tensors = all(isinstance(getattr(e, "ty", None), relax.TensorType) for e in operands)
     are_constants = all(isinstance(e, ir.GenericConst) for e in operands)
@@ -80,6 +112,7 @@ def convert_indexed(node: Node, convert: Converter) -> relax.Expr:
     reductions = ("none", "add", "mul", "min", "max", b"none", b"add", b"mul", b"min", b"max")
     if node.attributes.get("reduction", "none") not in reductions:
         return convert(node)
+    _check_indices(node)
     switches.note(FIX_ID)
     if node.operator == "Gather" and _axis(node) == 0:
         rows = taken_rows(node, *operands)

@@ -40,6 +40,7 @@ from tvm import relax
 from ...fixes.onnx_importer import QUANTIZED
 from ...support import switches
 from ..dtypes import dtype_of
+from .activations import of_last_axes
 from .broadcast import convert_broadcasting
 from .node import Converter, Node
 from .pooling import convert_pool
@@ -103,13 +104,7 @@ def _softmax(node: Node, convert: Converter) -> relax.Expr:
     if extents is None:
         raise node.invalid("shape of X", data.ty, "expected a known shape")
     # Before opset 13, a Softmax normalizes over all axes from `axis` on.
-    return relax.op.nn.softmax(data, axis) if axis % rank == rank - 1 else _flat(node, axis % rank)
-
-
-def _flat(node: Node, axis: int) -> relax.Expr:
-    data, extents = node.operands[0], node.known.extents(node.operands[0])
-    flat = node.emit(relax.op.reshape(data, [*(extents or ())[:axis], -1]))
-    return relax.op.reshape(node.emit(relax.op.nn.softmax(flat, -1)), extents)
+    return of_last_axes(node, data, axis % rank, relax.op.nn.softmax)
 
 
 def _broadcasting(operator: str) -> Compute:

@@ -38,6 +38,7 @@ from tvm.relax import op
 
 from ...fixes.onnx_importer import SLICE
 from ...support import switches
+from .computed_axes import nonnegative_axes
 from .extents import END, equal, is_static, slice_range
 from .node import Converter, Extent, Node
 from .shape_operands import (
@@ -82,7 +83,7 @@ def convert_slice(node: Node, convert: Converter) -> relax.Expr:
     if node.opset < 10:
         starts, ends = (list(node.attributes[name]) for name in ("starts", "ends"))
         axes, steps = node.attributes.get("axes"), None
-    elif any(values[i] is None and node.operand(i) is not None for i in range(1, 5)):
+    elif any(node.operand(i) is not None and not _is_known(node, i) for i in range(1, 5)):
         switches.note(SLICE)
         return _slice_at_run_time(node, data, extents)
     else:
@@ -116,6 +117,11 @@ def convert_slice(node: Node, convert: Converter) -> relax.Expr:
     return take_ranges(node, data, axes, ranges, steps)
 
 
+def _is_known(node: Node, index: int) -> bool:
+    """Whether an operand is known at import; bounds may be computed from dims."""
+    return (node.value(index) if index < 3 else node.constant(index)) is not None
+
+
 def _end(node: Node, extent: Extent, end: Extent) -> Extent:
     """A large constant end of a symbolic axis as its end, which is checked at run time.
 
@@ -143,15 +149,15 @@ def _slice_at_run_time(node: Node, data: relax.Expr, extents: list[Extent]) -> r
         for index, name, default in ((3, "axes", list(range(count))), (4, "steps", [1] * count))
     )
     _check_counts(node, [length_of(v) for v in (starts, ends, axes, steps)])
-    if node.operand(3) is None or node.value(3) is not None:
+    if node.operand(3) is None or node.constant(3) is not None:
         given = list(range(count)) if node.operand(3) is None else integers(node, 3, "axes")
         sliced_axes = axes_of(node, given, rank)
     else:
         sliced_axes = list(range(rank))
-        axes = op.where(
-            op.less(axes, relax.const(0, "int64")), op.add(axes, relax.const(rank, "int64")), axes
-        )
-        axes = node.emit(axes)
+        axes = nonnegative_axes(node, axes, rank)
+        numbers = relax.const([0] * rank, "int64"), relax.const([1] * count, "int64")
+        given_times = op.scatter_elements(numbers[0], axes, numbers[1], reduction="add")
+        require_all(node, op.less_equal(node.emit(given_times), relax.const(1, "int64")))
         starts, ends, steps = (
             node.emit(op.scatter_elements(relax.const([default] * rank, "int64"), axes, values))
             for values, default in ((starts, 0), (ends, _INT64_MAX), (steps, 1))
