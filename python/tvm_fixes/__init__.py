@@ -34,6 +34,7 @@ from .relax.signature_guard import SignatureGuard  # noqa: E402
 from .relax.transform import static_plan_block_memory as _memory  # noqa: E402
 from .runtime import CompiledModel, LiftedModule  # noqa: E402
 from .source.preflight import Preflight, check  # noqa: E402
+from .support import numpy_types as _numpy_types  # noqa: E402
 from .target import codegen as _codegen  # noqa: E402
 from .verifier import Diagnostic, Diagnostics, VerifyEach, verify  # noqa: E402
 
@@ -45,6 +46,7 @@ except _metadata.PackageNotFoundError:  # a source tree on the search path
 _codegen.register()
 _legalize.register()
 _memory.register()
+_numpy_types.register()
 _register_pipeline()
 
 __all__ = [

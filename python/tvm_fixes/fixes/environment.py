@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Faults of packages below TVM that only another version of the package fixes."""
+"""Faults at the border to packages below TVM."""
 
 from .fix import Kind, Symptom, declare
 
@@ -26,4 +26,18 @@ FFI_0_1_15 = declare(
         ),
     },
     requirement="apache-tvm-ffi>=0.1.14.post0",
+)
+
+NUMPY_DTYPE = declare(
+    "numpy-dtype",
+    family="environment",
+    kind=Kind.BINDING,
+    summary="NumPy 2.4 and newer convert TVM's types to dtypes",
+    symptoms={
+        Symptom.ERROR: (
+            "NumPy 2.3 and newer reject a dtype of TVM's: `np.zeros(4, x.dtype)`; with NumPy 2.3, "
+            "write `str(x.dtype)`"
+        ),
+    },
+    upstream=(19875,),
 )

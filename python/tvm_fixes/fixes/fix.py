@@ -28,6 +28,7 @@ class Kind(StrEnum):
     OPERATOR_ATTRIBUTE = "operator attribute"
     IMPORTER = "importer"
     CODE_GENERATOR = "code generator"
+    BINDING = "Python binding"
     TOOL = "tool"
     ENVIRONMENT = "environment"
 
