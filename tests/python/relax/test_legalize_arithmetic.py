@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm.testing
-from tvm import relax
+from tvm import relax, tirx
 
 from helpers.relax_modules import build, call, cpu, run, tensor
 from tvm_fixes.pipeline import pipeline
@@ -325,6 +325,58 @@ def test_the_switch_restores_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     assert results({"selu": (op.nn.selu,)}, "float32", small)[0] != 0
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
     assert results({"selu": (op.nn.selu,)}, "float32", small)[0] == 0
+
+
+NUMBERS = {
+    "floor_divide": (op.floor_divide, np.floor_divide),
+    "floor_mod": (op.floor_mod, remainder),
+    "log_add_exp": (op.log_add_exp, np.logaddexp),
+    "mod": (op.mod, np.fmod),
+    "power": (op.power, np.power),
+    "add": (op.add, np.add),
+    "subtract": (op.subtract, np.subtract),
+    "multiply": (op.multiply, np.multiply),
+    "maximum": (op.maximum, np.maximum),
+    "not_equal": (op.not_equal, np.not_equal),
+}
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+@pytest.mark.parametrize("is_symbolic", [False, True])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        (name, dtype)
+        for name in NUMBERS
+        for dtype in ("float32", "uint32", *(["float16"] if "floor" in name else []))
+        if dtype != "uint32" or name not in ("log_add_exp", "power")
+    ],
+)
+def test_operands_that_are_numbers(name, dtype, is_symbolic, is_first):
+    """TVM lowers a number of TIR, known or a parameter, as an operand of a tensor."""
+    operator, reference = NUMBERS[name]
+    x = np.array([2.5, 3, 7, 4.25], "float32").astype(numpy_dtype(dtype))
+    number = tirx.Var("number", dtype) if is_symbolic else tirx.const(3, dtype)
+    params = [relax.Var("x", tensor(4, dtype=dtype)), *([number] if is_symbolic else [])]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            operands = (number, params[0]) if is_first else (params[0], number)
+            out = builder.emit_output(operator(*operands))
+        builder.emit_func_output(out)
+    vm = relax.VirtualMachine(relax.build(builder.get(), "llvm"), tvm.cpu())
+    arguments = [tvm.runtime.tensor(x)]
+    if is_symbolic:
+        arguments.append(3 if dtype == "uint32" else 3.0)
+    got = vm["main"](*arguments).numpy()
+    wide = x.astype("int64" if dtype == "uint32" else "float64")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        expected = reference(3, wide) if is_first else reference(wide, 3)
+    if dtype == "uint32":
+        np.testing.assert_array_equal(got.astype("int64"), expected % 2**32)
+    else:
+        rtol = 2e-3 if dtype == "float16" else 1e-6
+        np.testing.assert_allclose(got.astype("float64"), expected, rtol=rtol, atol=1e-6)
 
 
 if __name__ == "__main__":

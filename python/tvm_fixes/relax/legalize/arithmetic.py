@@ -45,7 +45,7 @@ How to remove
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tvm
@@ -54,6 +54,7 @@ from tvm import relax, te, tirx, topi
 from ...fixes.elements import ARITHMETIC_LEGALIZE as FIX_ID
 from ...support import switches
 from . import wrapping
+from .numbers import as_tensors, with_constants
 from .override import Legalize, override
 
 _NARROW = ("float16", "bfloat16")
@@ -189,16 +190,17 @@ _WITH_ZERO = {
 
 
 def _legalize_zero(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    name, dtype, arguments = call.op.name, str(call.ty.dtype), list(call.args)
+    name, dtype, arguments = call.op.name, str(call.ty.dtype), with_constants(bb, call).args
     if name == "relax.nn.leakyrelu":
-        arguments.append(relax.const(float(call.attrs.alpha), dtype))
-    if not switches.enabled(FIX_ID) or "float" not in dtype or not _folds(name, arguments):
+        arguments = [*arguments, relax.const(float(call.attrs.alpha), dtype)]
+    folds = isinstance(call.ty, relax.TensorType) and _folds(name, arguments)
+    if not (switches.enabled(FIX_ID) and "float" in dtype and folds):
         return _legalize(bb, call, stock) if name in _OPERATORS else stock(bb, call)
     switches.note(FIX_ID)
     return bb.call_te(_WITH_ZERO[name], *arguments, primfunc_name_hint=name.rpartition(".")[2])
 
 
-def _folds(name: str, arguments: list[relax.Expr]) -> bool:
+def _folds(name: str, arguments: Sequence[relax.Expr]) -> bool:
     """Whether TVM folds a scalar 0 among the arguments, and changes a result.
 
     Sums with -0 and differences with 0 equal the other operand.
@@ -286,17 +288,20 @@ _OPERATORS: dict[str, tuple[_Compute, tuple[str, ...]]] = {
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     compute, dtypes = _OPERATORS[call.op.name]
     operands = {str(getattr(operand.ty, "dtype", None)) for operand in call.args}
-    if not switches.enabled(FIX_ID) or len(operands) != 1 or not operands.issubset(dtypes):
+    is_known = len(operands) == 1 and operands.issubset(dtypes)
+    if not (switches.enabled(FIX_ID) and is_known and isinstance(call.ty, relax.TensorType)):
         return stock(bb, call)
     [dtype] = operands
     switches.note(FIX_ID)
+    call = with_constants(bb, call)
     numbers = [call.attrs.beta, call.attrs.threshold] if compute is _softplus else []
     tensors = list(call.args)
     if compute is topi.power and _is_number(tensors[1]):
         # LowerElementaryFunctions multiplies for a known exponent.
         numbers.append(tensors.pop().value.numpy())
 
-    def wide(*tensors: te.Tensor) -> te.Tensor:
+    def wide(*operands: te.Tensor | tirx.Expr) -> te.Tensor:
+        tensors = as_tensors(*operands)
         if dtype not in _NARROW:
             return compute(*tensors, *map(float, numbers))
         result = compute(*(topi.cast(t, "float32") for t in tensors), *map(float, numbers))

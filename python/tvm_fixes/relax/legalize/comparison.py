@@ -35,6 +35,7 @@ import functools
 import math
 from collections.abc import Callable
 
+import tvm
 from tvm import relax, te, tirx, topi
 from tvm.sym import Analyzer
 
@@ -105,15 +106,23 @@ def _not_equal(a: te.Tensor, b: te.Tensor) -> te.Tensor:
 
 
 def _extremum(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize, name: str) -> relax.Expr:
-    shapes = [getattr(expr.ty, "shape", None) for expr in (call, *call.args)]
+    shapes = [
+        relax.ShapeExpr([]) if tvm.ir.is_prim_expr(expr) else getattr(expr.ty, "shape", None)
+        for expr in (call, *call.args)
+    ]
     known = [list(shape.values) for shape in shapes if isinstance(shape, relax.ShapeExpr)]
     if len(known) < len(shapes) or not all(_is_repeated(own, known[0]) for own in known[1:]):
         return stock(bb, call)
     switches.note(FIX_ID)
 
-    def extremum(a: te.Tensor, b: te.Tensor, shape: list[tirx.Expr]) -> te.Tensor:
+    def extremum(
+        a: te.Tensor | tirx.Expr, b: te.Tensor | tirx.Expr, shape: list[tirx.Expr]
+    ) -> te.Tensor:
         def element(*position: tirx.Var) -> tirx.Expr:
-            x, y = (tensor(*broadcast_position(position, tensor.shape)) for tensor in (a, b))
+            x, y = (
+                one(*broadcast_position(position, one.shape)) if isinstance(one, te.Tensor) else one
+                for one in (a, b)
+            )
             x_first, y_first = (x > y, y >= x) if name == "maximum" else (x < y, y <= x)
             # With a NaN neither comparison is true, and the sum is NaN.
             return tirx.Select(x_first, x, tirx.Select(y_first, y, x + y))
