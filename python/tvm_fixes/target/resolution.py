@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm.target import codegen
 
 from ..errors import UsageError, summarize
@@ -64,6 +65,18 @@ _ARCHITECTURES = {
 
 KINDS = {"llvm": "a CPU", "cuda": "a GPU with CUDA"}
 """The supported kinds of targets, by TVM's names."""
+
+
+def is_supported(target: tvm.target.Target | None) -> bool:
+    """Whether a target is of one of :data:`KINDS`, or unknown."""
+    return target is None or target.kind.name in KINDS
+
+
+@tvm_ffi.register_global_func("tvm_fixes.target.supports_current", override=True)
+def supports_current() -> bool:
+    """Whether the target of the current scope is supported; the native library asks this."""
+    return is_supported(tvm.target.Target.current(allow_none=True))
+
 
 # The lowest compute capability that CUDA 13 supports.
 _MIN_CAPABILITY = (7, 5)

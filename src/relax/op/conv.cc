@@ -155,7 +155,7 @@ bool IsLoweredInAnyLayouts(const Convolution& conv) {
   static const GlobalFunction device_type("target.TargetGetDeviceType");
   const auto target = current(true).cast<tvm::ffi::Optional<ObjectRef>>();
   return target.has_value() && device_type(target.value()).cast<int>() == kDLCPU &&
-         IsEnabled(conv.legalize_fix_id());
+         ChoosesLayouts(conv.legalize_fix_id());
 }
 
 ObjectRef InferLayout(const Convolution& conv, const ObjectRef& call_ref,

@@ -35,7 +35,7 @@ void Register(const char* op_name, Rule rule, const char* fix_id) {
       return LayoutOf(arg, var_layouts) == InitialLayoutOf(arg);
     };
     const Array<ObjectRef>& args = call.args();
-    if (std::all_of(args.begin(), args.end(), lies_as_written) || !IsEnabled(fix_id)) {
+    if (std::all_of(args.begin(), args.end(), lies_as_written) || !ChoosesLayouts(fix_id)) {
       return RestoreLayouts(call);
     }
     const ObjectRef answer = rule(call, var_layouts);

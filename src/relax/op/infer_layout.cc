@@ -141,6 +141,11 @@ Array<Any> InitialDecisions(const CallView& call) {
 
 }  // namespace
 
+bool ChoosesLayouts(const char* fix_id) {
+  static const GlobalFunction supported("tvm_fixes.target.supports_current");
+  return IsEnabled(fix_id) && supported().cast<bool>();
+}
+
 std::string InitialLayout(int64_t ndim) {
   std::string layout;
   for (int64_t i = 0; i < ndim; ++i) layout.push_back(static_cast<char>('A' + i));

@@ -39,6 +39,14 @@ using DesiredLayouts = Map<String, Array<String>>;
 /*! \brief The layouts of variables decided so far: a LayoutDecision, or a nested array of them. */
 using VarLayouts = Map<ObjectRef, Any>;
 
+/*!
+ * \brief Whether a fix is enabled, and the target of the scope is supported, or unknown.
+ *
+ * Other backends keep TVM's layouts: their passes expect them. Those for Adreno, for example, choose
+ * a texture by the layout of a tensor.
+ */
+bool ChoosesLayouts(const char* fix_id);
+
 /*! \brief The layout of an unconverted tensor: "ABCD" for rank 4. */
 std::string InitialLayout(int64_t ndim);
 

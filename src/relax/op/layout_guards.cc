@@ -77,7 +77,7 @@ ObjectRef LayoutGuard::InferLayout(const ObjectRef& call_ref, const DesiredLayou
                                    const VarLayouts& var_layouts) const {
   auto call = As<CallView>(call_ref);
   const bool listed = desired_layouts.count(stock_.op_name()) != 0;
-  if (call && !call->args().empty() && !listed && IsEnabled(kFixId)) {
+  if (call && !call->args().empty() && !listed && ChoosesLayouts(kFixId)) {
     const ObjectRef answer = Answer(*call, var_layouts);
     if (answer.defined()) {
       NoteUse(kFixId, call_ref);

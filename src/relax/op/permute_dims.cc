@@ -75,7 +75,7 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
                       const VarLayouts& var_layouts) {
   const auto stock = [&] { return stock_infer_layout(call_ref, desired_layouts, var_layouts); };
   auto call = As<CallView>(call_ref);
-  if (!call || !IsEnabled(kFixId)) return stock();
+  if (!call || !ChoosesLayouts(kFixId)) return stock();
   auto axes = PermutedAxes(*call);
   if (!axes) return stock();
   auto layout = LayoutOf(call->args()[0], var_layouts);

@@ -22,6 +22,7 @@
  *
  * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,15 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
     return stock_infer_layout(call_ref, desired_layouts, var_layouts);
   }
   auto removed = RemovedAxes(*call);
+  if (!ChoosesLayouts(kFixId)) {
+    const Array<int64_t>& axes = squeeze_attrs.axis(call->attrs().get());
+    const auto is_negative = [](int64_t axis) { return axis < 0; };
+    // TVM's rule corrupts memory.
+    if (axes.defined() && std::any_of(axes.begin(), axes.end(), is_negative)) {
+      return RestoreLayouts(*call);
+    }
+    return stock_infer_layout(call_ref, desired_layouts, var_layouts);
+  }
   auto layout = LayoutOf(call->args()[0], var_layouts);
   if (!removed || !layout) return RestoreLayouts(*call);
   Array<int64_t> new_axes;

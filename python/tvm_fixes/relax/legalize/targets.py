@@ -43,5 +43,12 @@ def multiply_accumulate_of(call: relax.Call) -> MultiplyAccumulate:
 
 def target_of(call: relax.Call) -> tvm.target.Target | None:
     """The target of `call`; None if it is unknown."""
-    vdevice = call.ty.vdevice
+    vdevice = vdevice_of(call.ty)
     return vdevice.target if vdevice is not None else tvm.target.Target.current(allow_none=True)
+
+
+def vdevice_of(ty: tvm.ir.Type) -> relax.VDevice | None:
+    """The device of a tensor, or of the first tensor of a tuple that has one; None if unknown."""
+    if isinstance(ty, relax.TupleType):
+        return next((found for field in ty.fields if (found := vdevice_of(field))), None)
+    return ty.vdevice if isinstance(ty, relax.TensorType) else None
