@@ -25,6 +25,7 @@ import tvm_fixes
 from helpers.relax_modules import call, integers, tensor
 from tvm_fixes import transform
 from tvm_fixes.errors import UsageError
+from tvm_fixes.relax.analysis import bindings
 from tvm_fixes.support import switches
 from tvm_fixes.testing import assert_same_results
 
@@ -227,7 +228,8 @@ def test_row_lazy_transform_params_after(is_prepared, is_flat, bundles):
     )
 
 
-def test_references_kept_by_set_item_stay_valid():
+@pytest.mark.parametrize("pipeline", [tvm_fixes.pipeline(), "default"], ids=["own", "TVM's"])
+def test_references_kept_by_set_item_stay_valid(pipeline):
     """The memory of a prepared weight is not reused for the next one."""
     builder = relax.BlockBuilder()
     x, w, u = (relax.Var(name, tensor(4, 4)) for name in "xwu")
@@ -242,7 +244,7 @@ def test_references_kept_by_set_item_stay_valid():
     weights, kept = [integers(4, 4, seed=seed) / 4 for seed in (1, 2)], {}
     tvm.register_global_func("test_kept.get", lambda i: tvm.runtime.tensor(weights[i]), True)
     tvm.register_global_func("test_kept.set", lambda i, v: kept.__setitem__(int(i), v), True)
-    executable = relax.build(lazy, "llvm", relax_pipeline=tvm_fixes.pipeline())
+    executable = relax.build(lazy, "llvm", relax_pipeline=pipeline)
     relax.VirtualMachine(executable, tvm.cpu())["main_transform_params"]()
     for index, weight in enumerate(weights):
         np.testing.assert_allclose(kept[index].numpy(), np.exp(2 * weight), rtol=1e-5)
@@ -253,15 +255,30 @@ def test_lazy_transform_params_of_stock_stores_no_weights_that_are_passed_on():
     assert "scope.undefined" in {found.rule for found in tvm_fixes.verify(lazy).errors}
 
 
-def test_lazy_transform_params_passes_its_arguments_on():
+@pytest.mark.parametrize("fset_item", ["set", None])
+def test_lazy_transform_params_passes_its_arguments_on(fset_item):
     loader = relax.Var("loader", relax.AnyType())
     flat = relax.transform.ToNonDataflow()(Lift()(module()))
-    arguments = ("get", "set", [loader], [loader])
-    tvm.ir.assert_structural_equal(
-        transform.LazyTransformParams(*arguments)(flat)["main_transform_params"],
-        relax.transform.LazyTransformParams(*arguments)(flat)["main_transform_params"],
-        map_free_vars=True,
+    arguments = ("get", fset_item, [loader], [loader])
+    after, stock = (
+        space.LazyTransformParams(*arguments)(flat)["main_transform_params"]
+        for space in (transform, relax.transform)
     )
+    assert list(map(arguments_of, calls(after))) == list(map(arguments_of, calls(stock)))
+    tvm.ir.assert_structural_equal(after.params, stock.params, map_free_vars=True)
+
+
+def calls(function):
+    return [b.value for b in bindings(function) if isinstance(b.value, relax.Call)]
+
+
+def arguments_of(call):
+    """The callee and the arguments of a call, which the virtual machine may call as a closure."""
+    callee, arguments = call.op, list(call.args)
+    if isinstance(callee, tvm.ir.Op) and callee.name == "relax.call_builtin_with_ctx":
+        assert arguments[0].global_symbol == "vm.builtin.invoke_closure"
+        callee, *arguments = arguments[1].fields
+    return str(callee), list(map(str, arguments))
 
 
 SEQUENCES = {

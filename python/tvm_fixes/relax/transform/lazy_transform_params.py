@@ -18,15 +18,17 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``LazyTransformParams`` on a transform function that returns the weights unchanged, or that has
-    dataflow blocks.
+    dataflow blocks, and with an ``fset_item`` that keeps the tensor it gets.
 Symptom
     For the first, nothing is stored, and the function returns an undefined variable; for the
-    second, calls with effects are in a dataflow block.
+    second, calls with effects are in a dataflow block. Tensors that are kept silently get the
+    elements of later ones.
 Mechanism
     The pass stores the fields of the tuple that is bound last, but here no tuple is bound.  It
-    requires functions without dataflow blocks, which only its documentation says.
+    requires functions without dataflow blocks, which only its documentation says.  TVM's planner of
+    memory assumes that a packed function keeps none of its arguments, and reuses their memory.
 How to remove
-    When TVM's pass handles both cases, delete this file, its test and its part of the fix id
+    When TVM's pass handles these cases, delete this file, its test and its part of the fix id
     ``lifted-params``.
 """
 
@@ -41,8 +43,12 @@ from ...support import switches
 from ..guard import corrected
 from ..ir import unpack_tuple, with_body, with_functions
 from ..lift.callers import SUFFIX
+from .fold_constant import changed_calls, rebind
 
 NAME = "LazyTransformParams"
+
+# Calls a packed function, too.
+_INVOKE = "vm.builtin.invoke_closure"
 
 
 def LazyTransformParams(
@@ -60,7 +66,8 @@ def LazyTransformParams(
     ----------
     fget_item, fset_item : str
         The names of the global functions that fetch and store.  `fset_item` may keep the tensor it
-        gets if :func:`tvm_fixes.pipeline` builds the module; TVM's own pipelines reuse its memory.
+        gets, in TVM's pipelines too: the virtual machine calls it as a closure, whose arguments the
+        planner of memory leaves alone.
     extra_get_item_params, extra_set_item_params : sequence of relax.Var, optional
         Additional parameters, passed before the others.
 
@@ -84,9 +91,23 @@ def LazyTransformParams(
             for var, function in flat.functions_items()
             if isinstance(function, relax.Function) and var.name_hint.endswith(SUFFIX)
         }
-        return stock(with_functions(mod, transforms))
+        lazy = stock(with_functions(mod, transforms))
+        return lazy if fset_item is None else _with_kept_arguments(lazy, fset_item)
 
     return corrected(stock, FIX_ID, run, NAME)
+
+
+def _with_kept_arguments(mod: tvm.IRModule, name: str) -> tvm.IRModule:
+    """Call the packed function `name` so that its arguments keep their memory."""
+
+    def closure(call: relax.Call) -> relax.Expr | None:
+        if not isinstance(call.op, relax.ExternFunc) or call.op.global_symbol != name:
+            return None
+        arguments = relax.Tuple([call.op, *call.args])
+        invoke = relax.op.call_builtin_with_ctx(_INVOKE, arguments, ty_args=list(call.ty_args))
+        return relax.BlockBuilder().normalize(invoke)
+
+    return rebind(mod, changed_calls(mod, closure))
 
 
 def _with_tuple(function: relax.Function) -> relax.Function:

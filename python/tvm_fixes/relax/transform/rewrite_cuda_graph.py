@@ -16,6 +16,9 @@ import tvm
 from tvm import relax
 from tvm_ffi import structural_walk
 
+from ...errors import UsageError
+from ..ir import is_primitive
+
 _OPTION = "relax.backend.use_cuda_graph"
 _CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
 _WITH_CONTEXT = tvm.ir.Op.get("relax.call_builtin_with_ctx")
@@ -37,11 +40,17 @@ def RewriteCUDAGraph() -> tvm.transform.Pass:
     -------
     tvm.transform.Pass
         A module pass, for a module whose memory is planned.
+
+    Raises
+    ------
+    UsageError
+        When the pass runs: if a function has a dataflow block, as before its memory is planned.
     """
 
     def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         if not context.config.get(_OPTION, True):
             return mod
+        _reject_dataflow(mod)
         config = dict(context.config) | {_OPTION: True}
         with tvm.transform.PassContext(
             opt_level=context.opt_level,
@@ -55,6 +64,18 @@ def RewriteCUDAGraph() -> tvm.transform.Pass:
         return captured if _is_closed(captured) and _can_run(mod, captured) else mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="RewriteCUDAGraph")
+
+
+def _reject_dataflow(mod: tvm.IRModule) -> None:
+    """Raise a UsageError for a function that is not lowered yet: TVM's pass fails there."""
+    for variable, function in mod.functions_items():
+        if not isinstance(function, relax.Function) or is_primitive(function):
+            continue
+        if any(isinstance(block, relax.DataflowBlock) for block in function.body.blocks):
+            raise UsageError(
+                f"RewriteCUDAGraph needs a module whose memory is planned, but function "
+                f"{variable.name_hint!r} has a dataflow block: run it after StaticPlanBlockMemory"
+            )
 
 
 def _is_closed(mod: tvm.IRModule) -> bool:

@@ -53,13 +53,13 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.dlight import ApplyDefaultSchedule, ScheduleRule
 
-from ...errors import CompileError
+from ...errors import CompileError, UsageError
 from ...fixes.elements import DECOMPOSE_REDUCTION
 from ...fixes.gpu import GPU_SCHEDULE as FIX_ID
 from ...support import activity, switches
 from ...support.collector import Collector
 from ...support.declined import decline
-from ...target.gpu import with_limits
+from ...target.gpu import is_gpu, with_limits
 from ..dead_blocks import without_dead_blocks
 from ..gpu_kernel import (
     keep_predicates,
@@ -136,7 +136,7 @@ def ApplyGpuSchedule(rules: Sequence[ScheduleRule] | None = None) -> tvm.transfo
     -------
     tvm.transform.Pass
         A module pass over the PrimFuncs; in those that are scheduled already, it only guards grids
-        that may be empty.  It needs a current target.  It raises a
+        that may be empty, and those for CPUs do not change.  It needs a current target.  It raises a
         :class:`~tvm_fixes.errors.CompileError` that names the kernel if no rule succeeds.
     """
 
@@ -144,18 +144,21 @@ def ApplyGpuSchedule(rules: Sequence[ScheduleRule] | None = None) -> tvm.transfo
         if not switches.enabled(FIX_ID):
             return ApplyDefaultSchedule(*stock_rules())(mod)
         _prepare_import_of_intrinsics()
-        current = tvm.target.Target.current()
-        tried = gpu_rules(current) if rules is None else rules
+        current = tvm.target.Target.current(allow_none=True)
+        if current is None:
+            raise UsageError("ApplyGpuSchedule needs a target: run it within 'with target:'")
         scheduled = {}
         functions = mod.functions_items()
         for number, (variable, function) in enumerate(functions, 1):
             activity.report(f"kernel {number} of {len(functions)}")
-            target = with_limits(function.attrs.get("target", current))
-            if not isinstance(function, tirx.PrimFunc) or "gpu" not in target.keys:
+            target = (function.attrs or {}).get("target", current)
+            if not isinstance(function, tirx.PrimFunc) or not is_gpu(target):
                 continue
+            target = with_limits(target)
             if function.attrs.get(_IS_SCHEDULED, False):
                 scheduled[variable] = skip_empty_grids(function)
             else:
+                tried = gpu_rules(target) if rules is None else rules
                 scheduled[variable] = _schedule(variable.name_hint, function, target, tried)
         mod = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
         for variable, function in scheduled.items():
