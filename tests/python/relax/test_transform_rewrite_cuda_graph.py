@@ -21,6 +21,7 @@ from helpers.gpu_kernels import GPU
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, integers, tensor
 from tests.fuzz import onnx_models
+from tvm_fixes.errors import UsageError
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.pipeline import pipeline, stages
 from tvm_fixes.relax.transform import RewriteCUDAGraph
@@ -111,6 +112,17 @@ def test_the_options_of_the_context_stay():
         RewriteCUDAGraph()(layers(4))
         assert dict(tvm.transform.PassContext.current().config) == config
     assert seen[-1] == config | {OPTION: True}
+
+
+def test_a_module_that_is_not_lowered_is_rejected():
+    def emit(builder, x, weight):
+        weight = builder.emit(relax.op.permute_dims(weight))
+        return relax.op.add(builder.emit(relax.op.matmul(x, weight)), weight)
+
+    mod = build({"x": tensor(4, 4), "weight": tensor(4, 4)}, emit)
+    mod = tvm.IRModule({"main": mod["main"].with_attr("num_input", 1)})
+    with pytest.raises(UsageError, match="'main' has a dataflow block: run it after Static"):
+        RewriteCUDAGraph()(mod)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from tvm_ffi import structural_walk
 from helpers.gpu_kernels import GPU, functions, kernels, one_after_another, run, thread_extents
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, integers, tensor
-from tvm_fixes.errors import CompileError
+from tvm_fixes.errors import CompileError, UsageError
 from tvm_fixes.pipeline import stages
 from tvm_fixes.support import switches
 from tvm_fixes.support.declined import collect_declined
@@ -337,6 +337,14 @@ def source_of(function: tirx.PrimFunc) -> str:
         [module] = tvm.tirx.build(kernel, GPU).imports
     source = module.inspect_source()
     return source[source.rindex('extern "C" __global__') :]
+
+
+def test_kernels_for_cpus_stay():
+    mod = relax.transform.LegalizeOps()(build({"x": tensor(4, 4)}, argmax))
+    with tvm.target.Target("llvm"):
+        tvm.ir.assert_structural_equal(ApplyGpuSchedule()(mod), mod)
+    with pytest.raises(UsageError, match="ApplyGpuSchedule needs a target"):
+        ApplyGpuSchedule()(mod)
 
 
 if __name__ == "__main__":

@@ -44,13 +44,13 @@ def RewriteCUDAGraph() -> tvm.transform.Pass:
     Raises
     ------
     UsageError
-        When the pass runs: if a function has a dataflow block, as before its memory is planned.
+        When the pass runs: if TVM's pass fails at a function with a dataflow block, as before its
+        memory is planned.
     """
 
     def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
         if not context.config.get(_OPTION, True):
             return mod
-        _reject_dataflow(mod)
         config = dict(context.config) | {_OPTION: True}
         with tvm.transform.PassContext(
             opt_level=context.opt_level,
@@ -59,15 +59,19 @@ def RewriteCUDAGraph() -> tvm.transform.Pass:
             instruments=context.instruments,
             config=config,
         ):
-            # TVM's pass modifies its argument.
-            captured = relax.transform.RewriteCUDAGraph()(mod.clone())
+            try:
+                # TVM's pass modifies its argument.
+                captured = relax.transform.RewriteCUDAGraph()(mod.clone())
+            except tvm.error.InternalError as error:
+                _reject_dataflow(mod, error)
+                raise
         return captured if _is_closed(captured) and _can_run(mod, captured) else mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="RewriteCUDAGraph")
 
 
-def _reject_dataflow(mod: tvm.IRModule) -> None:
-    """Raise a UsageError for a function that is not lowered yet: TVM's pass fails there."""
+def _reject_dataflow(mod: tvm.IRModule, cause: tvm.error.InternalError) -> None:
+    """Raise a UsageError if a function is not lowered yet: TVM's pass may fail there."""
     for variable, function in mod.functions_items():
         if not isinstance(function, relax.Function) or is_primitive(function):
             continue
@@ -75,7 +79,7 @@ def _reject_dataflow(mod: tvm.IRModule) -> None:
             raise UsageError(
                 f"RewriteCUDAGraph needs a module whose memory is planned, but function "
                 f"{variable.name_hint!r} has a dataflow block: run it after StaticPlanBlockMemory"
-            )
+            ) from cause
 
 
 def _is_closed(mod: tvm.IRModule) -> bool:

@@ -135,8 +135,8 @@ def ApplyGpuSchedule(rules: Sequence[ScheduleRule] | None = None) -> tvm.transfo
     Returns
     -------
     tvm.transform.Pass
-        A module pass over the PrimFuncs; in those that are scheduled already, it only guards grids
-        that may be empty, and those for CPUs do not change.  It needs a current target.  It raises a
+        A module pass over the PrimFuncs for GPUs; in those that are scheduled already, it only
+        guards grids that may be empty.  It needs a current target.  It raises a
         :class:`~tvm_fixes.errors.CompileError` that names the kernel if no rule succeeds.
     """
 
