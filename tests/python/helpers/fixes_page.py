@@ -44,8 +44,8 @@ What goes wrong with apache-tvm 0.27.0.post1, and which fix of tvm-fixes helps. 
 the text of an error, or for an operator; "…" stands for any text, N for a digit. Each fix has a
 small program that fails without it. `tvm-fixes doctor` runs these programs on your installation.
 
-`import tvm_fixes` is enough for fixes of operator attributes, code generators and bindings. Fixes of
-importers are in `tvm_fixes.frontend`; passes are in `tvm_fixes.pipeline` and
+`import tvm_fixes` is enough for fixes of operator attributes, code generators and bindings. Fixes
+of importers are in `tvm_fixes.frontend`; passes are in `tvm_fixes.pipeline` and
 `tvm_fixes.transform`. `tvm_fixes.compile` uses them all. `TVM_FIXES_DISABLE=id,id` turns fixes off.
 
 <!-- Generated: python tests/python/helpers/fixes_page.py > docs/fixes.md -->"""
