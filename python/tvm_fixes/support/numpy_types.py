@@ -13,7 +13,7 @@
 """TVM's types as dtypes of NumPy arrays.
 
 Upstream
-    #19875 introduced the type; #20051 mended one place.
+    #19875 introduced the type; #20051 fixed one place.
 Versions
     Seen in 0.27.0.post1.
 Trigger
