@@ -27,6 +27,7 @@ from tvm.relax.frontend import onnx as tvm_onnx
 from helpers.models import FLOAT, onnx_model
 from helpers.onnx_graphs import text_model
 from helpers.relax_modules import calls, run
+from tvm_fixes import pipeline
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.support import switches
 
@@ -123,6 +124,22 @@ def test_unnamed_dims_of_the_caller(unnamed: str | int | None) -> None:
     mod = from_onnx(model, shape_dict={"x": [unnamed, unnamed]})
     array = random((3, 4), 0)
     np.testing.assert_array_equal(run(mod, array, random((5, 5), 1)), np.maximum(array, 0))
+
+
+def test_symbol_that_becomes_constant_after_its_use() -> None:
+    """The Concat makes n 3; the product is computed before, and fused with what follows."""
+    model = text_model(
+        """(float[n,n] x, float[n,d,n] y, float[k,3] w) => (float[a,b,c] p, float[e,f] q) {
+            product = Mul(y, x)
+            p = Neg(product)
+            q = Concat<axis=0>(w, x)
+        }"""
+    )
+    x, y, w = random((3, 3), 0), random((3, 1, 3), 1), random((2, 3), 2)
+    for lowering in ("default", pipeline()):
+        product, joined = run(from_onnx(model), x, y, w, pipeline=lowering)
+        np.testing.assert_array_equal(product, -(y * x))
+        np.testing.assert_array_equal(joined, np.concatenate([w, x]))
 
 
 def test_signature_is_that_of_tvm() -> None:

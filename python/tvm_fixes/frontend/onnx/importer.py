@@ -29,7 +29,6 @@ from ...errors import OpNotImplemented
 from ...fixes.onnx_importer import FUNCTIONS, IF, LOOPS, QUANTIZED, SHAPE_VALUES, UNNAMED_DIMS
 from ...fixes.weights import FOLD_CONSTANT
 from ...relax.source_nodes import SourceNode, mark, spread
-from ...relax.transform.specialize_kernels import SpecializeKernels
 from ...support import switches
 from ...support.serial import in_turn
 from . import corrections
@@ -66,6 +65,7 @@ from .opset6 import as_opset_7
 from .order import in_order
 from .parameters import constant_operands, parameter_names
 from .sparse import with_dense_tensors
+from .unified import with_values
 from .values import KnownValues, Value, extents_of
 
 __all__ = ["ONNXGraphImporter", "from_onnx"]
@@ -165,8 +165,7 @@ class ONNXGraphImporter(TVMGraphImporter):
             graph = GraphWithIf(graph)
         mod = super().from_onnx(graph, opset)
         if self.known.unified:
-            mod = relax.transform.BindSymbolicVars(dict(self.known.unified), "main")(mod)
-            mod = SpecializeKernels()(mod)
+            mod = with_values(mod, dict(self.known.unified))
         if not switches.enabled(SHAPE_VALUES):
             return mod
         spread(mod)
