@@ -27,6 +27,7 @@ from .errors import UnsupportedOperatorError, UsageError, summarize
 from .relax.analysis import operator_calls
 from .relax.constants.growth import MAX_GROWTH
 from .relax.legalize.indices import trusting_indices
+from .relax.source_nodes import nodes_of
 from .relax.transform import (
     AllocateEmptyConstants,
     BroadcastFreeMatmul,
@@ -379,7 +380,8 @@ def CheckLowered() -> tvm.transform.Pass:
         left = [found for found in _operator_calls(mod) if found.operator not in _EMITTED]
         if left:
             more = f" (and {len(left) - 1} more such calls)" if len(left) > 1 else ""
-            raise UnsupportedOperatorError(f"no lowering for {left[0]}{more}")
+            remedy = _STATIC if left[0].is_dynamic else ""
+            raise UnsupportedOperatorError(f"no lowering for {left[0]}{more}{remedy}")
         return mod
 
     return tvm.transform.module_pass(check, opt_level=0, name="CheckLowered")
@@ -432,6 +434,9 @@ def _target_stage(
     return tvm.transform.module_pass(run, opt_level=0, name=name)
 
 
+_STATIC = "; static shapes may compile (--static, or --shape)"
+
+
 @dataclass(frozen=True)
 class _OperatorCall:
     """A call of a Relax operator, bound to a variable."""
@@ -444,13 +449,25 @@ class _OperatorCall:
     def operator(self) -> str:
         return str(self.call.op.name)
 
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the shape of an operand is unknown or has symbols."""
+        types = (getattr(arg, "ty", None) for arg in self.call.args)
+        return any(
+            not isinstance(ty.shape, relax.ShapeExpr) or relax.analysis.tir_vars_in_type(ty)
+            for ty in types
+            if isinstance(ty, relax.TensorType)
+        )
+
     def __str__(self) -> str:
+        nodes = nodes_of(self.var) or nodes_of(self.call)
+        origin = f" at {nodes[0].operator} {(nodes[0].path or nodes[0].name)!r}" if nodes else ""
         # TVMScript prints a call on one line, and comments about metadata below it.
         script = str(self.call.script(show_meta=False))
         text = next(line for line in script.splitlines() if line and not line.startswith("#"))
         types = ", ".join(_type_of(arg) for arg in self.call.args)
         return (
-            f"{self.operator} in {self.function!r}: {self.var.name} = {text}, "
+            f"{self.operator}{origin} in {self.function!r}: {self.var.name} = {text}, "
             f"arguments of type ({types})"
         )
 

@@ -19,7 +19,7 @@ import pytest
 import torch
 import tvm
 import tvm.testing
-from tvm import relax
+from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -30,6 +30,7 @@ from helpers.relax_modules import build, calls, integers, run, tensor
 from tvm_fixes.errors import UnsupportedOperatorError, UsageError
 from tvm_fixes.pipeline import LAYOUTS, CheckLowered, pipeline, register, stages
 from tvm_fixes.relax.analysis import activation_transforms
+from tvm_fixes.relax.source_nodes import SourceNode, mark
 from tvm_fixes.support import switches
 
 KERNEL = np.random.default_rng(0).standard_normal((4, 4, 3, 3), "float32")
@@ -214,6 +215,20 @@ class Unlowered:
         else:
             y = R.exp(x)
         return y
+
+
+def test_operator_without_lowering_names_the_node():
+    x = relax.Var("x", relax.TensorType((tirx.Var("n", "int64"), 4), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        y = builder.emit(relax.op.ewise_fma(x, x, x))
+        mark(y, SourceNode("fma1", "FusedMultiplyAdd"))
+        builder.emit_func_output(y)
+    with pytest.raises(UnsupportedOperatorError) as error:
+        relax.build(builder.get(), "llvm", relax_pipeline="tvm_fixes")
+    message = str(error.value)
+    assert "no lowering for relax.ewise_fma at FusedMultiplyAdd 'fma1' in 'main'" in message
+    assert message.endswith("static shapes may compile (--static, or --shape)")
 
 
 def test_operator_without_lowering_is_named():

@@ -23,7 +23,7 @@ from typing import Any, Self
 import numpy as np
 import tvm
 
-from ..errors import CompileError
+from ..errors import CompileError, InputError
 from ..support.temporary import TemporaryDirectory
 from ..support.tensors import (
     assign,
@@ -37,6 +37,7 @@ from ..support.tensors import (
 )
 from .arguments import INPUT, bind, check_arrays, check_updated
 from .call_arguments import bind_call, size_of
+from .failed_checks import failed_check
 from .input_buffers import InputBuffers
 from .library import Library
 from .manifest import WEIGHTS, Manifest, TensorSpec, describe_shape, load_whole, read_manifest
@@ -102,6 +103,9 @@ class CompiledModel:
             with self._library.lock:
                 return self._function(*inputs)
         except Exception as error:
+            rejected = failed_check(str(error), self._manifest.inputs, inputs)
+            if rejected:
+                raise InputError(rejected) from error
             if "std::bad_alloc" not in str(error):
                 raise
             shapes = ", ".join(describe_shape(getattr(one, "shape", ())) for one in inputs)
@@ -164,7 +168,8 @@ class CompiledModel:
             If there are too many, too few or unknown inputs, or if the shape or dtype of one does
             not fit the model.  Also if a constant differs from the value that the model was
             compiled for, or if an updated input is read-only or shares memory with another input.
-            The model does not run in these cases.
+            The model does not run in these cases.  Also if a check within the model fails; the
+            message names its node.
         ArtifactError
             If the library does not run on this machine.
 

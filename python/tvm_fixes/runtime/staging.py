@@ -34,6 +34,7 @@ import json
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -134,6 +135,9 @@ def check_destination(directory: str | os.PathLike[str], size: int = 0) -> None:
         if any(len(os.fsencode(part)) > limit for part in path.parts):
             raise UsageError(f"{directory}: a name has more than {limit} bytes")
         room = os.statvfs(parent)
+        if not room.f_blocks:
+            _check_writable(parent, directory)
+            return
     except UsageError:  # a subclass of ValueError
         raise
     except (OSError, ValueError) as error:
@@ -144,6 +148,16 @@ def check_destination(directory: str | os.PathLike[str], size: int = 0) -> None:
         raise UsageError(
             f"{directory}: no space left: expected at least {size} free bytes, got {free}"
         )
+
+
+def _check_writable(parent: Path, directory: str | os.PathLike[str]) -> None:
+    """Check a file system without a size, such as /proc, by a trial."""
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    except OSError as error:
+        raise UsageError(
+            f"{directory}: cannot write: {parent} is in a file system that stores no files"
+        ) from error
 
 
 def _check_existing(path: Path, directory: str | os.PathLike[str]) -> None:

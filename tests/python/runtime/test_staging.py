@@ -355,6 +355,12 @@ class TestDestination:
         with pytest.raises(UsageError, match="no space left: expected at least 1125899906842624 f"):
             staging.check_destination(tmp_path / "out", 1 << 50)
 
+    def test_a_file_system_without_files(self):
+        """It has no blocks; an error about space would mislead."""
+        message = "is in a file system that stores no files|is not writable"
+        with pytest.raises(UsageError, match=message):
+            staging.check_destination("/proc/tvm-fixes-out", 1 << 20)
+
     @pytest.mark.parametrize("size", [250, 255])
     def test_long_names(self, models, tmp_path, size):
         models[LIFTED].save(tmp_path / ("n" * size))
