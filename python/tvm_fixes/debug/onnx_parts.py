@@ -23,6 +23,7 @@ from onnx import helper, numpy_helper, printer
 
 from ..frontend.onnx.liveness import names_read
 from ..source.base import import_extra
+from ..source.onnx import is_split_among_threads
 from ..support.isolate import OutcomeKind, run_forked
 from .parts import Candidate, Parts, Text, describe
 
@@ -43,6 +44,9 @@ def by_onnx_runtime(model: onnx.ModelProto, inputs: Arrays) -> Sequence[object] 
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
+        # As in the comparison of `compile`.
+        if is_split_among_threads(model):
+            options.intra_op_num_threads = 1
         session = onnxruntime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import tvm.testing
 
@@ -27,6 +28,7 @@ from helpers.onnx_graphs import (
     normal,
 )
 from tvm_fixes.compiler import compile as compile_model
+from tvm_fixes.debug.onnx_parts import by_onnx_runtime
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.source.onnx import OnnxSource
 
@@ -101,6 +103,22 @@ def test_batch() -> None:
     compiled = compile_model(model, compare=False)
     for got, want in zip(compiled.run(*values), expected, strict=True):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
+
+
+def test_debugging_runs_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several, ONNX Runtime quantizes parts of the batch by scales of their own."""
+    used = []
+
+    class Session:
+        def __init__(self, _model: bytes, options: Any, **_options: Any) -> None:
+            used.append(options.intra_op_num_threads)
+
+        def run(self, *_arguments: object) -> list[int]:
+            return used
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    assert by_onnx_runtime(*lstm(batch=16)) == [1]
+    assert by_onnx_runtime(node_model("Neg", {"x": normal(2)}), {"x": normal(2)}) == [0]
 
 
 def test_rejects_bad_operands() -> None:
