@@ -53,6 +53,7 @@ from .relax.transform import (
     LowerRecurrence,
     LowerScan,
     MergeReshapes,
+    MergeSmallKernels,
     ReadTransposedRows,
     ReadTransposedWeights,
     ReadTupleFields,
@@ -341,7 +342,9 @@ def _lower_passes(name: str | None, target: tvm.target.Target | None) -> list[tv
     }
     passes = [*schedule, *stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
     passes.insert([step.info.name for step in passes].index(_REWRITE), RecordKernelCalls())
-    return [AllocateEmptyConstants(), *(guarded.get(p.info.name, p) for p in passes)]
+    # After all passes that look for one kernel.
+    merge = [MergeSmallKernels()] if is_cpu(target) else []
+    return [*merge, AllocateEmptyConstants(), *(guarded.get(p.info.name, p) for p in passes)]
 
 
 def stock_rest(stage: str, executed: int, target: tvm.target.Target) -> list[tvm.transform.Pass]:

@@ -15,12 +15,15 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import tvm
 from tvm import relax, tirx
+from tvm_ffi import structural_map
 
 from ..support.tensors import nbytes_of
+
+_Expr = TypeVar("_Expr", bound=relax.Expr)
 
 _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 
@@ -186,3 +189,21 @@ def with_functions(
     if not functions:
         return mod
     return tvm.IRModule({**dict(mod.functions_items()), **functions}, mod.attrs, mod.global_infos)
+
+
+def renamed(
+    bindings: Sequence[relax.Binding], names: Mapping[relax.Var, relax.Expr]
+) -> list[relax.Binding]:
+    """Bindings with other variables."""
+
+    def rename(var: relax.Var) -> relax.Expr:
+        return names.get(var, var)
+
+    kinds = [(kind, rename) for kind in (relax.Var, relax.DataflowVar)]
+    return [structural_map(binding, *kinds) for binding in bindings]
+
+
+def typed(expr: _Expr, ty: tvm.ir.Type) -> _Expr:
+    """Give a new expression its type."""
+    relax.expr._update_type(expr, ty)
+    return expr

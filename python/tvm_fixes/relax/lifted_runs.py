@@ -19,19 +19,16 @@ function take its place again.
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
 
 import tvm
 from tvm import relax, tirx
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import structural_walk
 
-from .ir import is_kernel_call, operator_name, with_body
+from .ir import is_kernel_call, operator_name, renamed, typed, with_body
 
-__all__ = ["lift_runs", "lower_runs"]
+__all__ = ["is_simple", "lift_runs", "lower_runs", "readers_of"]
 
 _ATTRIBUTE = "tvm_fixes.run"
-
-_Expr = TypeVar("_Expr", bound=relax.Expr)
 
 _MIN_KERNELS = 2
 """A run of fewer kernels has nothing to fuse."""
@@ -94,7 +91,7 @@ class _Lifting:
         """The body of a function, with its runs in other functions."""
         if not isinstance(function.body, relax.SeqExpr):
             return function.body
-        self._readers = _readers(function.body)
+        self._readers = readers_of(function.body)
         return self._lift(function.body)
 
     def _lift(self, body: relax.SeqExpr) -> relax.SeqExpr:
@@ -105,7 +102,7 @@ class _Lifting:
         pairs = zip(blocks, body.blocks, strict=True)
         if all(new.same_as(old) for new, old in pairs):
             return body
-        return _typed(relax.SeqExpr(blocks, body.body), body.ty)
+        return typed(relax.SeqExpr(blocks, body.body), body.ty)
 
     def _lift_block(self, block: relax.BindingBlock) -> relax.BindingBlock:
         bindings: list[relax.Binding] = []
@@ -129,7 +126,7 @@ class _Lifting:
         if branches[0].same_as(value.true_branch) and branches[1].same_as(value.false_branch):
             return binding
         lifted = relax.If(value.cond, *branches, value.span)
-        return relax.VarBinding(binding.var, _typed(lifted, value.ty))
+        return relax.VarBinding(binding.var, typed(lifted, value.ty))
 
     def _call(self, run: Sequence[relax.VarBinding]) -> list[relax.Binding]:
         """Bindings that call a new function with the bindings of a run."""
@@ -146,21 +143,21 @@ class _Lifting:
         if symbols:
             params.append(relax.Var("symbols", relax.ShapeType(symbols)))
             arguments.append(relax.ShapeExpr(symbols))
-        variable = self._function(params, _renamed(run, copies), [copies[var] for var in outputs])
+        variable = self._function(params, renamed(run, copies), [copies[var] for var in outputs])
         ty = self.functions[variable].ret_ty
         result = relax.Var("run", ty, run[-1].var.span)
         fields = [
             relax.VarBinding(output, relax.TupleGetItem(result, index))
             for index, output in enumerate(outputs)
         ]
-        return [relax.VarBinding(result, _typed(relax.Call(variable, arguments), ty)), *fields]
+        return [relax.VarBinding(result, typed(relax.Call(variable, arguments), ty)), *fields]
 
     def _function(
         self, params: list[relax.Var], bindings: list[relax.Binding], outputs: list[relax.Var]
     ) -> tvm.ir.GlobalVar:
         """Add a function of one dataflow block; return its variable."""
         whole = relax.Tuple(outputs)
-        body = _typed(relax.SeqExpr([relax.DataflowBlock(bindings)], whole), whole.ty)
+        body = typed(relax.SeqExpr([relax.DataflowBlock(bindings)], whole), whole.ty)
         function = relax.Function(params, body, whole.ty).with_attr(_ATTRIBUTE, True)
         number = len(self.functions)
         while f"run{number}" in self._names:
@@ -176,7 +173,7 @@ def _runs(block: relax.BindingBlock) -> Iterator[list[relax.VarBinding]]:
     """The runs of bindings that may be in a dataflow block, and each other binding by itself."""
     run: list[relax.VarBinding] = []
     for binding in block.bindings:
-        if _is_simple(binding):
+        if is_simple(binding):
             run.append(binding)
             continue
         if run:
@@ -187,7 +184,7 @@ def _runs(block: relax.BindingBlock) -> Iterator[list[relax.VarBinding]]:
         yield run
 
 
-def _is_simple(binding: relax.Binding) -> bool:
+def is_simple(binding: relax.Binding) -> bool:
     """Whether a binding only computes a value, and binds no symbol."""
     value = binding.value
     return isinstance(binding, relax.VarBinding) and (
@@ -197,7 +194,7 @@ def _is_simple(binding: relax.Binding) -> bool:
     )
 
 
-def _readers(body: relax.SeqExpr) -> dict[relax.Var, set[relax.Var | None]]:
+def readers_of(body: relax.SeqExpr) -> dict[relax.Var, set[relax.Var | None]]:
     """For each variable, those whose values read it; None stands for the result of a body."""
     readers: dict[relax.Var, set[relax.Var | None]] = defaultdict(set)
 
@@ -245,18 +242,6 @@ def _is_extent(symbol: tirx.Var) -> bool:
     return str(symbol.ty.dtype) == "int64"
 
 
-def _renamed(
-    run: Sequence[relax.Binding], names: Mapping[relax.Var, relax.Expr]
-) -> list[relax.Binding]:
-    """Bindings with other variables."""
-
-    def rename(var: relax.Var) -> relax.Expr:
-        return names.get(var, var)
-
-    kinds = [(kind, rename) for kind in (relax.Var, relax.DataflowVar)]
-    return [structural_map(binding, *kinds) for binding in run]
-
-
 def _lowered(
     body: relax.SeqExpr, lifted: Mapping[tvm.ir.GlobalVar, relax.Function]
 ) -> relax.SeqExpr:
@@ -273,7 +258,7 @@ def _lowered(
             value = binding.value
             if isinstance(value, relax.If):
                 parts = (_lowered(part, lifted) for part in (value.true_branch, value.false_branch))
-                value = _typed(relax.If(value.cond, *parts, value.span), value.ty)
+                value = typed(relax.If(value.cond, *parts, value.span), value.ty)
                 bindings.append(relax.VarBinding(binding.var, value))
             elif isinstance(value, relax.Call) and value.op in lifted:
                 function = lifted[value.op]
@@ -282,7 +267,7 @@ def _lowered(
             else:
                 bindings.append(binding)
         blocks.append(relax.BindingBlock(bindings))
-    return _typed(relax.SeqExpr(blocks, body.body), body.ty)
+    return typed(relax.SeqExpr(blocks, body.body), body.ty)
 
 
 def _inlined(
@@ -297,10 +282,4 @@ def _inlined(
         for binding in bindings
     }
     names |= dict(zip(function.body.body.fields, outputs, strict=True))
-    return _renamed(bindings, names)
-
-
-def _typed(expr: _Expr, ty: tvm.ir.Type) -> _Expr:
-    """Give a new expression its type."""
-    relax.expr._update_type(expr, ty)
-    return expr
+    return renamed(bindings, names)

@@ -77,6 +77,13 @@ def mark(expr: Any, node: SourceNode) -> None:
             _set_span(part, span_of([node]))
 
 
+def give_nodes(var: relax.Var, nodes: Iterable[SourceNode]) -> None:
+    """Record all nodes that a variable stands for, instead of its own."""
+    every = list(nodes)
+    if every:
+        _set_span(var, span_of(every))
+
+
 _REASON = "reason: "
 """The start of the name of a span that holds the reason of a check."""
 

@@ -47,6 +47,7 @@ from .lower_recurrence import LowerRecurrence
 from .lower_scan import LowerScan
 from .merge_equal_constants import MergeEqualConstants
 from .merge_reshapes import MergeReshapes
+from .merge_small_kernels import MergeSmallKernels
 from .prepare_layout import PrepareLayout
 from .read_transposed_rows import ReadTransposedRows
 from .read_transposed_weights import ReadTransposedWeights
@@ -100,6 +101,7 @@ __all__ = [
     "LowerScan",
     "MergeEqualConstants",
     "MergeReshapes",
+    "MergeSmallKernels",
     "PrepareLayout",
     "ReadTransposedRows",
     "ReadTransposedWeights",

@@ -92,7 +92,7 @@ def _specialized(
         return None
     pairs = zip(kernel.params, operands, strict=False)
     kept = [operand for parameter, operand in pairs if parameter not in values]
-    return _with_values(kernel, values), kept
+    return with_extents(kernel, values), kept
 
 
 class _Symbols:
@@ -116,8 +116,8 @@ class _Symbols:
                 self._values[symbol] = first
 
 
-def _with_values(kernel: tirx.PrimFunc, values: dict[tirx.Var, tirx.Expr]) -> tirx.PrimFunc:
-    """The kernel, and the types of its buffers, with some symbols replaced."""
+def with_extents(kernel: tirx.PrimFunc, values: dict[tirx.Var, tirx.Expr]) -> tirx.PrimFunc:
+    """The kernel with some symbols replaced, including those in the types of its buffers."""
     buffers = [each for each in kernel.params if each not in values]
     structural_walk(kernel.body, (SBlock, lambda block: buffers.extend(block.alloc_buffers)))
     replaced: dict[tirx.Var, tirx.Expr] = dict(values)

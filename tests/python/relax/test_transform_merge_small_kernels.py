@@ -1,0 +1,241 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""MergeSmallKernels."""
+
+import numpy as np
+import pytest
+import tvm
+import tvm.testing
+from tvm import relax, te, tirx
+from tvm.script import tirx as T
+
+from helpers.relax_modules import build, call, calls, cpu, tensor
+from tvm_fixes import pipeline
+from tvm_fixes.relax.kernel_calls import kernel_calls
+from tvm_fixes.relax.source_nodes import SourceNode, mark, spread
+from tvm_fixes.relax.transform import MergeSmallKernels
+from tvm_fixes.relax.transform.merge_small_kernels import (
+    FIX_ID,
+    MAX_ELEMENTS,
+    MAX_KERNELS,
+    MAX_SYMBOLIC_LOCAL,
+)
+from tvm_fixes.support import switches
+
+op = relax.op
+N = tirx.Var("n", "int64")
+
+
+def merged(inputs, emit):
+    """A module of kernels before and after the pass."""
+    mod = relax.transform.LegalizeOps()(build(inputs, emit))
+    return mod, MergeSmallKernels()(mod)
+
+
+def kernels(mod):
+    return len(calls(mod, "relax.call_tir"))
+
+
+def outputs_of(mod, *arguments):
+    machine = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline=pipeline()), tvm.cpu())
+    result = call(machine, "main", *arguments)
+    return result if isinstance(result, list) else [result]
+
+
+def rows(builder, x):
+    """A softmax, its largest place and its sum, through seven operators."""
+    scaled = builder.emit(op.multiply(builder.emit(op.subtract(x, relax.const(0.5))), x))
+    share = builder.emit(op.nn.softmax(scaled))
+    best = builder.emit(op.argmax(share, 1))
+    total = builder.emit(op.sum(builder.emit(op.abs(share)), 1, keepdims=True))
+    return builder.emit(relax.Tuple([best, builder.emit(op.divide(share, total)), total]))
+
+
+def rows_of(x):
+    scaled = (x - np.float32(0.5)) * x
+    share = np.exp(scaled - scaled.max(axis=1, keepdims=True, initial=-np.inf))
+    share = share / share.sum(axis=1, keepdims=True)
+    total = np.abs(share).sum(axis=1, keepdims=True)
+    return share.argmax(axis=1), share / total, total
+
+
+def test_kernels_in_a_row_become_one():
+    before, after = merged({"x": tensor(N, 4)}, rows)
+    assert (kernels(before), kernels(after)) == (7, 1)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7])
+def test_results_of_symbolic_extents(count, symbolic_rows):
+    x = np.random.default_rng(count).normal(size=(count, 4)).astype("float32")
+    best, share, total = call(symbolic_rows, "main", x)
+    expected = rows_of(x)
+    np.testing.assert_array_equal(best, expected[0])
+    np.testing.assert_allclose(share, expected[1], rtol=1e-6)
+    np.testing.assert_allclose(total, expected[2], rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def symbolic_rows():
+    executable = relax.build(build({"x": tensor(N, 4)}, rows), cpu(), relax_pipeline=pipeline())
+    return relax.VirtualMachine(executable, tvm.cpu())
+
+
+def chain(number):
+    def emit(builder, x):
+        for _ in range(number):
+            x = builder.emit(op.sum(x, 1, keepdims=True))
+        return x
+
+    return emit
+
+
+def test_large_groups_are_split():
+    _, after = merged({"x": tensor(2, 3)}, chain(2 * MAX_KERNELS + 1))
+    assert kernels(after) == 3
+
+
+def test_large_tensors_are_left_alone():
+    small, large = MAX_ELEMENTS // 2, MAX_ELEMENTS + 1
+    for extent, expected in ((small, 1), (large, 2)):
+        _, after = merged({"x": tensor(extent)}, lambda b, x: op.exp(b.emit(op.negative(x))))
+        assert kernels(after) == expected
+
+
+def test_long_results_of_symbolic_extents_are_left_to_the_planner():
+    """Their memory would not be used again."""
+    for extent, expected in ((MAX_SYMBOLIC_LOCAL // 2, 1), (MAX_SYMBOLIC_LOCAL, 2)):
+        inputs = {"x": tensor(N, extent)}
+        _, after = merged(inputs, lambda b, x: op.exp(b.emit(op.negative(x))))
+        assert kernels(after) == expected
+
+
+def test_a_kernel_that_reads_a_large_result_begins_a_group():
+    def emit(builder, x, y):
+        a = builder.emit(op.exp(builder.emit(op.negative(x))))
+        wide = builder.emit(op.broadcast_to(a, (MAX_ELEMENTS, 2)))
+        b = builder.emit(op.sum(wide))
+        return builder.emit(op.add(builder.emit(op.negative(b)), y))
+
+    before, after = merged({"x": tensor(2), "y": tensor()}, emit)
+    assert (kernels(before), kernels(after)) == (6, 4)  # exp∘negative, broadcast, sum, two more
+    x, y = np.array([0.1, 0.2], "float32"), np.array(3, "float32")
+    (got,) = outputs_of(before, x, y)
+    np.testing.assert_allclose(got, y - MAX_ELEMENTS * np.exp(-x).sum(), rtol=1e-4)
+
+
+def test_symbols_that_no_operand_has_are_left_alone():
+    m = tirx.Var("m", "int64")
+
+    def emit(builder, x):
+        builder.match_cast(
+            builder.emit(op.call_pure_packed("sizes", x, ty_args=[relax.ShapeType(ndim=1)])),
+            relax.ShapeType([m]),
+        )
+        a = builder.emit(op.full((m,), relax.const(1.0)))
+        return builder.emit(op.concat([a, builder.emit(op.full((m,), relax.const(2.0)))]))
+
+    before, after = merged({"x": tensor(2)}, emit)
+    assert kernels(after) == kernels(before)
+
+
+def test_kernels_in_branches():
+    def branch(builder, x, factor):
+        return builder.emit(op.exp(builder.emit(op.multiply(x, relax.const(factor)))))
+
+    builder = relax.BlockBuilder()
+    flag, x = relax.Var("flag", tensor(dtype="bool")), relax.Var("x", tensor(N, 2))
+    with builder.function("main", [flag, x]):
+        parts = []
+        for factor in (2.0, 3.0):
+            inner = relax.BlockBuilder()
+            with inner.function("f", [x]):
+                inner.emit_func_output(branch(inner, x, factor))
+            parts.append(inner.get()["f"].body)
+        builder.emit_func_output(builder.emit(relax.If(flag, *parts)))
+    before = relax.transform.LegalizeOps()(builder.get())
+    assert (kernels(before), kernels(MergeSmallKernels()(before))) == (4, 2)
+    value = np.ones((3, 2), "float32")
+    for chosen, factor in ((True, 2), (False, 3)):
+        (got,) = outputs_of(before, np.array(chosen), value)
+        np.testing.assert_allclose(got, np.exp(value * factor), rtol=1e-6)
+
+
+def test_extents_of_32_bits():
+    """FuseTIR demands the types of the tensors, whose extents have 64 bits."""
+
+    @T.prim_func(private=True, s_tir=True)
+    def double(x: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")) -> None:
+        T.func_attr({"tirx.noalias": True})
+        for i in range(4):
+            with T.sblock("double"):
+                at = T.axis.spatial(4, i)
+                y[at] = x[at] * T.float32(2)
+
+    def emit(builder, x):
+        kernel = builder.add_func(double, "double")
+        twice = builder.emit(relax.call_tir(kernel, [x], tensor(4)))
+        return builder.emit(relax.call_tir(kernel, [twice], tensor(4)))
+
+    before, after = merged({"x": tensor(4)}, emit)
+    assert kernels(after) == 1
+    x = np.arange(4, dtype="float32")
+    np.testing.assert_array_equal(outputs_of(before, x)[0], 4 * x)
+
+
+def test_a_result_that_is_read_twice_is_computed_once():
+    def emit(builder, x):
+        a = builder.emit(op.negative(x))
+        return builder.emit(relax.Tuple([a, builder.emit(op.add(a, x)), a]))
+
+    _, after = merged({"x": tensor(3)}, emit)
+    assert kernels(after) == 1
+    x = np.arange(3, dtype="float32")
+    got = outputs_of(after, x)
+    for value, expected in zip(got, (-x, 0 * x, -x), strict=True):
+        np.testing.assert_array_equal(value, expected)
+
+
+def test_a_merged_kernel_has_the_nodes_of_its_parts():
+    before, _ = merged({"x": tensor(3)}, lambda b, x: op.exp(b.emit(op.negative(x))))
+    first, second = (SourceNode(name, name) for name in ("a", "b"))
+    for binding, node in zip(before["main"].body.blocks[0].bindings, (first, second), strict=False):
+        mark(binding.var, node)
+    spread(before)
+    found = kernel_calls(MergeSmallKernels()(before))
+    assert found.nodes == (first, second)
+    assert [one.nodes for one in found.calls] == [(0, 1)]
+
+
+def test_switched_off(monkeypatch):
+    mod, _ = merged({"x": tensor(3)}, lambda b, x: op.exp(b.emit(op.negative(x))))
+    monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
+    assert MergeSmallKernels()(mod).same_as(mod)
+
+
+def test_equal_groups_share_a_kernel():
+    """A model of equal layers does not get one kernel for each of them."""
+
+    def emit(builder, x):
+        for _ in range(3):
+            x = builder.emit(op.exp(builder.emit(op.negative(x))))
+            wide = builder.emit_te(lambda a: te.compute((2 * MAX_ELEMENTS,), lambda _: a[0]), x)
+            x = builder.emit_te(lambda a: te.compute((3,), lambda i: a[i]), wide)
+        return x
+
+    _, after = merged({"x": tensor(3)}, emit)
+    names = {str(one.args[0].name_hint) for one in calls(after, "relax.call_tir")}
+    assert len([name for name in names if "negative" in name]) == 1
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
