@@ -21,7 +21,7 @@ import tvm
 import tvm.testing
 from hypothesis import given
 from hypothesis import strategies as st
-from tvm import tirx
+from tvm import relax, tirx
 
 from helpers.conv_cases import AXES, Case
 from helpers.conv_checks import (
@@ -38,7 +38,9 @@ from helpers.conv_checks import (
     prim_func,
 )
 from helpers.grids import batched, sample
-from helpers.relax_modules import run
+from helpers.relax_modules import build, call, cpu, run, tensor
+from tvm_fixes import pipeline
+from tvm_fixes.tirx.last_tile import LAST_COLUMNS
 
 # 4 lanes of SSE2, 8 of AVX, 16 of AVX-512.
 WIDTHS = (1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 50, 80, 112)
@@ -132,6 +134,33 @@ def test_depthwise_with_channels_last_is_not_transposed() -> None:
         scheduled = loops(prim_func(lowered))
         assert any(loop.kind == tirx.ForKind.VECTORIZED for loop in scheduled)
     assert_computes([*cases, replace(cases[0], dynamic=True)])
+
+
+def test_whole_tiles_of_unknown_columns_are_stored_apart() -> None:
+    """Only the last tile has conditions, so that an activation of the others is vectorized."""
+    case = depthwise(9, dynamic=True)
+    annotated = [
+        loop for loop in loops(prim_func(legalized(module(case), CPU))) if loop.annotations
+    ]
+    assert [list(loop.annotations) for loop in annotated] == [[LAST_COLUMNS]]
+
+    kernel = np.random.default_rng(0).normal(size=(4, 1, 3, 3)).astype("float32")
+    h, w = (tirx.Var(name, "int64") for name in "hw")
+
+    def emit(builder, x):
+        weight = relax.const(kernel)
+        sums = builder.emit(relax.op.nn.conv2d(x, weight, padding=[1, 1], groups=4))
+        return builder.emit(relax.op.nn.relu(sums))
+
+    mod = build({"x": tensor(1, 4, h, w)}, emit)
+    executable = relax.build(mod, cpu(), relax_pipeline=pipeline())
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    for extent in itertools.product((1, 2, 9), (1, 15, 16, 17, 40)):
+        x = np.random.default_rng(extent).normal(size=(1, 4, *extent)).astype("float32")
+        padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+        expected = np.maximum(np.einsum("nchwij,cij->nchw", windows, kernel[:, 0]), 0)
+        np.testing.assert_allclose(call(machine, "main", x), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("mcpu", ["x86-64", "haswell", "skylake-avx512"])

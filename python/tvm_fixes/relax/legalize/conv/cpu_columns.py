@@ -25,6 +25,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from ....target.cpu import Cpu
+from ....tirx.last_tile import LAST_COLUMNS
 from ....tirx.parallel import parallelize
 from ....tirx.register_tile import even_part, max_columns, vectorize_in_powers_of_two
 from ....tirx.util import is_one
@@ -154,6 +155,8 @@ def schedule_columns(func: tirx.PrimFunc, convolution: Convolution, tile: Tile) 
     sch.reorder(*outer, in_channel, *taps, column_tap, *row_taps, *rows, column)
     sch.compute_at(padded, group, preserve_unit_loops=True)
     sch.reverse_compute_at(out, column_tile, preserve_unit_loops=True)
+    if not isinstance(sch.get(column_tile).extent, tirx.IntImm):
+        sch.annotate(column_tile, LAST_COLUMNS, tile.columns)
     parallelize(sch, [batch, group])
     for loop in (*row_taps, *rows):
         if int(sch.get(loop).extent) <= _MAX_UNROLLED:
