@@ -34,12 +34,9 @@ CONV_TRANSPOSE = declare(
     "torch-conv-transpose",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary=(
-        "imports ConvTranspose3d, output_size, unbatched data, keyword arguments and padding modes"
-    ),
+    summary="imports ConvTranspose3d, and convolutions of unbatched data",
     symptoms={
         Symptom.ERROR: "ConvTranspose3d and unbatched inputs are rejected",
-        Symptom.WRONG: "`from_fx` ignores `output_size`",
     },
     upstream=(17325, 17968),
 )
@@ -48,12 +45,12 @@ BATCH_NORM = declare(
     "torch-batch-norm",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary=(
-        "uses the running statistics of a batch norm in eval mode; imports BatchNorm1d and 3d"
-    ),
+    summary="uses the running statistics of a batch norm in eval mode",
     symptoms={
-        Symptom.ERROR: "`from_fx` rejects BatchNorm1d and BatchNorm3d",
-        Symptom.WRONG: "`from_fx` normalizes with the statistics of the batch in eval mode",
+        Symptom.WRONG: (
+            "a batch norm in a program that is not decomposed normalizes with the statistics of "
+            "the batch in eval mode"
+        ),
     },
     upstream=(17752,),
 )
@@ -65,10 +62,6 @@ INSTANCE_NORM = declare(
     summary="imports an instance norm as one operator, even with a symbolic batch",
     symptoms={
         Symptom.ERROR: "an instance norm with a symbolic batch is rejected",
-        Symptom.WRONG: (
-            "`from_fx` normalizes unbatched data over the wrong axes, and ignores "
-            "running statistics"
-        ),
         Symptom.COST: (
             "an instance norm becomes a batch norm over a reshape, which keeps its transposes"
         ),
@@ -79,21 +72,29 @@ INTERPOLATE = declare(
     "torch-interpolate",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="interpolates as PyTorch does, in all modes; imports Upsample",
+    summary="interpolates as PyTorch does, in all modes",
     symptoms={
-        Symptom.ERROR: "`from_fx` rejects nn.Upsample",
+        Symptom.ERROR: "1-D and 3-D interpolation to other extents is rejected",
         Symptom.WRONG: "nearest interpolation reads the wrong pixels",
     },
     upstream=(17932, 18500),
 )
 
-PAD = declare(
-    "torch-fx-pad",
+FX = declare(
+    "torch-fx",
     family="torch-importer",
     kind=Kind.IMPORTER,
-    summary="imports the padding modules with from_fx",
+    summary="imports traced modules as torch.export exports them",
     symptoms={
-        Symptom.ERROR: "`from_fx` rejects ReflectionPad2d and the other padding modules",
+        Symptom.ERROR: (
+            "`from_fx` rejects `where`, `embedding`, `gather`, GroupNorm, BatchNorm1d, Upsample, "
+            "PReLU, the padding modules and others"
+        ),
+        Symptom.WRONG: (
+            "`from_fx` ignores `correction` of `std` and `var`, arguments of `norm`, `output_size` "
+            "and the running statistics of a batch norm; `x[0, 1::2]` and `max(dim)` have another "
+            "shape"
+        ),
     },
 )
 
@@ -124,7 +125,6 @@ PRELU = declare(
     kind=Kind.IMPORTER,
     summary="imports PReLU as one operator that layouts pass through",
     symptoms={
-        Symptom.ERROR: "`from_fx` rejects PReLU",
         Symptom.COST: "a PReLU becomes several operators",
     },
     upstream=(17816,),
@@ -217,8 +217,7 @@ ACTIVATIONS = declare(
     symptoms={
         Symptom.WRONG: (
             "`selu` lacks its scale and is 5% off; `elu`, `celu`, `expm1` and "
-            "`log1p` lose all digits near zero; a traced `nn.ELU`, `nn.CELU`, "
-            "`nn.GELU` or `nn.Hardtanh` ignores its arguments"
+            "`log1p` lose all digits near zero"
         ),
     },
 )
@@ -283,9 +282,14 @@ DECOMPOSITIONS = declare(
     symptoms={
         Symptom.ERROR: (
             "`var_mean`, `x.unfold`, `linalg.inv`, `fft.rfft` and others are rejected, and the "
-            "error names no node"
+            "error names no node; so are `var`, `where` with a number, `lerp` and `layer_norm` "
+            "without a weight, in a program that is not decomposed"
         ),
-        Symptom.WRONG: "statistics of a norm that the program reads are zeros or the data",
+        Symptom.WRONG: (
+            "statistics of a norm that the program reads are zeros or the data; in a program that "
+            "is not decomposed, `std` ignores `correction`, and `cross_entropy` of images is "
+            "another number"
+        ),
     },
 )
 

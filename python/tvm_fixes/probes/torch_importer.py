@@ -30,6 +30,7 @@ from ..fixes.torch_importer import (
     DECOMPOSITIONS,
     DTYPE,
     DYNAMIC_SHAPES,
+    FX,
     GRID_SAMPLE,
     INDEXING,
     INSTANCE_NORM,
@@ -37,7 +38,6 @@ from ..fixes.torch_importer import (
     LINEAR,
     LOOPS,
     MUTATIONS,
-    PAD,
     POOLING,
     PRELU,
     PROMOTION,
@@ -102,7 +102,9 @@ def _import_eval_batch_norm(importers: ModuleType) -> None:
     module = torch.nn.Sequential(torch.nn.BatchNorm2d(2)).eval()
     module[0].running_mean.copy_(torch.tensor([1.0, -2.0]))
     x = np.random.default_rng(0).standard_normal((1, 2, 3, 3), "float32")
-    got = run(importers.from_fx(torch.fx.symbolic_trace(module), [(x.shape, "float32")]), x)
+    program = torch.export.export(module, (torch.from_numpy(x),))
+    options = {"run_ep_decomposition": False, "unwrap_unit_return_tuple": True}
+    got = run(importers.from_exported_program(program, **options), x)
     # The running variance is 1.
     expected = (x - np.array([1, -2], "float32").reshape(2, 1, 1)) / np.sqrt(np.float32(1 + 1e-5))
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
@@ -384,7 +386,7 @@ _register(BATCH_NORM, _import_eval_batch_norm, r"AssertionError: .*Not equal to 
 
 _register(INTERPOLATE, _import_nearest, r"AssertionError: .*Arrays are not equal")
 
-_register(PAD, _import_reflection_pad, r"Unsupported module type .*ReflectionPad")
+_register(FX, _import_reflection_pad, r"Unsupported module type .*ReflectionPad")
 
 _register(TILE, _import_symbolic_repeat, r"TypeError: Mismatched type .*relax\.op\.tile")
 

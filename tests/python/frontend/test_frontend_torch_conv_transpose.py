@@ -150,10 +150,10 @@ class OutputSize(nn.Module):
     (
         (
             (8, 10),
-            r"'layer': attribute output_size is \[8, 10\]; expected 9 to 10 on spatial axis 0",
+            r"layer at node 'layer': requested an output size of \(8, 10\)",
         ),
-        ((10, 13), r"expected 11 to 12 on spatial axis 1"),
-        ((1, 2, 3), r"expected 2 elements, one per spatial axis, or 4"),
+        ((10, 13), r"layer at node 'layer': .*\(10, 13\)"),
+        ((1, 2, 3), r"layer at node 'layer': .*must have 2 or 4 elements"),
     ),
 )
 def test_from_fx_rejects_an_output_size(size: Sequence[int], expected: str) -> None:
@@ -167,9 +167,7 @@ def test_from_fx_rejects_an_output_size(size: Sequence[int], expected: str) -> N
 
 def test_from_fx_rejects_an_output_size_that_depends_on_a_symbol() -> None:
     module, x = OutputSize((10, 12)), torch.zeros(1, 4, 5, 6)
-    with pytest.raises(
-        tvm.error.OpAttributeInvalid, match=r"expected extent2 .* to extent2 .* on spatial axis 0"
-    ):
+    with pytest.raises(tvm.error.OpAttributeInvalid, match="layer at node 'layer'"):
         import_fx(module, (x,), dynamic=(2,))
 
 

@@ -189,11 +189,9 @@ def test_from_fx_padding() -> None:
     check_each(cases, "traced")
 
 
-def test_from_fx_rejects_negative_padding() -> None:
-    x = torch.zeros(1, 1, 4, 4)
-    expected = r"pad: attribute padding is \(1, -1, 0, 0\); expected no negative elements"
-    with pytest.raises(tvm.error.OpAttributeInvalid, match=expected):
-        import_fx(nn.ZeroPad2d((1, -1, 0, 0)), (x,))
+def test_from_fx_negative_padding() -> None:
+    x = random(1, 1, 4, 4, dtype=torch.float32, seed=0)
+    check(nn.ZeroPad2d((1, -1, 0, 0)), x, importer=import_fx)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -266,10 +264,10 @@ def test_tile_by_numbers(way: str) -> None:
     "fix_id, importer, module, x",
     (
         ("torch-tile", import_exported, Tile("tile"), torch.zeros(3, 2)),
-        ("torch-fx-pad", import_fx, nn.ZeroPad2d(1), torch.zeros(1, 1, 4, 4)),
+        ("torch-fx", import_fx, nn.ZeroPad2d(1), torch.zeros(1, 1, 4, 4)),
         (
             "torch-conv-transpose",
-            import_fx,
+            import_exported,
             nn.ConvTranspose3d(2, 3, 2),
             torch.zeros(1, 2, 2, 2, 2),
         ),
@@ -286,7 +284,7 @@ def test_disabled_fix_is_rejected(
     dynamic = (0,) if fix_id == "torch-tile" else ()
     with switches.collect() as acted:
         importer(module, (x,), dynamic)
-    assert acted == {fix_id}
+    assert fix_id in acted
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, fix_id)
     with pytest.raises((AssertionError, TypeError, tvm.error.OpNotImplemented)):
         importer(module, (x,), dynamic)

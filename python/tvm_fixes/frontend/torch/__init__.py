@@ -10,23 +10,26 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Import of PyTorch programs into Relax: TVM's importers with corrected converters.
+"""Import of PyTorch programs into Relax: TVM's importer with corrected converters.
 
-``exported_program`` and ``fx`` contain the two importers, ``corrections`` the code they share.
-Only exported programs use ``promotion`` (dtypes), ``sizes`` and ``symbols`` (dynamic shapes),
-``attention`` and ``quantized``.
+``exported_program`` contains the importer, ``corrections`` what its converters share.  Traced
+modules are exported first: ``traced_inputs`` and ``traced_modules`` do that, ``traced_functions``
+gives the function the signature of TVM's ``from_fx``, and ``fx`` is the entry point.  ``dynamo``
+has the two functions that take a module from Dynamo.
 """
 
 from ..dtypes import accumulation_dtype
+from .dynamo import dynamo_capture_subgraphs, relax_dynamo
 from .exported_program import ExportedProgramImporter, from_exported_program
-from .fx import FXImporter, from_fx
+from .fx import from_fx
 from .recurrent_shapes import recurrent_shapes
 
 __all__ = [
     "ExportedProgramImporter",
-    "FXImporter",
     "accumulation_dtype",
+    "dynamo_capture_subgraphs",
     "from_exported_program",
     "from_fx",
     "recurrent_shapes",
+    "relax_dynamo",
 ]

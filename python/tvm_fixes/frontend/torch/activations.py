@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Activations and other elementary functions of PyTorch, for both importers.
+"""Activations and other elementary functions of PyTorch.
 
 Upstream
     No thread found.
@@ -18,9 +18,7 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``selu``, ``celu``, and ``elu`` with a scale, in an exported program; ``elu``, ``expm1`` and
-    ``log1p`` near zero or of 16-bit numbers; ``softshrink`` of NaN or infinity.  In a traced
-    module, the attributes of ``nn.ELU``, ``nn.CELU``, ``nn.GELU`` and ``nn.Hardtanh``, and
-    positional arguments of ``hardtanh``.
+    ``log1p`` near zero or of 16-bit numbers; ``softshrink`` of NaN or infinity.
 Symptom
     Silently wrong results: ``selu`` lacks its scale, an error of 5%; ``elu(1e-9)`` is 0; NaN is
     lost.
@@ -28,9 +26,7 @@ Mechanism
     PyTorch decomposes ``selu`` and ``celu`` into an ``elu`` with ``scale`` and ``input_scale``,
     which the converter does not read.  The converter of ``elu`` subtracts 1 from the exponential,
     which cancels near zero; the others use textbook formulas as well.  ``softshrink`` multiplies by
-    the result of a comparison, which turns infinities that it should exclude into NaN.  The
-    converters of modules are those of function calls: they look for the attributes of the module
-    among the arguments of the call.
+    the result of a comparison, which turns infinities that it should exclude into NaN.
 How to remove
     See ``corrections``.
 """
@@ -38,7 +34,7 @@ How to remove
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import fx, nn
+from torch import fx
 from tvm import relax
 
 from ...fixes.torch_importer import ACTIVATIONS as FIX_ID
@@ -60,13 +56,6 @@ _NUMBERS: dict[str, dict[str, Any]] = {
     "expm1": {},
     "log1p": {},
 }
-_MODULES: dict[str, type[nn.Module]] = {
-    "celu": nn.CELU,
-    "elu": nn.ELU,
-    "gelu": nn.GELU,
-    "hardtanh": nn.Hardtanh,
-    "softshrink": nn.Softshrink,
-}
 
 
 class Activations(Corrections):
@@ -76,23 +65,10 @@ class Activations(Corrections):
         """Converters of calls, by the name of the function."""
         return {name: self._activation_call(name) for name in _NUMBERS}
 
-    def activation_modules(self) -> Converters:
-        """Converters of calls of modules."""
-        return {module: self._activation_module(name) for name, module in _MODULES.items()}
-
     def _activation_call(self, name: str) -> Convert:
         def convert(node: fx.Node) -> relax.Expr:
             x, *values = self._arguments(node, input=None, **_NUMBERS[name])
             return self._activate(name, x, dict(zip(_NUMBERS[name], values, strict=True)))
-
-        return convert
-
-    def _activation_module(self, name: str) -> Convert:
-        def convert(node: fx.Node) -> relax.Expr:
-            [x] = self._arguments(node, input=None)
-            module = self.named_modules[node.target]
-            defaults = _NUMBERS[name].items()
-            return self._activate(name, x, {n: getattr(module, n, value) for n, value in defaults})
 
         return convert
 

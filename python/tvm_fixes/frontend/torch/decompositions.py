@@ -57,7 +57,14 @@ from .corrections import Corrections
 from .promotion import value_of
 from .rules import RULES
 
-__all__ = ["Decompositions", "decompose_further", "has_rule", "operators_of"]
+__all__ = [
+    "Decompositions",
+    "calls_of",
+    "decompose_further",
+    "has_rule",
+    "is_known",
+    "operators_of",
+]
 
 Convert = Callable[[fx.Node], relax.Expr]
 
@@ -147,8 +154,8 @@ def decompose_further(
     for _ in range(_MAX_ROUNDS):
         applicable = {
             node.target: rule
-            for node in _calls(program.graph_module)
-            if (rule := _rules().get(node.target)) is not None and not _is_known(node, known)
+            for node in calls_of(program.graph_module)
+            if (rule := _rules().get(node.target)) is not None and not is_known(node, known)
         }
         if not applicable:
             break
@@ -157,7 +164,7 @@ def decompose_further(
     return program
 
 
-def _is_known(node: fx.Node, known: Container[str]) -> bool:
+def is_known(node: fx.Node, known: Container[str]) -> bool:
     """Whether the converter for the name of an operator computes all results that are read."""
     # An operator of prims has the name of one of ATen, but other arguments.
     is_aten = node.target not in _PRIMS.values()
@@ -171,7 +178,7 @@ def _operator_name(target: Any) -> str:
     return str(target) if isinstance(target, torch._ops.OperatorBase) else str(target.__name__)
 
 
-def _calls(module: torch.nn.Module) -> Iterable[fx.Node]:
+def calls_of(module: torch.nn.Module) -> Iterable[fx.Node]:
     """Yield the calls of operators in a program and in its branches."""
     for part in module.modules():
         if isinstance(part, fx.GraphModule):
@@ -180,7 +187,7 @@ def _calls(module: torch.nn.Module) -> Iterable[fx.Node]:
 
 def operators_of(program: ExportedProgram) -> set[Any]:
     """Return the operators and functions that a program and its branches call."""
-    return {node.target for node in _calls(program.graph_module)}
+    return {node.target for node in calls_of(program.graph_module)}
 
 
 def _has_read_statistics(node: fx.Node) -> bool:

@@ -108,6 +108,7 @@ from .sampling import Sampling
 from .sizes import Sizes
 from .source_nodes import marking
 from .vision import Vision
+from .whole_operators import WHOLE, is_convertible
 
 __all__ = ["ExportedProgramImporter", "from_exported_program"]
 
@@ -295,9 +296,13 @@ def _has_sparse_tensor(program: ExportedProgram) -> bool:
     return any(isinstance(v, torch.Tensor) and v.layout != torch.strided for v in values)
 
 
-def _decompose(program: ExportedProgram, known: Container[str]) -> ExportedProgram:
+def _decompose(
+    program: ExportedProgram, known: Container[str], whole: Container[str]
+) -> ExportedProgram:
     """Decompose `program` into core ATen operators and those with a `known` converter."""
     rules = torch.export.default_decompositions()
+    for overload in [rule for rule in rules if rule.__name__ in whole and rule.__name__ in known]:
+        rules.pop(overload)
     kept: dict[str, list[torch._ops.OpOverload]] = {
         ATTENTION: [torch.ops.aten.scaled_dot_product_attention.default],
         LINEAR: [
@@ -339,12 +344,23 @@ def _decompose(program: ExportedProgram, known: Container[str]) -> ExportedProgr
         return decompositions.decompose_further(program, known, rules)
 
 
-def decomposed(program: ExportedProgram, known: Container[str]) -> ExportedProgram:
-    """The program that is imported; `known` has the names of the operators with a converter."""
+def decomposed(
+    program: ExportedProgram, known: Container[str], whole: Container[str] = ()
+) -> ExportedProgram:
+    """The program that is imported.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+    known : container of str
+        The names of the operators with a converter.
+    whole : container of str
+        The names of operators to keep that PyTorch decomposes into core ATen operators.
+    """
     if _has_sparse_tensor(program):
         return program
     with recurrent_shapes():
-        return _decompose(program, known)
+        return _decompose(program, known, whole)
 
 
 @in_turn
@@ -386,7 +402,9 @@ def from_exported_program(
         and the importer.  They take precedence over all others.
     run_ep_decomposition : bool
         Decompose the program into core ATen operators first (except programs with sparse
-        tensors).
+        tensors).  Otherwise, decompose only the operators that have no converter, or one that does
+        not compute all that PyTorch does; if there are any, or if the program writes to tensors,
+        the program also becomes functional.
     return_updates : bool
         Return the final values of inputs that the program writes to, after its outputs; the
         function's attribute ``updates`` maps the names of these inputs to the indices of the
@@ -409,9 +427,13 @@ def from_exported_program(
     """
     importer = ExportedProgramImporter()
     importer.check_guards_of(exported_program)
+    known = {*importer.convert_map, *(custom_convert_map or ())}
     if run_ep_decomposition:
-        known = {*importer.convert_map, *(custom_convert_map or ())}
         exported_program = decomposed(exported_program, known)
+    elif switches.enabled(DECOMPOSITIONS):
+        whole = {*WHOLE, *(custom_convert_map or ())}
+        if not is_convertible(exported_program, known, whole):
+            exported_program = decomposed(exported_program, known, whole)
     updates: dict[str, int] = {}
     if switches.enabled(MUTATIONS):
         check_buffers(exported_program)

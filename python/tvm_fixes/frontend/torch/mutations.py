@@ -37,7 +37,7 @@ from torch.export.graph_signature import ExportGraphSignature, OutputKind, Outpu
 
 from ...errors import OpNotImplemented
 
-__all__ = ["check_buffers", "check_windows", "returning_updates"]
+__all__ = ["check_buffers", "check_windows", "returning_updates", "without_updates"]
 
 
 def check_windows(program: ExportedProgram) -> None:
@@ -150,12 +150,28 @@ def returning_updates(program: ExportedProgram) -> tuple[ExportedProgram, dict[s
         *kept,
         *((OutputSpec(OutputKind.USER_OUTPUT, s.arg, None), value) for s, value in mutated),
     ]
+    return _with_outputs(program, returned), updates
+
+
+def without_updates(program: ExportedProgram) -> ExportedProgram:
+    """The program without the final values of what it mutates."""
+    output = next(node for node in program.graph.nodes if node.op == "output")
+    pairs = list(zip(program.graph_signature.output_specs, output.args[0], strict=True))
+    kept = [pair for pair in pairs if pair[0].kind is OutputKind.USER_OUTPUT]
+    return program if len(kept) == len(pairs) else _with_outputs(program, kept)
+
+
+def _with_outputs(
+    program: ExportedProgram, returned: list[tuple[OutputSpec, Any]]
+) -> ExportedProgram:
+    """The program with other outputs."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     graph.graph_copy(program.graph, copies)
     graph.output(tuple(fx.map_arg(value, copies.__getitem__) for _, value in returned))
     changed = copy.copy(program)
     changed._graph_module = fx.GraphModule(program.graph_module, graph)
-    specs = [spec for spec, _ in returned]
-    changed._graph_signature = ExportGraphSignature(signature.input_specs, specs)
-    return changed, updates
+    changed._graph_signature = ExportGraphSignature(
+        program.graph_signature.input_specs, [spec for spec, _ in returned]
+    )
+    return changed

@@ -32,7 +32,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from torch import fx, nn
+from torch import fx
 from tvm import relax
 
 from ...errors import OpAttributeInvalid
@@ -56,10 +56,6 @@ class Sampling(Corrections):
     def pooling_calls(self) -> Converters:
         """Return the converters of average pooling functions, by name."""
         return {f"avg_pool{rank}d": self._avg_pool_call(rank) for rank in (2, 3)}
-
-    def pooling_modules(self) -> Converters:
-        """Return the converters of average pooling modules."""
-        return {nn.AvgPool2d: self._avg_pool_module(2), nn.AvgPool3d: self._avg_pool_module(3)}
 
     def _max_pool1d_impl(
         self, x: relax.Expr, kernel_size: Any, stride: Any = None, *options: Any
@@ -90,17 +86,6 @@ class Sampling(Corrections):
                 divisor_override=None,
             )
             return self._emit_avg_pool(node, rank, x, kernel, *options, divisor=divisor)
-
-        return convert
-
-    def _avg_pool_module(self, rank: int) -> Convert:
-        def convert(node: fx.Node) -> relax.Expr:
-            [x] = self._arguments(node, input=None)
-            m = self.named_modules[node.target]
-            options = (m.stride, m.padding, m.ceil_mode, m.count_include_pad)
-            return self._emit_avg_pool(
-                node, rank, x, m.kernel_size, *options, divisor=m.divisor_override
-            )
 
         return convert
 
