@@ -152,6 +152,12 @@ CAMPAIGNS = (
     Campaign("casts", "casts", "casts of floats to integers out of range, in chains", **_TORCH),
     Campaign("import-options", "import_options", "options of importers, two pipelines", **_TORCH),
     Campaign("passes", "passes", "Relax modules through every pass"),
+    Campaign(
+        "import-passes",
+        "import_passes",
+        "what plain TVM does right, with passes between TVM's",
+        preparation="import_passes",
+    ),
     Campaign("verifier", "verifier_modules", "valid Relax modules, and mutations of them"),
     Campaign("relay", "relay_models", "Relay programs against their evaluation in NumPy"),
     Campaign("files", "files", "hostile files of each input format", preparation="files"),

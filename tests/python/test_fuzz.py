@@ -52,6 +52,7 @@ CASES = {
     "dims": 18,
     "unsorted": 6,
     "import-options": 18,
+    "import-passes": 12,
 }
 
 

@@ -42,6 +42,7 @@ def prim_func_pass(
     rewrite: Callable[[tirx.PrimFunc, tvm.target.Target], tirx.PrimFunc],
     *,
     any_target: bool = False,
+    check: Callable[[tvm.IRModule], None] | None = None,
 ) -> tvm.transform.Pass:
     """Make a module pass over the PrimFuncs for a CPU: of a GPU's module, those of the host.
 
@@ -53,6 +54,8 @@ def prim_func_pass(
         Takes a PrimFunc and the target, and returns a new PrimFunc or the same one.
     any_target : bool
         Whether the pass also runs for targets that are not CPUs.
+    check : callable, optional
+        Raises an error for a module that the pass rejects.
 
     Returns
     -------
@@ -64,6 +67,8 @@ def prim_func_pass(
         target = tvm.target.Target.current(allow_none=True)
         if not switches.enabled(fix_id) or target is None:
             return mod
+        if check is not None:
+            check(mod)
         rewritten = {}
         for variable, function in mod.functions_items():
             if not isinstance(function, tirx.PrimFunc):

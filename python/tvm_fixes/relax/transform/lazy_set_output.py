@@ -33,10 +33,12 @@ How to remove
 import tvm
 from tvm import relax
 
+from ...errors import UsageError
 from ...fixes.weights import LIFTED_PARAMS as FIX_ID
 from ...support import switches
+from ..analysis import bindings
 from ..guard import corrected
-from ..ir import unpack_tuple, with_body, with_functions
+from ..ir import operator_name, unpack_tuple, with_body, with_functions
 from ..lift.callers import public_functions, reject_callers
 
 NAME = "LazySetOutput"
@@ -57,7 +59,8 @@ def LazySetOutput() -> tvm.transform.Pass:
     Raises
     ------
     UsageError
-        When the pass runs: if a function of the module calls a public one.
+        When the pass runs: if a function of the module calls a public one, or after memory is
+        planned.
 
     Notes
     -----
@@ -68,6 +71,7 @@ def LazySetOutput() -> tvm.transform.Pass:
 
     def run(mod: tvm.IRModule) -> tvm.IRModule:
         reject_callers(mod, public_functions(mod), NAME)
+        _reject_lowered(mod)
         switches.note(FIX_ID)
         # A call with effects is not allowed in a dataflow block.
         flat = relax.transform.ToNonDataflow()(mod)
@@ -77,6 +81,18 @@ def LazySetOutput() -> tvm.transform.Pass:
         return stock(with_functions(mod, functions))
 
     return corrected(stock, FIX_ID, run, NAME)
+
+
+def _reject_lowered(mod: tvm.IRModule) -> None:
+    """Raise a UsageError after memory is planned: a result may be freed before it is passed on."""
+    for variable, function in public_functions(mod).items():
+        for binding in bindings(function):
+            name = operator_name(getattr(binding, "value", None))
+            if name.startswith(("relax.memory.", "relax.vm.alloc", "relax.vm.kill")):
+                raise UsageError(
+                    f"{NAME} needs a module whose memory is not planned, but function "
+                    f"{variable.name_hint!r} calls {name}: run it before StaticPlanBlockMemory"
+                )
 
 
 def _with_fields(function: relax.Function) -> relax.Function:

@@ -41,6 +41,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 from tvm_ffi import structural_walk
 
+from ...errors import UsageError
 from ...fixes.elements import ELEMENTWISE_SCHEDULE as FIX_ID
 from ...target.cpu import Cpu
 from ..loop_nest import Nest, substitute, unfused, uses, with_new_variables
@@ -64,6 +65,10 @@ _PART = 1 << 14
 _PART_OF_TILES = 64
 
 
+# The pattern of kernels that FuseOps leaves alone.
+_OPAQUE = 8
+
+
 def ScheduleElementwise() -> tvm.transform.Pass:
     """Tile transpositions, and parallelize large kernels of plain loops.
 
@@ -85,9 +90,24 @@ def ScheduleElementwise() -> tvm.transform.Pass:
     tvm.transform.Pass
         A module pass over the PrimFuncs, for a CPU target.  It changes the outermost loops that are
         not scheduled yet.  Run it after the other schedules.
+
+    Raises
+    ------
+    UsageError
+        When the pass runs: between FuseOps and FuseTIR.
     """
 
-    return prim_func_pass("ScheduleElementwise", FIX_ID, _schedule)
+    return prim_func_pass("ScheduleElementwise", FIX_ID, _schedule, check=_reject_unfused)
+
+
+def _reject_unfused(mod: tvm.IRModule) -> None:
+    """Raise a UsageError between FuseOps and FuseTIR, which cannot merge vectors of two lengths."""
+    for variable, function in mod.functions_items():
+        if not isinstance(function, tirx.PrimFunc) and (function.attrs or {}).get("Primitive", 0):
+            raise UsageError(
+                f"ScheduleElementwise needs a module of kernels, but FuseTIR has not merged those "
+                f"of {variable.name_hint!r}: run it after FuseTIR"
+            )
 
 
 def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc:
@@ -118,7 +138,10 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
         root.match_buffers,
         root.annotations,
     )
-    return function.with_body(SBlockRealize(realize.iter_values, realize.predicate, new))
+    function = function.with_body(SBlockRealize(realize.iter_values, realize.predicate, new))
+    # FuseTIR cannot merge vectors of two lengths.
+    is_classified = "op_pattern" in (function.attrs or {})
+    return function.with_attr("op_pattern", _OPAQUE) if is_classified else function
 
 
 def _split(stmt: tirx.Stmt) -> list[tirx.Stmt]:
