@@ -42,8 +42,8 @@ using VarLayouts = Map<ObjectRef, Any>;
 /*!
  * \brief Whether a fix is enabled, and the target of the scope is supported, or unknown.
  *
- * Other backends keep TVM's layouts: their passes expect them. Those for Adreno, for example, choose
- * a texture by the layout of a tensor.
+ * Other backends keep TVM's layouts: their passes expect them. Those for Adreno, for example,
+ * choose a texture by the layout of a tensor.
  */
 bool ChoosesLayouts(const char* fix_id);
 
