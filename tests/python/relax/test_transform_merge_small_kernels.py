@@ -216,6 +216,19 @@ def test_a_merged_kernel_has_the_nodes_of_its_parts():
     assert [one.nodes for one in found.calls] == [(0, 1)]
 
 
+def test_buffers_with_an_offset_of_their_own():
+    """Those of ``te.extern``; FuseTIR joins only buffers that are alike."""
+
+    def emit(builder, x):
+        shifted = builder.emit(op.add(x, relax.const(1.0)))
+        order = builder.emit(op.sort(shifted, 1))
+        return builder.emit(op.multiply(order, shifted))
+
+    x = np.random.default_rng(0).standard_normal((2, 5), "float32")
+    [got] = outputs_of(build({"x": tensor(2, 5)}, emit), x)
+    np.testing.assert_array_equal(got, np.sort(x + 1, 1) * (x + 1))
+
+
 def test_switched_off(monkeypatch):
     mod, _ = merged({"x": tensor(3)}, lambda b, x: op.exp(b.emit(op.negative(x))))
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)

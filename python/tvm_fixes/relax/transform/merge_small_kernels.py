@@ -126,12 +126,32 @@ class _Group:
         Their kernels, with the extents of the calls.
     outputs : list of Var
         The results that are read elsewhere.
+    buffers : dict of Expr to BufferType
+        The buffers by the tensors that they are of.
     """
 
     block: relax.BindingBlock
     calls: list[relax.VarBinding] = field(default_factory=list)
     kernels: list[tirx.PrimFunc] = field(default_factory=list)
     outputs: list[relax.Var] = field(default_factory=list)
+    buffers: dict[relax.Expr, tirx.BufferType] = field(default_factory=dict)
+
+    def add(self, binding: relax.VarBinding, kernel: tirx.PrimFunc) -> None:
+        """Add a call of a kernel."""
+        self.calls.append(binding)
+        self.kernels.append(kernel)
+        self.buffers.update(_buffers(binding, kernel))
+
+    def joins(self, binding: relax.VarBinding, kernel: tirx.PrimFunc) -> bool:
+        """Whether the buffers of each tensor are alike, as FuseTIR demands.
+
+        Those of ``te.extern``, for example, have an offset and an alignment of their own.
+        """
+        known = dict(self.buffers)
+        return all(
+            structural_equal(known.setdefault(tensor, ty), ty)
+            for tensor, ty in _buffers(binding, kernel)
+        )
 
     @property
     def name(self) -> str:
@@ -224,10 +244,10 @@ class _Grouping:
                 self._visit(branch)
             self._open = _Group(block)
         elif (kernel := _small_kernel(binding, self._mod)) is not None:
-            if not self._fits(binding):
+            if not (self._fits(binding) and self._open.joins(binding, kernel)):
                 self._close()
-            self._open.calls.append(binding)
-            self._open.kernels.append(kernel)
+            if self._open.joins(binding, kernel):
+                self._open.add(binding, kernel)
         elif not is_simple(binding) or self._open.results & set(variables(value)):
             self._close()
 
@@ -247,6 +267,14 @@ class _Grouping:
         group.outputs = [one.var for one in group.calls if self._readers[one.var] - own]
         if group.outputs and _symbols([one.var for one in group.calls]) <= _bound(group.operands):
             self.groups.append(group)
+
+
+def _buffers(
+    binding: relax.VarBinding, kernel: tirx.PrimFunc
+) -> list[tuple[relax.Expr, tirx.BufferType]]:
+    """The tensors of a call, and the types of their buffers in the kernel."""
+    tensors = [*binding.value.args[1].fields, binding.var]
+    return list(zip(tensors, (param.ty for param in kernel.params), strict=True))
 
 
 def _small_kernel(binding: relax.Binding, mod: tvm.IRModule) -> tirx.PrimFunc | None:
