@@ -27,14 +27,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-sys.path[:] = [entry for entry in sys.path if Path(entry) != Path(__file__).parent]
-# TVM imports PyTorch if it can, which takes longer than all else.
-sys.modules["torch"] = None  # type: ignore[assignment]
+if __name__ == "__main__":
+    sys.path[:] = [entry for entry in sys.path if Path(entry) != Path(__file__).parent]
+    # TVM imports PyTorch if it can, which takes longer than all else.
+    sys.modules["torch"] = None  # type: ignore[assignment]
 
-import ml_dtypes  # noqa: E402, F401  # names bfloat16 for NumPy
-import tvm  # noqa: E402
-from tvm import relax  # noqa: E402
-from tvm.relax.backend.cpu_generic import pipeline as cpu  # noqa: E402
+import ml_dtypes  # noqa: F401  # names bfloat16 for NumPy
+import tvm
+from tvm import relax
+from tvm.relax.backend.cpu_generic import pipeline as cpu
 
 _SECONDS = 60
 
