@@ -97,11 +97,11 @@ class CompiledModel:
         self._library.check_arity(len(self._manifest.inputs) + len(weights))
         return function
 
-    def _call(self, inputs: Sequence[Any]) -> Any:
-        """Call the model's function when no other thread does."""
+    def _call(self, function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+        """Call the model's `function` when no other thread does."""
         try:
             with self._library.lock:
-                return self._function(*inputs)
+                return function(*inputs)
         except Exception as error:
             rejected = failed_check(str(error), self._manifest.inputs, inputs)
             if rejected:
@@ -194,7 +194,8 @@ class CompiledModel:
         if self._is_plain and not as_torch:
             return self._run_arrays(values, self._accept(values))
         check_updated(manifest.inputs, values, manifest.updates)
-        result = self._call(self._operands(values))
+        # The function comes first: it says whether there is a device for the operands.
+        result = self._call(self._function, self._operands(values))
         if not manifest.updates:
             return returned(result, as_torch=as_torch)
         by_name = {spec.name: value for spec, value in zip(manifest.inputs, values, strict=True)}
@@ -219,7 +220,7 @@ class CompiledModel:
             buffers = accepted.pop()
         except IndexError:
             buffers = InputBuffers(values)
-        result = self._call(buffers.filled(values))
+        result = self._call(self._function, buffers.filled(values))
         outputs = returned(result, as_torch=False)  # copies: a result may be an input
         accepted.append(buffers)
         return outputs
@@ -260,8 +261,8 @@ class CompiledModel:
         run : callable
             Returns the outputs as TVM does.  An updated input keeps its new value for the next run.
         """
-        operands = self._operands(self._checked(bind(self.inputs, args, {})))
-        return partial(self._call, operands)
+        values = self._checked(bind(self.inputs, args, {}))
+        return partial(self._call, self._function, self._operands(values))
 
     def instrumented(self, instrument: Callable[..., Any]) -> AbstractContextManager[None]:
         """Call `instrument` around each call of the virtual machine within the ``with`` block.
