@@ -69,5 +69,13 @@ def test_nothing_between_the_bounds(begin, end, strides, dtype):
     assert (got.shape, str(got.dtype)) == (expected.shape, dtype)
 
 
+def test_nothing_between_the_bounds_with_the_pipeline_of_tvm():
+    """A kernel without arguments becomes an empty constant, which TVM writes but cannot load."""
+    mod = build({"x": tensor(4, 6, 5)}, lambda _, x: relax.op.strided_slice(x, [2], [0], [1], [-2]))
+    machine = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+    got = machine["main"](tvm.runtime.tensor(np.zeros((4, 6, 5), "float32")))
+    assert got.numpy().shape == (4, 6, 0)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

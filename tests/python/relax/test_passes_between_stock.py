@@ -113,7 +113,7 @@ def test_pass_alone(pass_name, results):
     make, inputs = MODELS[model]
     rejections = [
         check(make(), [], [(place, pass_name)], [inputs], [results[model]])
-        for place in grids.sample(PLACES, 2, transform.__all__.index(pass_name))
+        for place in grids.sample(PLACES, 1, transform.__all__.index(pass_name))
     ]
     named = [text for text in rejections if text]
     assert all(pass_name in text.partition(": ")[2] for text in named), named

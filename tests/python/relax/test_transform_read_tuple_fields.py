@@ -103,6 +103,25 @@ def test_another_name_of_a_variable() -> None:
     tvm.ir.assert_structural_equal(ReadTupleFields()(before), after)
 
 
+def test_a_field_that_is_freed_before_the_read() -> None:
+    """TVM's VMShapeLower reads the results after their registers are cleared."""
+
+    @R.function(pure=False)
+    def freed(x: R.Tensor(("n",), "float32")):
+        kept = R.call_packed("vm.builtin.copy", x, ty_args=R.Tensor(dtype="float32", ndim=1))
+        other = R.call_packed("vm.builtin.copy", x, ty_args=R.Tensor(dtype="float32", ndim=1))
+        both = (kept, other)
+        first = both[0]
+        R.vm.kill_object(other)
+        second = both[1]
+        return (first, second)
+
+    mod = ReadTupleFields()(tvm.IRModule({"main": freed.with_attr("global_symbol", "main")}))
+    values = {b.var.name: b.value for b in mod["main"].body.blocks[0].bindings}
+    assert isinstance(values["first"], relax.Var)
+    assert isinstance(values["second"], relax.TupleGetItem)
+
+
 def test_unchanged() -> None:
     once = ReadTupleFields()(Before)
     tvm.ir.assert_structural_equal(ReadTupleFields()(once), once)

@@ -56,6 +56,15 @@ def test_the_option_decides(value):
     assert (CAPTURE in lowered(layers(4), **{OPTION: value})) == value
 
 
+def test_a_target_without_cuda_captures_nothing():
+    """The virtual machine of a CPU has no graphs."""
+    names = ("LegalizeOps", "ToNonDataflow", "CallTIRRewrite", "StaticPlanBlockMemory")
+    mod = tvm.transform.Sequential([getattr(relax.transform, name)() for name in names])(layers(4))
+    assert CAPTURE in RewriteCUDAGraph()(mod).script()
+    with tvm.target.Target("llvm"):
+        assert RewriteCUDAGraph()(mod).same_as(mod)
+
+
 def test_symbolic_shapes_are_not_captured():
     assert CAPTURE not in lowered(layers(tirx.Var("n", "int64")))
 

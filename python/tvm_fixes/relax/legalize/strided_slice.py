@@ -29,13 +29,18 @@ How to remove
 
 import functools
 
-from tvm import relax, topi
+from tvm import relax, te, tirx
 
 from ...fixes.elements import STRIDED_SLICE_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import is_zero
 from .override import Legalize, override
 from .slices import bounded_slice
+
+
+def _empty(data: te.Tensor, shape: list[tirx.Expr]) -> te.Tensor:
+    """A slice without elements.  A kernel without arguments would become an empty constant."""
+    return te.compute(shape, lambda *_: tirx.const(0, data.dtype), name="strided_slice")
 
 
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
@@ -48,7 +53,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     shape = call.ty.shape
     if isinstance(shape, relax.ShapeExpr) and any(map(is_zero, shape.values)):
         switches.note(FIX_ID)
-        return bb.call_te(topi.full, list(shape.values), str(call.ty.dtype), 0)
+        return bb.call_te(_empty, data, shape, primfunc_name_hint="strided_slice")
     indices = [int(axis) for axis in axes.fields]
     if min(indices, default=0) >= 0:
         return stock(bb, call)

@@ -22,13 +22,16 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..analysis import bindings
+from ..ir import operator_name
+
+_FREES = ("relax.memory.kill_tensor", "relax.vm.kill_object")
 
 
 def ReadTupleFields() -> tvm.transform.Pass:
     """Replace a field of a tuple that the function makes by the field's value.
 
     A variable of a dataflow block that only names another variable is replaced by it.  Fusion looks
-    through neither.
+    through neither.  A field that is freed before the read stays a read of the tuple.
 
     Returns
     -------
@@ -58,10 +61,14 @@ def _has_other_names(function: relax.Function) -> bool:
 
 @mutator
 class _Reader(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self._freed: set[relax.Expr] = set()
+
     def visit_tuple_getitem_(self, op: relax.TupleGetItem) -> relax.Expr:
         value = self.visit_expr(op.tuple_value)
         known = self.lookup_binding(value) if isinstance(value, relax.Var) else value
-        if isinstance(known, relax.Tuple):
+        if isinstance(known, relax.Tuple) and known.fields[op.index] not in self._freed:
             return known.fields[op.index]
         return op if value.same_as(op.tuple_value) else relax.TupleGetItem(value, op.index)
 
@@ -70,4 +77,6 @@ class _Reader(PyExprMutator):
         if isinstance(value, relax.Var) and isinstance(binding.var, relax.DataflowVar):
             self.set_var_remap(binding.var, value)
             return
+        if operator_name(value) in _FREES:
+            self._freed.add(value.args[0])
         self.builder_.emit_normalized(relax.VarBinding(self.visit_var_def(binding.var), value))

@@ -32,9 +32,9 @@ def RewriteCUDAGraph() -> tvm.transform.Pass:
     Launching a graph costs as much as launching one kernel. TVM's pass captures kernels of static
     shapes that neither read an input nor write a result, but only if the option
     ``relax.backend.use_cuda_graph`` of the pass context is on; this pass is on by default. It
-    changes nothing if TVM's pass would leave a variable undefined, capture kernels without a
-    result, such as kernels that nothing reads, or capture a function that runs on the host, such as
-    an assertion.
+    changes nothing for a target without CUDA, or if TVM's pass would leave a variable undefined,
+    capture kernels without a result, such as kernels that nothing reads, or capture a function that
+    runs on the host, such as an assertion.
 
     Returns
     -------
@@ -49,7 +49,9 @@ def RewriteCUDAGraph() -> tvm.transform.Pass:
     """
 
     def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not context.config.get(_OPTION, True):
+        target = tvm.target.Target.current(allow_none=True)
+        is_other = target is not None and target.kind.name != "cuda"
+        if is_other or not context.config.get(_OPTION, True):
             return mod
         config = dict(context.config) | {_OPTION: True}
         with tvm.transform.PassContext(
