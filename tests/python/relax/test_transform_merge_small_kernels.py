@@ -99,6 +99,17 @@ def chain(number):
     return emit
 
 
+def test_a_kernel_that_nothing_reads_is_dropped_with_its_operands():
+    def emit(builder, x, y):
+        builder.emit(op.add(x, y))
+        return op.exp(builder.emit(op.abs(y)))
+
+    _, after = merged({"x": tensor(4), "y": tensor(4)}, emit)
+    (only,) = calls(after, "relax.call_tir")
+    assert [operand.name for operand in only.args[1].fields] == ["y"]
+    assert len(after[only.args[0]].params) == 2
+
+
 def test_large_groups_are_split():
     _, after = merged({"x": tensor(2, 3)}, chain(2 * MAX_KERNELS + 1))
     assert kernels(after) == 3

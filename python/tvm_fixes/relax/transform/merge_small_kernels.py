@@ -97,8 +97,8 @@ def MergeSmallKernels() -> tvm.transform.Pass:
         builder = relax.BlockBuilder(mod)
         merged: dict[relax.Var, list[relax.Binding]] = {}
         dropped: set[relax.Var] = set()
-        for group, kernel in zip(groups, _merged_kernels(groups), strict=True):
-            calls = group.replacement(builder.add_func(kernel, group.name))
+        for group, (kernel, read) in zip(groups, _merged_kernels(groups), strict=True):
+            calls = group.replacement(builder.add_func(kernel, group.name), read)
             merged[group.calls[-1].var] = calls
             dropped.update(binding.var for binding in group.calls)
         changed = {}
@@ -188,12 +188,12 @@ class _Group:
         body = typed(relax.SeqExpr([relax.DataflowBlock(calls)], whole), whole.ty)
         return relax.Function(params, body, whole.ty).with_attr("Primitive", True)
 
-    def replacement(self, kernel: tvm.ir.GlobalVar) -> list[relax.Binding]:
-        """Bindings that call the merged kernel."""
+    def replacement(self, kernel: tvm.ir.GlobalVar, read: Sequence[int]) -> list[relax.Binding]:
+        """Bindings that call the merged kernel, which reads the operands of these numbers."""
         nodes = dict.fromkeys(node for one in self.calls for node in nodes_of(one.var))
         types = [var.ty for var in self.outputs]
         call = relax.BlockBuilder().normalize(
-            relax.op.call_tir(kernel, relax.Tuple(self.operands), types)
+            relax.op.call_tir(kernel, relax.Tuple([self.operands[n] for n in read]), types)
         )
         if len(types) == 1:
             (output,) = self.outputs
@@ -338,8 +338,11 @@ def _symbols(results: Sequence[relax.Var]) -> set[tirx.Var]:
     return found
 
 
-def _merged_kernels(groups: Sequence[_Group]) -> list[tirx.PrimFunc]:
-    """The merged kernels."""
+def _merged_kernels(groups: Sequence[_Group]) -> list[tuple[tirx.PrimFunc, list[int]]]:
+    """The merged kernels, and the numbers of the operands that they read.
+
+    FuseTIR drops a kernel that nothing reads, and its operands.
+    """
     builder = relax.BlockBuilder()
     functions: dict[tvm.ir.GlobalVar, tvm.ir.BaseFunc] = {}
     for place, group in enumerate(groups):
@@ -362,8 +365,11 @@ def _merged_kernels(groups: Sequence[_Group]) -> list[tirx.PrimFunc]:
     )
     found = []
     for place in range(len(groups)):
-        (binding,) = bindings(fused[f"caller{place}"])
-        found.append(fused[binding.value.args[0]])
+        caller = fused[f"caller{place}"]
+        (binding,) = bindings(caller)
+        number_of = {param: number for number, param in enumerate(caller.params)}
+        read = [number_of[operand] for operand in binding.value.args[1].fields]
+        found.append((fused[binding.value.args[0]], read))
     return found
 
 

@@ -50,7 +50,7 @@ from ..non_temporal import use_non_temporal_stores
 from ..parallel import MIN_PARALLEL_WORK
 from ..repetition import split_repetition
 from ..tiled_transpose import transpose_in_tiles
-from ..util import contains, count_of, is_zero, prim_func_pass
+from ..util import OPAQUE, contains, count_of, is_zero, prim_func_pass
 from ..vectorize import int64, serial_loop, vectorize_elementwise
 
 # Enough parallel iterations for the cores of a CPU to share the work evenly.
@@ -63,10 +63,6 @@ _MIN_VECTORIZED = 64
 # The number of iterations per part of an innermost loop that becomes parallel.
 _PART = 1 << 14
 _PART_OF_TILES = 64
-
-
-# The pattern of kernels that FuseOps leaves alone.
-_OPAQUE = 8
 
 
 def ScheduleElementwise() -> tvm.transform.Pass:
@@ -141,7 +137,7 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
     function = function.with_body(SBlockRealize(realize.iter_values, realize.predicate, new))
     # FuseTIR cannot merge vectors of two lengths.
     is_classified = "op_pattern" in (function.attrs or {})
-    return function.with_attr("op_pattern", _OPAQUE) if is_classified else function
+    return function.with_attr("op_pattern", OPAQUE) if is_classified else function
 
 
 def _split(stmt: tirx.Stmt) -> list[tirx.Stmt]:
