@@ -303,6 +303,8 @@ def _is_plain(kernel: tirx.PrimFunc) -> bool:
         names <= _ATTRIBUTES
         and isinstance(kernel.body, SBlockRealize)
         and all(isinstance(param.ty, tirx.BufferType) for param in kernel.params)
+        # FuseTIR leaves a variable offset, or the extents beside it, undefined.
+        and all(isinstance(param.ty.elem_offset, tirx.IntImm) for param in kernel.params)
     )
 
 
