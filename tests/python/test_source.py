@@ -254,7 +254,7 @@ class TestInputs:
         )
         compiled = compile_model(model)
         assert compiled.report.equal
-        assert "plan-memory-if" in compiled.report.fixes
+        assert "onnx-if" in compiled.report.fixes
         x = np.full((2, 3), -1, "float32")
         np.testing.assert_allclose(compiled.run(np.array(True), x), 1)
         np.testing.assert_allclose(compiled.run(np.array(False), x), np.e, rtol=1e-6)

@@ -119,5 +119,11 @@ def test_pass_alone(pass_name, results):
     assert all(pass_name in text.partition(": ")[2] for text in named), named
 
 
+def test_kernels_beside_a_scan(results):
+    """The buffers of a scan have variable offsets; FuseTIR lost the extent of zeros beside it."""
+    make, inputs = MODELS["rows"]
+    assert not check(make(), [], [(10, "MergeSmallKernels")], [inputs], [results["rows"]])
+
+
 if __name__ == "__main__":
     tvm.testing.main()
