@@ -12,8 +12,8 @@
 # and limitations under the License.
 """PyTorch's operators on the sample inputs of PyTorch's own tests (OpInfo).
 
-A case is an operator, a dtype and a sample input.  It is exported, with static extents or with
-symbolic ones where PyTorch allows it, imported, built for ``llvm`` and run; values, dtypes and
+A case is an operator, a dtype and a sample input.  It is exported or traced, with static extents or
+with symbolic ones where PyTorch allows it, imported, built for ``llvm`` and run; values, dtypes and
 shapes must match PyTorch.
 """
 
@@ -24,7 +24,7 @@ import sys
 import types
 import unittest
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -33,13 +33,12 @@ from unittest import mock
 import numpy as np
 import torch
 import tvm
-from torch import nn
+from torch import fx, nn
 from torch.utils import _pytree as pytree
-
-from tvm_fixes.frontend.torch import from_exported_program
 
 from .targets import compiled, only_target
 from .torch_arrays import array_of, tensor_of
+from .torch_ways import Way, imported, traced
 
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.float16, torch.bfloat16)
 
@@ -97,6 +96,18 @@ def _as_real(x: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
 
 
+def _tensors_like(example: Any, found: Any) -> Iterator[Any]:
+    """The tensors of `found`, which has the structure of `example` and may be a proxy."""
+    if isinstance(example, torch.Tensor):
+        yield torch.view_as_real(found.resolve_conj()) if example.is_complex() else found
+    elif isinstance(example, list | tuple):
+        for index, each in enumerate(example):
+            yield from _tensors_like(each, found[index])
+    elif isinstance(example, dict):
+        for key, each in example.items():
+            yield from _tensors_like(each, found[key])
+
+
 class _Operator(nn.Module):
     """An operator with the arguments of a sample; its tensors are the inputs."""
 
@@ -118,22 +129,37 @@ class _Operator(nn.Module):
 
     def call(self, function: Any, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The tensors that `function` returns for the sample's arguments."""
+        found = pytree.tree_leaves(self.result(function, *inputs))
+        return tuple(_as_real(x) for x in found if isinstance(x, torch.Tensor))
+
+    def result(self, function: Any, *inputs: torch.Tensor) -> Any:
+        """The results of `function` for the sample's arguments."""
         leaves = list(self.leaves)
         for place, value, is_complex in zip(self.places, inputs, self.are_complex, strict=True):
             leaves[place] = torch.view_as_complex(value) if is_complex else value
         first, args, kwargs = pytree.tree_unflatten(leaves, self.tree)
-        found = pytree.tree_leaves(function(first, *args, **kwargs))
-        return tuple(_as_real(x) for x in found if isinstance(x, torch.Tensor))
+        return function(first, *args, **kwargs)
+
+    def traced(self) -> fx.GraphModule:
+        """The operator as a traced module; proxies have no types, so an eager run gives them."""
+        with torch.no_grad():
+            example = self.result(self.function, *(x.clone() for x in self.inputs))
+
+        def forward(*inputs: torch.Tensor) -> list[torch.Tensor]:
+            return list(_tensors_like(example, self.result(self.function, *inputs)))
+
+        return traced(forward, len(self.inputs))
 
 
 @dataclass
 class Case:
-    """An operator on inputs, exported with symbolic extents if it `is_dynamic`."""
+    """An operator on inputs, imported by a `way`; with symbolic extents if it `is_dynamic`."""
 
     name: str
     module: _Operator
     inputs: tuple[torch.Tensor, ...]
     is_dynamic: bool = False
+    way: Way = Way.EXPORTED
 
     @staticmethod
     def of(name: str, dtype: torch.dtype, index: int, special: int | None = None) -> "Case | None":
@@ -194,7 +220,9 @@ class Case:
 
     def got(self) -> list[torch.Tensor]:
         """The results of the imported and compiled module."""
-        run = compiled(from_exported_program(self.exported()), only_target() or "llvm")
+        trace = self.module.traced() if self.way is Way.TRACED else None
+        mod = imported(self.way, self.exported(), trace)
+        run = compiled(mod, only_target() or "llvm")
         return [tensor_of(array) for array in run([array_of(x) for x in self.inputs])]
 
 
@@ -273,7 +301,7 @@ class Verdict(StrEnum):
     REJECTED = "rejected"
     """The importer or the compiler rejected it; the message says why."""
     NOT_EXPORTED = "not exported"
-    """PyTorch cannot export it, or it returns no tensors."""
+    """PyTorch cannot export or trace it, or it returns no tensors."""
 
 
 def judge(case: Case) -> tuple[Verdict, str]:
@@ -292,6 +320,8 @@ def judge(case: Case) -> tuple[Verdict, str]:
     try:
         expected = case.expected()
         case.exported()
+        if case.way is Way.TRACED:
+            case.module.traced()
     except Exception as error:
         return Verdict.NOT_EXPORTED, _first_line(error)
     if not expected:
@@ -340,5 +370,6 @@ def run_case(seed: int) -> str | None:
         case = Case.of(name, dtype, int(rng.integers(SAMPLES)), special)
         if case is not None:
             is_dynamic = rng.random() < 0.3
-            extents = ", symbolic" if is_dynamic else ""
-            return check(replace(case, name=case.name + extents, is_dynamic=is_dynamic))
+            way = Way.of(seed)
+            label = f"{case.name}{', symbolic' if is_dynamic else ''}, {way}"
+            return check(replace(case, name=label, is_dynamic=is_dynamic, way=way))

@@ -18,13 +18,12 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tvm_fixes
 from tvm_fixes.debug.literals import literal
 from tvm_fixes.debug.minimize import minimize
-from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
 
 from . import torch_layers, torch_statements
@@ -32,6 +31,7 @@ from .targets import Compiled, compiled, target_for
 from .tolerance import difference
 from .torch_arrays import array_of
 from .torch_source import DTYPES, FLOATS, NAMES, Program, namespace, random_tensor
+from .torch_ways import Way, imported
 from .values import KINDS
 
 _STATEMENTS = (*torch_statements.STATEMENTS, *torch_layers.STATEMENTS)
@@ -64,7 +64,9 @@ def make_program(seed: int) -> tuple[Program, list[str]]:
 def run_case(seed: int) -> str | None:
     """Build and compare the program of `seed`; see :class:`tests.fuzz.campaign.Campaign`."""
     p, results = make_program(seed)
-    return check(p, results, target_for(seed), seed) if results else None
+    if not results:
+        return None
+    return check(p, results, target_for(seed), seed, way=Way.of(seed))
 
 
 def load(p: Program, results: Sequence[str], *, wide: bool = False) -> nn.Module:
@@ -86,6 +88,8 @@ def check(
     target: str,
     seed: int,
     make: Callable[[torch.export.ExportedProgram], Compiled] | None = None,
+    *,
+    way: Way = Way.EXPORTED,
 ) -> str | None:
     """Export, build and run the program; compare it with PyTorch.
 
@@ -93,6 +97,8 @@ def check(
     ----------
     make : callable, optional
         Imports and builds the exported program, instead of for `target`.
+    way : Way
+        How to import it otherwise.
 
     Returns
     -------
@@ -111,11 +117,14 @@ def check(
     program = _export(p, module, inputs)
     if program is None:
         return None
+    trace = _trace(module) if way is Way.TRACED else None
+    if way is Way.TRACED and trace is None:
+        return None
     try:
-        run = make(program) if make else build(program, target)
+        run = make(program) if make else build(program, target, way, trace)
     except Exception as error:
         text = " ".join(str(error).split())
-        assert _names_a_node(text, program), (
+        assert _names_a_node(text, program) or (trace and _names_one_of(text, trace.graph)), (
             f"unclear rejection: {type(error).__name__}: {text[:600]}"
         )
         return f"{type(error).__name__}: {text[:300]}"
@@ -124,9 +133,11 @@ def check(
     return None
 
 
-def build(program: torch.export.ExportedProgram, target: str) -> Compiled:
-    """Import and build an exported program for `target`; see :mod:`.targets`."""
-    mod = from_exported_program(program)
+def build(
+    program: torch.export.ExportedProgram, target: str, way: Way, trace: fx.GraphModule | None
+) -> Compiled:
+    """Import an exported program, or its `trace`, and build it for `target`."""
+    mod = imported(way, program, trace)
     tvm_fixes.verify(mod).raise_if_errors()
     return compiled(mod, target)
 
@@ -141,6 +152,13 @@ def _export(
     try:
         return torch.export.export(module, inputs, dynamic_shapes=shapes)
     except Exception:  # limitations of torch.export
+        return None
+
+
+def _trace(module: nn.Module) -> fx.GraphModule | None:
+    try:
+        return fx.symbolic_trace(module)
+    except Exception:  # a trace has no numbers
         return None
 
 
@@ -248,11 +266,12 @@ def _names_a_node(text: str, program: torch.export.ExportedProgram) -> bool:
     if re.search(r"relax\.[\w.]+ in '\w+': \w+ = ", text):  # a binding of the imported module
         return True
     # PyTorch may reject the program, too, while it decomposes it.
-    return _names_one_of(text, program) or _names_one_of(text, program.run_decompositions())
+    programs = (lambda: program), program.run_decompositions
+    return any(_names_one_of(text, each().graph) for each in programs)
 
 
-def _names_one_of(text: str, program: torch.export.ExportedProgram) -> bool:
-    nodes = (node for node in program.graph.nodes if node.op == "call_function")
+def _names_one_of(text: str, graph: fx.Graph) -> bool:
+    nodes = (node for node in graph.nodes if node.op.startswith("call_"))
     return any(node.name in text and _name(node) in text for node in nodes)
 
 
@@ -263,10 +282,10 @@ def _name(node: torch.fx.Node) -> str:
 def reproduce(seed: int) -> str:
     """Return a small program with the fault of the case `seed`, as the source of a test."""
     p, results = make_program(seed)
-    target = target_for(seed)
+    target, way = target_for(seed), Way.of(seed)
 
     def fault(candidate: Program, names: Sequence[str]) -> str | None:
-        outcome = run_forked(lambda: check(candidate, names, target, seed), timeout=120)
+        outcome = run_forked(lambda: check(candidate, names, target, seed, way=way), timeout=120)
         if outcome.kind is OutcomeKind.VALUE:
             return None
         return outcome.message if outcome.name == "AssertionError" else str(outcome)
@@ -295,7 +314,7 @@ def reproduce(seed: int) -> str:
         return found is not None and _kind(found) == _kind(wanted)
 
     p = with_lines(minimize(p.lines, fails))
-    return f"# target {target!r}: {fault(p, results)}\n{_as_test(p, results)}"
+    return f"# target {target!r}, {way}: {fault(p, results)}\n{_as_test(p, results)}"
 
 
 def _kind(message: str) -> str:

@@ -12,12 +12,15 @@
 # and limitations under the License.
 """A fixed sample of what ``make fuzz`` draws from PyTorch's own sample inputs."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import tvm
 import tvm.testing
 
 from tests.fuzz import opinfo
+from tests.fuzz.torch_ways import Way
 
 # Each failed once: the operator, the dtype, the sample, and the seed of special values.
 CASES = [
@@ -41,6 +44,21 @@ def test_operators_on_samples_of_pytorch(
     case = opinfo.Case.of(name, dtype, sample, special)
     assert case is not None
     assert opinfo.check(case) is None
+
+
+@pytest.mark.parametrize("way", [Way.NOT_DECOMPOSED, Way.TRACED])
+@pytest.mark.parametrize("name", ["std_mean", "max.reduction_with_dim", "fft.fft", "split"])
+def test_operators_by_each_way(name: str, way: Way) -> None:
+    case = opinfo.Case.of(name, torch.float32, 1)
+    assert case is not None
+    assert opinfo.judge(replace(case, way=way)) == (opinfo.Verdict.RIGHT, "")
+
+
+def test_a_function_that_cannot_be_traced_is_not_exported() -> None:
+    case = opinfo.Case.of("nn.functional.softshrink", torch.float32, 0)
+    assert case is not None
+    case.module.function = lambda x: x if x.sum() > 0 else -x
+    assert opinfo.judge(replace(case, way=Way.TRACED))[0] is opinfo.Verdict.NOT_EXPORTED
 
 
 def test_a_wrong_value_is_a_fault() -> None:

@@ -47,6 +47,10 @@ def computed(
     te.Tensor or list of te.Tensor
         The result or the results.
     """
+    operands = None
+    if any(isinstance(n, tirx.IntImm) and n.value == 0 for t in tensors for n in t.shape):
+        # Kernels without elements are fused with others, whose buffers have no offset.
+        operands = [tirx.decl_buffer(t.shape, t.dtype, t.op.name, layout=None) for t in tensors]
     results = [
         tirx.decl_buffer(shape, dtype, f"result_{i}", layout=None)
         for i, (shape, dtype) in enumerate(outputs)
@@ -64,6 +68,7 @@ def computed(
         list(tensors),
         statements,
         dtype=[dtype for _, dtype in outputs],
+        in_buffers=operands,
         out_buffers=results,
         name=name,
     )

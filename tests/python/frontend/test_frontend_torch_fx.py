@@ -305,6 +305,12 @@ def test_inputs_without_a_placeholder() -> None:
     assert [p.name for p in main.params] == ["inp_0", "inp_1"]
 
 
+def test_module_without_inputs() -> None:
+    mod = from_fx(fx.symbolic_trace(lambda: torch.arange(3) * 2), [])
+    vm = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline="tvm_fixes"), tvm.cpu())
+    assert list(vm["main"]().numpy()) == [0, 2, 4]
+
+
 def test_module_that_cannot_be_exported() -> None:
     graph = fx.symbolic_trace(lambda x: torch.linalg.svdvals(x) + x.nonzero().sum().tolist())
     with pytest.raises(tvm.error.OpNotImplemented, match="at node"):

@@ -45,6 +45,16 @@ def test_factorizations() -> None:
     check_function(function, a, b, s, tolerance=1e-4)
 
 
+def test_loops_without_elements() -> None:
+    """Their kernels are fused with those of their operands."""
+    i, j = (torch.ones(0, n, 3, dtype=torch.int64) for n in (1, 4))
+
+    def function(x: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.cholesky_inverse(x[:0, :0]), torch.gcd(i, j)
+
+    check_function(function, torch.ones(3, 3), i, j)
+
+
 def test_a_singular_matrix_fails_at_run_time() -> None:
     x = torch.eye(3)
     mod = import_exported(Call(torch.linalg.inv), (x,))

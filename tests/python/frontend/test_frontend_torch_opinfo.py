@@ -18,6 +18,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ from helpers.coverage_tables import CoverageTables
 from helpers.kept_results import KeptResults
 from tests.fuzz import opinfo
 from tests.fuzz.opinfo import Verdict
+from tests.fuzz.torch_ways import Way
 from tvm_fixes.frontend.torch import ExportedProgramImporter
 from tvm_fixes.frontend.torch.decompositions import has_rule
 from tvm_fixes.support.isolate import OutcomeKind, run_all_forked
@@ -91,7 +93,7 @@ def reason_against(name: str) -> str:
     return next(found, "")
 
 
-def judged(name: str) -> list[tuple[str, str]]:
+def judged(name: str, way: Way = Way.EXPORTED) -> list[tuple[str, str]]:
     """The verdicts and messages of the samples of an operator."""
     verdicts = []
     for dtype in opinfo.DTYPES:
@@ -99,15 +101,15 @@ def judged(name: str) -> list[tuple[str, str]]:
             case = opinfo.Case.of(name, dtype, index)
             if case is None:
                 break
-            verdict, message = opinfo.judge(case)
+            verdict, message = opinfo.judge(replace(case, way=way))
             verdicts.append((str(verdict), message))
     return verdicts
 
 
-def judge_each(names: list[str], results: KeptResults) -> list[str]:
+def judge_each(names: list[str], results: KeptResults, way: Way = Way.EXPORTED) -> list[str]:
     """Record the verdicts of operators; return messages about wrong results and crashes."""
     todo = [name for name in names if name not in results]
-    cases = [lambda name=name: judged(name) for name in todo]
+    cases = [lambda name=name: judged(name, way) for name in todo]
     failures = []
     for name, outcome in zip(todo, run_all_forked(cases, timeout=1200, jobs=2), strict=True):
         if outcome.kind is OutcomeKind.VALUE:
@@ -146,6 +148,30 @@ def test_every_operator(
             ended[bool(messages)] += 1
     assert not failures, "\n".join(failures)
     assert ended[False] >= 0.95 * ended.total(), ended
+
+
+@pytest.mark.skipif("config.getoption('tier') != 'full'", reason="several thousand are built")
+@pytest.mark.parametrize("way", [Way.NOT_DECOMPOSED, Way.TRACED])
+def test_every_operator_by_each_way(way: Way, kept_results: Callable[[str], KeptResults]) -> None:
+    """As many samples are right as through the first way, except those that have no trace."""
+    names, verdicts = list(opinfo.operators()), kept_results(f"opinfo {way}")
+    judged("add")
+    failures: list[str] = []
+    for first in range(0, len(names), GROUP):
+        failures += judge_each(names[first : first + GROUP], verdicts, way)
+    rejected = {
+        name: [text for verdict, text in verdicts[name] if verdict == Verdict.REJECTED]
+        for name in names
+        if name in verdicts
+    }
+    by_first_way = kept_results("opinfo")
+    suspects = [name for name, messages in rejected.items() if messages]
+    failures += judge_each(suspects, by_first_way)
+    for name in suspects:
+        usual = by_first_way[name] if name in by_first_way else []
+        if len(rejected[name]) > sum(verdict == Verdict.REJECTED for verdict, _ in usual):
+            failures.append(f"{name}: {rejected[name][-1]}")
+    assert not failures, "\n".join(failures)
 
 
 if __name__ == "__main__":

@@ -319,10 +319,11 @@ def export_traced(
     module = _Module(model, run, interpret)
     first: Exception | None = None
     for example in inputs.examples():
+        shapes = (example.dynamic,) if example.inputs else None
         try:
             with _inference(), recurrent_shapes():
                 program = torch.export.export(
-                    module, example.inputs, dynamic_shapes=(example.dynamic,), strict=False
+                    module, example.inputs, dynamic_shapes=shapes, strict=False
                 )
             _check_dims(program, inputs)
         except Exception as error:

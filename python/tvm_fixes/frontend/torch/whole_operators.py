@@ -65,7 +65,7 @@ WHOLE = frozenset(
         *("broadcast_to.default", "chunk.default", "contiguous.default", "detach.default"),
         *("expand_as.default", "flatten.using_ints", "narrow.default", "reshape.default"),
         *("reshape_as.default", "resolve_conj.default", "resolve_neg.default", "split.Tensor"),
-        *("squeeze.default", "stack.default", "tile.default", "to.dtype", "transpose.int"),
+        *("squeeze.default", "stack.default", "tile.default", "transpose.int"),
         *("unbind.int", "unflatten.int", "sym_size.int"),
         # Elementwise.
         *("masked_fill.Scalar", "rsub.Scalar", "rsub.Tensor", "max.other", "min.other"),
