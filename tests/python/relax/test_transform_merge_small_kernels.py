@@ -23,7 +23,7 @@ from helpers.relax_modules import build, call, calls, cpu, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.kernel_calls import kernel_calls
 from tvm_fixes.relax.source_nodes import SourceNode, mark, spread
-from tvm_fixes.relax.transform import MergeSmallKernels
+from tvm_fixes.relax.transform import MergeSmallKernels, merge_small_kernels
 from tvm_fixes.relax.transform.merge_small_kernels import (
     FIX_ID,
     MAX_ELEMENTS,
@@ -31,6 +31,7 @@ from tvm_fixes.relax.transform.merge_small_kernels import (
     MAX_SYMBOLIC_LOCAL,
 )
 from tvm_fixes.support import switches
+from tvm_fixes.support.declined import collect_declined
 
 op = relax.op
 N = tirx.Var("n", "int64")
@@ -238,6 +239,17 @@ def test_buffers_with_an_offset_of_their_own():
     x = np.random.default_rng(0).standard_normal((2, 5), "float32")
     [got] = outputs_of(build({"x": tensor(2, 5)}, emit), x)
     np.testing.assert_array_equal(got, np.sort(x + 1, 1) * (x + 1))
+
+
+def test_what_fuse_tir_rejects_stays_as_it_is(monkeypatch):
+    def fail(_groups):
+        raise tvm.error.InternalError("for the test")
+
+    monkeypatch.setattr(merge_small_kernels, "_merged_kernels", fail)
+    with collect_declined() as declined:
+        before, after = merged({"x": tensor(N, 4)}, rows)
+    tvm.ir.assert_structural_equal(after, before)
+    assert "FuseTIR rejects them: for the test" in declined[0].reason
 
 
 def test_switched_off(monkeypatch):

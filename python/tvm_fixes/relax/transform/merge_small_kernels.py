@@ -26,8 +26,10 @@ from tvm import relax, tirx
 from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_equal, structural_map, structural_walk
 
+from ...errors import summarize
 from ...fixes.elements import ELEMENTWISE_SCHEDULE as FIX_ID
 from ...support import switches
+from ...support.declined import decline
 from ...tirx.loop_nest import substitute
 from ..analysis import bindings
 from ..ir import (
@@ -93,11 +95,16 @@ def MergeSmallKernels() -> tvm.transform.Pass:
         ]
         if not groups:
             return mod
+        try:
+            kernels = _merged_kernels(groups)
+        except tvm.error.InternalError as error:
+            decline("merging small kernels", "", f"FuseTIR rejects them: {summarize(error)}")
+            return mod
         switches.note(FIX_ID)
         builder = relax.BlockBuilder(mod)
         merged: dict[relax.Var, list[relax.Binding]] = {}
         dropped: set[relax.Var] = set()
-        for group, (kernel, read) in zip(groups, _merged_kernels(groups), strict=True):
+        for group, (kernel, read) in zip(groups, kernels, strict=True):
             calls = group.replacement(builder.add_func(kernel, group.name), read)
             merged[group.calls[-1].var] = calls
             dropped.update(binding.var for binding in group.calls)
@@ -315,6 +322,8 @@ def _is_small(operand: relax.Expr) -> bool:
         (isinstance(operand, relax.Var) or tensor_of(operand) is not None)
         and isinstance(ty, relax.TensorType)
         and isinstance(ty.shape, relax.ShapeExpr)
+        # FuseTIR would pass other extents to the kernel as expressions of Relax.
+        and all(isinstance(extent, tirx.IntImm | tirx.Var) for extent in ty.shape.values)
         and _size(ty)[0] <= MAX_ELEMENTS
     )
 
