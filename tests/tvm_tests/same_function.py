@@ -27,9 +27,11 @@ _TIMEOUT = 120.0
 _SEED = 0
 # The sizes of symbolic dims, in order of appearance, by attempt: distinct and no multiple of a
 # vector; equal, for operands that must fit; large enough for a window.
-_SIZES = ((3, 5, 2, 7, 6, 9), (4,), (16,))
+_SIZES = ((9, 11, 5, 7, 13, 10), (4,), (16,))
 # Of the largest value: rounding that depends on the order of a sum.
 _TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+
+_NUMBERS = {"int64": 1, "float32": 1.5, "bool": True}
 
 
 class NotComparable(Exception):
@@ -137,6 +139,8 @@ class _Arguments:
             return tvm.runtime.tensor(self._array(shape, str(ty.dtype)))
         if isinstance(ty, relax.ShapeType) and ty.values is not None:
             return tvm.runtime.ShapeTuple([self._extent(each) for each in ty.values])
+        if isinstance(ty, tvm.ir.PrimType) and ty.dtype in _NUMBERS:
+            return _NUMBERS[ty.dtype]
         if isinstance(ty, tvm.ir.TupleType):
             return [self.of(field) for field in ty.fields]
         raise NotComparable(f"a parameter of type {ty}")
