@@ -81,7 +81,7 @@ def _compare(lhs: object, rhs: object) -> str:
 def _results(
     machines: Sequence[relax.VirtualMachine], name: str, function: relax.Function
 ) -> list[list[np.ndarray]]:
-    """Return what both compute, with the first sizes that one of them accepts."""
+    """Return what both compute, with the first sizes that both accept."""
     for sizes in _SIZES:
         results = []
         errors = []
@@ -92,11 +92,9 @@ def _results(
                 results.append(list(_tensors(machine[name](*values))))
             except (ValueError, RuntimeError) as error:
                 errors.append(str(error).strip().splitlines()[0])
-        if len(errors) == 1:
-            raise NotComparable(f"one of them fails: {errors[0]}")
         if not errors:
             return results
-    raise NotComparable(f"both fail: {errors[0]}")
+    raise NotComparable(f"{('one of them fails', 'both fail')[len(errors) - 1]}: {errors[0]}")
 
 
 def _module(side: object) -> tvm.IRModule:
