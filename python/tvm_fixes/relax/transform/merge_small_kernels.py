@@ -316,7 +316,7 @@ def _is_plain(kernel: tirx.PrimFunc) -> bool:
 
 
 def _is_small(operand: relax.Expr) -> bool:
-    """Whether an operand or result is a small tensor of known rank."""
+    """Whether an operand or result is a small tensor of known rank that has elements."""
     ty = operand.ty
     return (
         (isinstance(operand, relax.Var) or tensor_of(operand) is not None)
@@ -324,7 +324,7 @@ def _is_small(operand: relax.Expr) -> bool:
         and isinstance(ty.shape, relax.ShapeExpr)
         # FuseTIR would pass other extents to the kernel as expressions of Relax.
         and all(isinstance(extent, tirx.IntImm | tirx.Var) for extent in ty.shape.values)
-        and _size(ty)[0] <= MAX_ELEMENTS
+        and 0 < _size(ty)[0] <= MAX_ELEMENTS
     )
 
 
