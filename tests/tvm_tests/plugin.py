@@ -32,8 +32,13 @@ STOCK, IMPORTED, IMPORTERS = WAYS = ("stock", "imported", "importers")
 _REPLACED = {
     "tvm.relax.frontend.onnx": ("from_onnx",),
     "tvm.relax.frontend.onnx.onnx_frontend": ("from_onnx",),
-    "tvm.relax.frontend.torch": ("from_fx", "from_exported_program"),
-    "tvm.relax.frontend.torch.dynamo": ("from_fx",),
+    "tvm.relax.frontend.torch": (
+        "from_fx",
+        "from_exported_program",
+        "relax_dynamo",
+        "dynamo_capture_subgraphs",
+    ),
+    "tvm.relax.frontend.torch.dynamo": ("relax_dynamo", "dynamo_capture_subgraphs"),
     "tvm.relax.frontend.torch.exported_program_translator": ("from_exported_program",),
     "tvm.relax.frontend.torch.fx_translator": ("from_fx",),
 }
