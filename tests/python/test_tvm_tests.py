@@ -129,6 +129,22 @@ def test_outcomes_survive_a_crash_and_an_interrupted_run(checkout: Path, tmp_pat
     assert "test_passes" not in journal.read_text()[len(lines) :]
 
 
+def test_a_file_that_ends_the_process_is_not_lost(tmp_path: Path) -> None:
+    """Nor does a line that a crash left incomplete hide those before and after it."""
+    tests, folder = tmp_path / "tests", tmp_path / "outcomes"
+    tests.mkdir()
+    folder.mkdir()
+    (tests / "test_ends.py").write_text("import os\n\nos.abort()\n")
+    journal = folder / f"{STOCK}.0.jsonl"
+    journal.write_text('{"test": "a", "outcome": "passed"}\n{"test": "b", "outc')
+    results = run(tests, ["test_ends.py"], STOCK, folder, jobs=1)
+    assert {test: result.outcome for test, result in results.items()} == {
+        "a": "passed",
+        "test_ends.py": "crashed",
+    }
+    assert "status -6" in results["test_ends.py"].message
+
+
 def test_stock_tvm_stays_stock(checkout: Path, tmp_path: Path) -> None:
     tests = checkout.parent.parent / "stock" / "tests"
     tests.mkdir(parents=True)

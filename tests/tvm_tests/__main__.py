@@ -75,6 +75,9 @@ def main(argv: list[str] | None = None) -> int:
     for way in arguments.ways:
         files = [f for f in files_of(tests, PATHS[way]) if re.search(arguments.only, f)]
         stock = run(tests, files, STOCK, stock_folder, arguments.jobs)
+        for result in stock.values():
+            if result.outcome == "crashed":
+                print(f"stock TVM crashes: {result.test}: {result.message}")
         ours = run(tests, files, way, arguments.folder / current, arguments.jobs)
         comparison = compare(way, _in(files, stock), ours, reasons)
         _print(comparison)

@@ -18,7 +18,7 @@ Stock TVM must stay stock, so this module imports tvm_fixes only for the other w
 import importlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +26,8 @@ import pytest
 
 WAY_VARIABLE = "TVM_TESTS_WAY"
 JOURNAL_VARIABLE = "TVM_TESTS_JOURNAL"
+# A file with the ids of the tests that have an outcome.
+KNOWN_VARIABLE = "TVM_TESTS_KNOWN"
 
 STOCK, IMPORTED, IMPORTERS = WAYS = ("stock", "imported", "importers")
 # Where TVM has the functions that `IMPORTERS` replaces with ours.
@@ -48,15 +50,10 @@ _MESSAGE_LENGTH = 400
 class Recorder:
     """Appends a line to the journal when a test starts, and one when it has ended."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, known: Collection[str]) -> None:
         # Lines are written whole: the process may crash at any time.
         self._file: IO[str] = path.open("a", buffering=1)
-        self._known = {
-            json.loads(line)["test"]
-            for journal in path.parent.glob(f"{path.stem.split('.')[0]}.*.jsonl")
-            for line in journal.read_text().splitlines()
-            if '"outcome"' in line
-        }
+        self._known = known
         self._report: dict[str, Any] = {}
         self.comparisons: list[str] = []
 
@@ -106,15 +103,13 @@ class Recorder:
 
 
 def _message(longrepr: object) -> str:
-    """Return the last line of an error that says what happened."""
+    """Return the first line of an exception, or the last one of any other report."""
     crash = getattr(longrepr, "reprcrash", None)
-    text = crash.message if crash is not None else str(longrepr)
-    if isinstance(longrepr, tuple):
-        text = str(longrepr[-1])
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return (lines[0] if crash is not None and lines else lines[-1] if lines else "")[
-        :_MESSAGE_LENGTH
-    ]
+    if crash is not None:
+        text, place = crash.message, 0
+    else:
+        text, place = str(longrepr[-1] if isinstance(longrepr, tuple) else longrepr), -1
+    return (text.strip().splitlines() or [""])[place][:_MESSAGE_LENGTH]
 
 
 def _replace_importers() -> None:
@@ -134,7 +129,8 @@ def _replace_importers() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Prepare TVM for the way, before a test is imported."""
     way = os.environ[WAY_VARIABLE]
-    recorder = Recorder(Path(os.environ[JOURNAL_VARIABLE]))
+    known = set(Path(os.environ[KNOWN_VARIABLE]).read_text().splitlines())
+    recorder = Recorder(Path(os.environ[JOURNAL_VARIABLE]), known)
     config.pluginmanager.register(recorder)
     if way == STOCK:
         return

@@ -12,20 +12,19 @@
 # and limitations under the License.
 """Runs TVM's tests in processes that may crash, and keeps the outcome of each test."""
 
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from .plugin import JOURNAL_VARIABLE, WAY_VARIABLE
+from tvm_fixes.debug.journal import append_line, read_lines
+
+from .plugin import JOURNAL_VARIABLE, KNOWN_VARIABLE, WAY_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 # Few enough that the memory of a process stays small, many enough that its start is cheap.
@@ -44,8 +43,8 @@ class Result:
     Attributes
     ----------
     test : str
-        Its pytest id, relative to ``tests/python`` of TVM; for a file that cannot be imported, the
-        file.
+        Its pytest id, relative to ``tests/python`` of TVM; for a file that cannot be imported, or
+        that ends the process on import, the file.
     outcome : str
         ``passed``, ``failed``, ``skipped``, or ``crashed`` if the process ended or hung.
     message : str
@@ -64,17 +63,11 @@ def results_of(folder: Path, way: str) -> dict[str, Result]:
     """Return what the journals of `way` in `folder` say, by test."""
     found: dict[str, Result] = {}
     for journal in sorted(folder.glob(f"{way}.*.jsonl")):
-        for fields in _lines(journal):
+        for fields in read_lines(journal):
             if "outcome" in fields:
                 comparisons = tuple(fields.pop("comparisons", ()))
                 found[fields["test"]] = Result(**fields, comparisons=comparisons)
     return found
-
-
-def _lines(journal: Path) -> Iterator[dict[str, Any]]:
-    for line in journal.read_text().splitlines() if journal.exists() else ():
-        with suppress(ValueError):  # the process ended in the middle of a line
-            yield json.loads(line)
 
 
 def files_of(tests: Path, paths: Sequence[str]) -> list[str]:
@@ -115,18 +108,14 @@ def run(tests: Path, files: Sequence[str], way: str, folder: Path, jobs: int) ->
 
 def _run_all(tests: Path, files: Sequence[str], way: str, journal: Path) -> None:
     """Run `files`, and go on after each crash."""
-    while True:
-        status = _run_once(tests, files, way, journal)
-        waiting = {}
-        for fields in _lines(journal):
-            waiting[fields["test"]] = "outcome" not in fields
-        crashed = [test for test, waits in waiting.items() if waits]
-        with journal.open("a") as file:
-            for test in crashed:
-                message = f"the process ended with status {status}"
-                file.write(json.dumps({"test": test, "outcome": "crashed", "message": message}))
-                file.write("\n")
-        if status in _ENDED or not crashed:
+    while (status := _run_once(tests, files, way, journal)) not in _ENDED:
+        waits = {fields["test"]: "outcome" not in fields for fields in read_lines(journal)}
+        begun = [test for test, is_waiting in waits.items() if is_waiting]
+        message = f"the process ended with status {status}"
+        # If no test had begun, it was while the files were imported.
+        for test in begun or files:
+            append_line(journal, {"test": test, "outcome": "crashed", "message": message})
+        if not begun:
             return
 
 
@@ -135,6 +124,7 @@ def _run_once(tests: Path, files: Sequence[str], way: str, journal: Path) -> int
     environment = os.environ | {
         WAY_VARIABLE: way,
         JOURNAL_VARIABLE: str(journal),
+        KNOWN_VARIABLE: "known",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
@@ -146,9 +136,10 @@ def _run_once(tests: Path, files: Sequence[str], way: str, journal: Path) -> int
         "--import-mode=importlib",
         *map(str, map(tests.joinpath, files)),
     ]
-    with TemporaryDirectory() as empty, open(journal.with_suffix(".log"), "ab") as log:
+    with TemporaryDirectory() as folder, open(journal.with_suffix(".log"), "ab") as log:
+        Path(folder, "known").write_text("\n".join(results_of(journal.parent, way)))
         process = subprocess.Popen(
-            command, cwd=empty, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
         start = time.time()
         while process.poll() is None:
