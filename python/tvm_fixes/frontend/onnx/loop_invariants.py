@@ -65,7 +65,7 @@ def without_inputs(body: onnx.GraphProto, places: Collection[int]) -> onnx.Graph
 
 @dataclass(frozen=True)
 class RowProduct:
-    """A product of all rows of a tensor, of which a body reads one in each iteration.
+    """A product of all rows of a tensor; each iteration of the loop reads one row.
 
     Attributes
     ----------

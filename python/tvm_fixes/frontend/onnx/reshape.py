@@ -195,14 +195,14 @@ def _shape_of_any_rank(node: Node, data: relax.Expr, start: int, end: int) -> re
     # The type of `shape_to_tensor` would have the extent -1.
     vector = relax.TensorType(ndim=1, dtype="int64")
     shape = node.emit(op.shape_of(data))
-    found = node.emit(op.call_pure_packed("relax.run.shape_to_tensor", shape, ty_args=vector))
+    extents = node.emit(op.call_pure_packed("relax.run.shape_to_tensor", shape, ty_args=vector))
     rank = tirx.Var("rank", "int64")
-    found = node.builder.match_cast(found, relax.TensorType([rank], "int64"))
-    node.known.extents(found)  # records that the rank is not negative
+    extents = node.builder.match_cast(extents, relax.TensorType([rank], "int64"))
+    node.known.extents(extents)  # records that the rank is not negative
     # TVM's function makes a tensor of float64 of the shape of a scalar.
     require(node, rank >= 1, "rank of data", rank, "expected 1 or more")
     part = slice_range(node.known, rank, start, end, 1)
-    return found if (start, end) == (0, END) else take_ranges(node, found, [0], [part], [1])
+    return extents if (start, end) == (0, END) else take_ranges(node, extents, [0], [part], [1])
 
 
 def convert_flatten(node: Node, convert: Converter) -> relax.Expr:

@@ -29,10 +29,10 @@ def with_values(mod: tvm.IRModule, values: Mapping[tirx.Var, tirx.Expr]) -> tvm.
     Symbols that a ``match_cast`` binds to an extent that becomes constant are replaced, too:
     FuseTIR replaces them in calls, but not in kernels.
     """
-    found = dict(values)
-    while found:
-        mod = relax.transform.BindSymbolicVars(found, "main")(mod)
-        found = _constants(mod["main"])
+    known = dict(values)
+    while known:
+        mod = relax.transform.BindSymbolicVars(known, "main")(mod)
+        known = _constants(mod["main"])
     return SpecializeKernels()(mod)
 
 

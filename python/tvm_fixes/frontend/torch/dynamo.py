@@ -125,13 +125,13 @@ class _Compiled:
         self._traced = traced
 
     def __call__(self, *arguments: Any) -> tuple[Any, ...]:
-        given = [value.detach() for value in arguments if isinstance(value, torch.Tensor)]
-        results = self._main(*(tvm.runtime.from_dlpack(value.contiguous()) for value in given))
+        inputs = [value.detach() for value in arguments if isinstance(value, torch.Tensor)]
+        results = self._main(*(tvm.runtime.from_dlpack(value.contiguous()) for value in inputs))
         returned = self._traced.returned
         parts = returned if isinstance(returned, tuple) else (returned,)
         values = [results] if isinstance(results, tvm.runtime.Tensor) else list(results)
         for index, value in zip(self._traced.updated, values[len(parts) :], strict=True):
-            given[index].copy_(torch.from_dlpack(value))
+            inputs[index].copy_(torch.from_dlpack(value))
         return tuple(_returned(part, value) for part, value in zip(parts, values, strict=False))
 
 
