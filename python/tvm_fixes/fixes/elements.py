@@ -274,7 +274,9 @@ ARITHMETIC_LEGALIZE = declare(
     kind=Kind.OPERATOR_ATTRIBUTE,
     summary=("computes selu, softplus, log_add_exp, floor_divide and floor_mod to the last digits"),
     symptoms={
-        Symptom.ERROR: "power and mod of bfloat16, and sign of unsigned integers, do not build",
+        Symptom.ERROR: (
+            "power and mod of bfloat16, sign of unsigned integers, and ewise_fma do not build"
+        ),
         Symptom.WRONG: (
             "selu, softplus and log_add_exp lose all digits near zero or "
             "overflow; floor_divide and floor_mod of floats are wrong where the "

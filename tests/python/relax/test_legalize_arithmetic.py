@@ -257,6 +257,21 @@ def test_unsigned_integers_wrap_around(dtype: str) -> None:
         np.testing.assert_array_equal(got, expected(x), name)
 
 
+@pytest.mark.parametrize("dtype", (*DTYPES, "int8", "int32", "int64", "uint8", "uint32", "uint64"))
+def test_ewise_fma(dtype: str) -> None:
+    """TVM has no lowering.  16-bit floats are rounded once."""
+    random = np.random.default_rng(0)
+    arrays = [random.uniform(0, 100, (3, 5)).astype(dtype) for _ in range(3)]
+    inputs = {name: tensor(3, 5, dtype=dtype) for name in "abc"}
+    mod = build(inputs, lambda bb, *operands: op.ewise_fma(*operands))
+    got = run(mod, *arrays)
+    wide = "float64" if dtype in DTYPES else dtype
+    a, b, c = (array.astype(wide) for array in arrays)
+    expected = (a * b + c).astype(dtype)
+    tolerance = {"float32": 1e-6, "float64": 1e-15}.get(dtype, 0)
+    np.testing.assert_allclose(got.astype(wide), expected.astype(wide), rtol=tolerance)
+
+
 @pytest.mark.parametrize("dtype", ("uint32", "uint64"))
 def test_bits_of_unsigned_integers(dtype: str) -> None:
     """Random bits and edge values, with a row and with a scalar."""
@@ -325,6 +340,8 @@ def test_the_switch_restores_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     assert results({"selu": (op.nn.selu,)}, "float32", small)[0] != 0
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
     assert results({"selu": (op.nn.selu,)}, "float32", small)[0] == 0
+    mod = build({"a": tensor(2)}, lambda bb, a: op.ewise_fma(a, a, a))
+    tvm.ir.assert_structural_equal(relax.transform.LegalizeOps()(mod), mod)
 
 
 NUMBERS = {

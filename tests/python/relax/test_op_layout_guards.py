@@ -253,6 +253,25 @@ class TestGuards:
             *(2, 3, 4, 8),
         )
 
+    def test_a_bias_that_may_be_broadcast_is_not_split(self):
+        """Blocks of 4 would fill a single channel up with zeros."""
+        extents = [tvm.tirx.Var(name, "int64") for name in "nchw"]
+        inputs = {
+            "x": tensor(2, 16, 8, 8),
+            "w": tensor(4, 16, 3, 3),
+            "b": relax.TensorType(dtype="float32", ndim=4),
+        }
+
+        def emit(builder, x, w, b):
+            y = builder.emit(op.nn.conv2d(x, w))
+            bias = builder.match_cast(b, tensor(*extents))
+            return builder.emit(op.add(y, bias))
+
+        desired = {"relax.nn.conv2d": ["NCHW4c", "OIHW4o"]}
+        after = check_conversion(build(inputs, emit), desired)
+        [add] = calls(after, "relax.add")
+        assert [int(arg.ty.ndim) for arg in add.args] == [4, 4]
+
     def test_slice_along_axes_that_are_not_literal(self):
         axes = relax.Var("axes", relax.TupleType([tvm.ir.PrimType("int64")]))
         slice_ = op.strided_slice(relax.Var("x", tensor(2, 8)), [1], [0], [2], [1])

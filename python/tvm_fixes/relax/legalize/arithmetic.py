@@ -21,16 +21,16 @@ Trigger
     ``floor_divide`` and ``floor_mod`` of floating-point numbers; ``power``, ``mod`` and
     ``log_add_exp`` of bfloat16; ``nn.gelu``, ``nn.gelu_tanh`` and ``nn.silu`` of 16-bit floats;
     ``add``, ``multiply``, ``divide`` and ``nn.leakyrelu`` with a scalar 0, ``subtract`` with a
-    scalar -0; ``sign`` and ``negative``
-    of unsigned integers, and ``sign`` of booleans; ``add``, ``subtract`` and ``multiply`` of uint32
-    and uint64; casts to bfloat16, and of it to integers.
+    scalar -0; ``sign`` and ``negative`` of unsigned integers, and ``sign`` of booleans;
+    ``ewise_fma``; ``add``, ``subtract`` and ``multiply`` of uint32 and uint64; casts to bfloat16,
+    and of it to integers.
 Symptom
     Silently wrong results: selu(-1e-9) and softplus(-20) are 0, log_add_exp(0, 100) is infinite,
     gelu(-3) of float16 is 8% off, -1 // inf is 0 and 1e30 mod 0.1 is not between 0 and 0.1.
     0 times infinity, NaN times 0 and 0 / 0 are 0; -0 + 0 is -0.  A cast to bfloat16 does not round
     if its reader is in the same kernel.  0 - x of uint32 is 0, and 3 - x < 4 is true for every x.
-    A division by 0, ``power``, ``mod`` and ``log_add_exp`` of bfloat16, and ``sign`` and
-    ``negative`` of unsigned integers do not build.
+    A division by 0, ``power``, ``mod`` and ``log_add_exp`` of bfloat16, ``sign`` and ``negative``
+    of unsigned integers, and ``ewise_fma`` do not build.
 Mechanism
     The formulas add 1 to a much smaller exponential, or subtract 1 from an exponential near 1;
     exponentials overflow; each step of a gelu is rounded to 16 bits; quotients are rounded before
@@ -59,6 +59,7 @@ from .override import Legalize, override
 
 _NARROW = ("float16", "bfloat16")
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+_SIGNED = ("int8", "int16", "int32", "int64")
 _WRAPPING = ("uint32", "uint64")
 _FLOATS = (*_NARROW, "float32", "float64")
 
@@ -263,6 +264,12 @@ def _legalize_cast(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) ->
     return bb.call_te(_cast_rounded, x, target, primfunc_name_hint="cast")
 
 
+def _multiply_add(a: te.Tensor, b: te.Tensor, c: te.Tensor) -> te.Tensor:
+    if a.dtype in _WRAPPING:
+        return wrapping.add(wrapping.multiply(a, b), c)
+    return topi.add(topi.multiply(a, b), c)
+
+
 _Compute = Callable[..., te.Tensor]
 
 # The computation of each operator and the dtypes it applies to; TVM lowers other dtypes.
@@ -280,6 +287,7 @@ _OPERATORS: dict[str, tuple[_Compute, tuple[str, ...]]] = {
     "relax.add": (wrapping.add, _WRAPPING),
     "relax.subtract": (wrapping.subtract, _WRAPPING),
     "relax.multiply": (wrapping.multiply, _WRAPPING),
+    "relax.ewise_fma": (_multiply_add, (*_FLOATS, *_UNSIGNED, *_SIGNED)),
     "relax.mod": (topi.mod, ("bfloat16",)),
     "relax.power": (topi.power, ("bfloat16",)),
 }
