@@ -17,7 +17,17 @@ from collections.abc import Callable, Sequence
 
 from tvm import tirx
 
-from .expressions import BIAS, ROUNDER, clamp, float32, int32, let, polynomial, power_of_two
+from .expressions import (
+    BIAS,
+    ROUNDER,
+    clamp,
+    float32,
+    int32,
+    let,
+    polynomial,
+    power_of_two,
+    unbound,
+)
 
 __all__ = ["erf", "exp", "sigmoid", "tanh"]
 
@@ -116,7 +126,7 @@ def erf(x: tirx.Var) -> tirx.Expr:
     def inside(clamped: tirx.Var) -> tirx.Expr:
         shifted = clamped * clamped - float32(_ERF_MIDDLE)
         # Rounding may give a magnitude above 1.
-        value = clamped * let(shifted, lambda s: polynomial(s, _ERF))
+        value = clamped * let(unbound(shifted), lambda s: polynomial(s, _ERF))
         return let(value, lambda value: clamp(value, -1, 1))
 
     return let(clamp(x, -_ERF_END, _ERF_END), inside)

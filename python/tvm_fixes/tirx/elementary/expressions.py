@@ -16,8 +16,10 @@ The polynomials of this package are minimax polynomials over the given interval,
 iteration with 40 digits; each coefficient is rounded before the next one is fitted.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
+import tvm
 from tvm import tirx
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "opaque",
     "polynomial",
     "power_of_two",
+    "unbound",
 ]
 
 # The bias of a float32's exponent, and the position of its lowest bit.
@@ -61,6 +64,31 @@ def opaque(value: tirx.Expr) -> tirx.Expr:
     if "float" in dtype:
         return tirx.reinterpret(dtype, tirx.reinterpret(dtype.replace("float", "int"), value))
     return tirx.bitwise_or(value, tirx.const(0, dtype))
+
+
+def unbound(value: tirx.Expr) -> tirx.Expr:
+    """The same number, to read it often from a variable.
+
+    TVM's analyzer replaces a variable by its pure value wherever it is read, in each of a dozen
+    passes, but not by a value that may depend on memory.  TVM makes a branch of a Select with such
+    an operand.
+    """
+    return tvm.ir.Call(_unbound(), [value], ret_ty=str(value.ty))
+
+
+@functools.cache
+def _unbound() -> tvm.ir.Op:
+    name = "tvm_fixes.unbound"
+    reads_memory = 2  # CallEffectKind::kReadState
+    attributes = {
+        "TCallEffectKind": reads_memory,
+        "TVectorizable": True,
+        "TScriptPrinterName": name,
+        "default.FLowerIntrinsic": lambda call: call.args[0],
+    }
+    for key, attribute in attributes.items():
+        tvm.ir.register_op_attr(name, key, attribute)
+    return tvm.ir.Op.get(name)
 
 
 def polynomial(x: tirx.Expr, coefficients: Sequence[float]) -> tirx.Expr:
