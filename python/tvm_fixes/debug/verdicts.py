@@ -77,8 +77,8 @@ def compare_all(
     -----
     Outputs are equal within rounding if :func:`.sensitivity.examine` finds that their errors are of
     the kind that runs of the reference have among themselves: first five runs, then more, and many
-    if there is no run in float64.  Otherwise, that run decides which of the two is off
-    (:func:`.comparison.judge`).  This also applies to outputs within the tolerances that differ by
+    if there is no run in float64, or only one that is itself at fault.  Otherwise, that run decides
+    which of the two is off.  This also applies to outputs within the tolerances that differ by
     more than a few units in the last place: a model that hardly rounds shows smaller faults.
     """
     found = [
@@ -97,12 +97,12 @@ def compare_all(
     exact: Sequence[np.ndarray] | None = None
     for seeds in (FIRST_RUNS, _MORE_RUNS, _LAST_RUNS):
         if seeds is _LAST_RUNS:
-            exact = evidence.exact()
+            exact = _unless_at_fault(evidence.exact(), ours, runs, open_places)
         if exact is not None:
             break
         runs += [run for run in evidence.rounded(seeds) if _is_like(run, theirs)]
         if len(runs) <= _MIN_RUNS:
-            exact = evidence.exact()
+            exact = _unless_at_fault(evidence.exact(), ours, runs, open_places)
             break
         for place in list(open_places):
             arrays = [run[place] for run in runs]
@@ -115,7 +115,7 @@ def compare_all(
             return found
     for place in open_places:
         arrays = [run[place] for run in runs]
-        wide = None if exact is None or len(exact) != len(found) else exact[place]
+        wide = None if exact is None else exact[place]
         found[place] = _by_float64(found[place], ours[place], arrays, wide)
     return found
 
@@ -139,10 +139,15 @@ def _is_near(ours: np.ndarray, theirs: np.ndarray) -> bool:
 
 def _distance(a: np.ndarray, b: np.ndarray) -> float:
     """The norm of the differences of finite elements."""
+    return _norm(_errors(a, b))
+
+
+def _errors(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The differences of elements where they are finite."""
     wide = "complex128" if a.dtype.kind == "c" else "float64"
     with np.errstate(invalid="ignore"):
         errors = np.abs(a.astype(wide) - b.astype(wide))
-    return _norm(errors[np.isfinite(errors)])
+    return errors[np.isfinite(errors)]
 
 
 def _norm(values: np.ndarray) -> float:
@@ -159,6 +164,44 @@ def _within(found: OutputComparison, rounding: Rounding) -> OutputComparison:
     return replace(found, equal=True, problem="", reason=reason, rounding_error=rounding.max_error)
 
 
+def _unless_at_fault(
+    exact: Sequence[np.ndarray] | None,
+    ours: Sequence[np.ndarray],
+    runs: Sequence[Sequence[np.ndarray]],
+    places: Sequence[int],
+) -> Sequence[np.ndarray] | None:
+    """The outputs of the run in float64; None if it is far from both and these are close."""
+    if exact is None or len(exact) != len(ours):
+        return None
+    for place in places:
+        theirs = runs[0][place]
+        if exact[place].shape != theirs.shape:
+            return None
+        distance = _distance(theirs, exact[place])
+        is_far = len(runs) > _MIN_RUNS and not _is_within(runs, place, exact[place])
+        if is_far and _distance(ours[place], theirs) < distance / 2:
+            return None
+    return exact
+
+
+def _is_within(runs: Sequence[Sequence[np.ndarray]], place: int, exact: np.ndarray) -> bool:
+    theirs, *others = (run[place] for run in runs)
+    return examine(theirs, others, exact).is_within
+
+
+def _is_closer(
+    ours: np.ndarray, runs: Sequence[np.ndarray], exact: np.ndarray, own: Rounding, other: Rounding
+) -> bool:
+    """Whether no figure of the error of `ours` exceeds that of the reference's first run."""
+    return (
+        own.norm <= other.norm
+        and own.peak <= other.peak
+        and own.excess <= max(other.excess, 0)
+        and own.unlike <= other.unlike
+        and _errors(ours, exact).max(initial=0) <= _errors(runs[0], exact).max(initial=0)
+    )
+
+
 def _by_float64(
     found: OutputComparison,
     ours: np.ndarray,
@@ -167,17 +210,14 @@ def _by_float64(
 ) -> OutputComparison:
     """The verdict on an output whose error is not of the kind of the reference's own."""
     theirs, others = runs[0], runs[1:]
-    comparable = exact is not None and exact.shape == theirs.shape
-    judged = judge(found, ours, theirs, exact) if comparable and exact is not None else found
+    judged = found if exact is None else judge(found, ours, theirs, exact)
     if len(others) < _MIN_RUNS:
         return judged if found.equal or not judged.equal else replace(judged, reason=FLOAT64)
     rounding = examine(ours, others)
     judged = replace(judged, rounding_error=rounding.max_error)
-    if comparable and exact is not None:
+    if exact is not None:
         own, other = examine(ours, others, exact), examine(theirs, others, exact)
-        # If both are far from float64 and close to each other, the run in float64 is at fault.
-        is_plausible = other.is_within or _distance(ours, theirs) >= _distance(theirs, exact) / 2
-        is_closer = judged.equal and not found.equal and is_plausible
+        is_closer = _is_closer(ours, runs, exact, own, other) or (judged.equal and not found.equal)
         if own.is_within or is_closer:
             reason = ROUNDING if other.is_within else FLOAT64
             return replace(judged, equal=True, problem="", reason="" if found.equal else reason)

@@ -13,7 +13,9 @@
 """Operators for the evaluation of ONNX models in float64.
 
 These replace implementations of onnx's reference that need a multiple of the memory of their
-operands or loop over elements in Python (convolutions, pools), or that compute in float32 (Erf).
+operands or loop over elements in Python (convolutions, pools), that compute in float32 (Erf), or
+that are wrong: softmaxes and normalizations of older opsets, LRN, LpNormalization, and recurrent
+layers with what it ignores.
 """
 
 import itertools
@@ -23,6 +25,7 @@ from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import load_op
 
 Index = tuple[Any, ...]
 
@@ -246,6 +249,32 @@ class AveragePool(OpRun):
         return ((total / count).astype(x.dtype),)
 
 
+class BatchNormalization(OpRun):
+    """A normalization with the given mean and variance, as models in use have it.
+
+    That of onnx takes the statistics of the data if a node before opset 14 has a momentum.
+    """
+
+    def _run(
+        self,
+        x: np.ndarray,
+        scale: np.ndarray,
+        bias: np.ndarray,
+        mean: np.ndarray,
+        var: np.ndarray,
+        epsilon: float | None = None,
+        training_mode: int | None = None,
+        is_test: int | None = None,
+        **_: Any,
+    ) -> tuple[np.ndarray]:
+        if training_mode or len(self.onnx_node.output) > 1:
+            raise NotImplementedError("the training mode of a BatchNormalization")
+        # Up to opset 8, there may be parameters for each element.
+        shape = (-1, *[1] * (x.ndim - 2)) if scale.ndim == 1 else scale.shape
+        factor = scale / np.sqrt(var + (1e-5 if epsilon is None else epsilon))
+        return ((x - mean.reshape(shape)) * factor.reshape(shape) + bias.reshape(shape),)
+
+
 def _erf(values: np.ndarray) -> np.ndarray:
     """The error function: Abramowitz and Stegun's series and continued fraction."""
     x = np.abs(values)
@@ -271,6 +300,57 @@ def _elementwise(function: Callable[..., np.ndarray]) -> Any:
     return Elementwise
 
 
+def _softmax(log: bool) -> Any:
+    class Softmax(OpRun):
+        """Along an axis; before opset 13, over all axes from that one on."""
+
+        def _run(self, x: np.ndarray, axis: int = -1) -> tuple[np.ndarray]:
+            is_flat = self.run_params["opsets"][self.onnx_node.domain] < 13
+            # The default that the evaluator passes is that of the latest opset.
+            if is_flat and not self.onnx_node.attribute:
+                axis = 1
+            first = axis % max(x.ndim, 1)
+            axes = tuple(range(first, x.ndim if is_flat else first + 1))
+            if not x.size:
+                return (x,)
+            moved = x - x.max(axes, keepdims=True)
+            total = np.exp(moved).sum(axes, keepdims=True)
+            return ((moved - np.log(total)) if log else np.exp(moved) / total,)
+
+    return Softmax
+
+
+def _lrn(
+    x: np.ndarray, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> np.ndarray:
+    before, channels = (size - 1) // 2, x.shape[1]
+    squares = np.zeros_like(x)
+    for channel in range(channels):
+        window = x[:, max(channel - before, 0) : channel - before + size]
+        squares[:, channel] = np.square(window).sum(1)
+    return np.asarray(x / (bias + alpha / size * squares) ** beta)
+
+
+def _lp_normalization(x: np.ndarray, axis: int = -1, p: int = 2) -> np.ndarray:
+    norm = (np.abs(x) ** p).sum(axis, keepdims=True) ** (1 / p)
+    return np.where(norm == 0, 0, x / norm)
+
+
+def _recurrent(name: str) -> Any:
+    """The implementation of onnx, without what it ignores or gets wrong."""
+
+    class Recurrent(load_op("", name, 14)):  # type: ignore[misc]
+        def _run(self, *operands: Any, **attributes: Any) -> Any:
+            ignored = {"activations", "activation_alpha", "activation_beta", "clip", "input_forget"}
+            if ignored & {attribute.name for attribute in self.onnx_node.attribute}:
+                raise NotImplementedError(f"{name} with other activations")
+            if any(self.onnx_node.input[4:5]):
+                raise NotImplementedError(f"{name} of sequences of different lengths")
+            return super()._run(*operands, **attributes)
+
+    return Recurrent
+
+
 def _gelu(x: np.ndarray, approximate: str = "none") -> np.ndarray:
     if approximate == "tanh":
         return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
@@ -279,13 +359,21 @@ def _gelu(x: np.ndarray, approximate: str = "none") -> np.ndarray:
 
 OPERATORS: dict[str, Any] = {
     "AveragePool": AveragePool,
+    "BatchNormalization": BatchNormalization,
     "Conv": Conv,
     "ConvTranspose": ConvTranspose,
     "MaxPool": MaxPool,
     "Erf": _elementwise(_erf),
+    "GRU": _recurrent("GRU"),
     "Gelu": _elementwise(_gelu),
     "GlobalMaxPool": _elementwise(lambda x: x.max(tuple(range(2, x.ndim)), keepdims=True)),
     "HardSwish": _elementwise(lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
+    "LRN": _elementwise(_lrn),
+    "LSTM": _recurrent("LSTM"),
+    "LogSoftmax": _softmax(log=True),
+    "LpNormalization": _elementwise(_lp_normalization),
+    "RNN": _recurrent("RNN"),
+    "Softmax": _softmax(log=False),
     "PRelu": _elementwise(lambda x, slope: np.where(x < 0, x * slope, x)),
 }
 """The implementation of operators of the default domain, by name."""

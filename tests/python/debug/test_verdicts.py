@@ -115,6 +115,36 @@ def test_a_reference_whose_optimizer_is_off_excuses_nothing():
     assert judged(off(1e-6), theirs, 1e-6, EXACT)[0].reason == FLOAT64
 
 
+def test_ours_may_be_as_far_from_float64_as_the_reference():
+    """Within the tolerances, too: all runs of the reference have the same bias."""
+    bias = np.float32(8e-6)
+    theirs, ours = off(1e-7) + bias, off(1e-7, 2)
+    runs = [[off(1e-7, seed) + bias] for seed in range(100, 116)]
+    evidence = Evidence(lambda seeds: runs[: len(seeds)], lambda: [EXACT])
+
+    def judge(values):
+        [found] = compare_all(["y"], [values], [theirs], evidence)
+        return found
+
+    found = judge(ours - np.float32(5e-6))
+    assert found.equal and not found.problem and found.max_abs_error < found.atol
+    assert not judge(ours - np.float32(12e-6)).equal
+    ours[7, 7] += np.float32(2e-5)
+    assert not judge(ours - np.float32(5e-6)).equal
+
+
+def test_a_run_in_float64_that_is_at_fault_is_none():
+    exact = EXACT + 0.1 * np.random.default_rng(9).standard_normal(EXACT.shape)
+    seeds = []
+
+    def rounded(more):
+        seeds.extend(more)
+        return [[off(1e-5 if seed > 40 else 1e-6, seed)] for seed in more]
+
+    [found] = compare_all(["y"], [off(1e-5)], [off(1e-6, 2)], Evidence(rounded, lambda: [exact]))
+    assert found.equal and max(seeds) > 40 and found.float64_error is None
+
+
 def test_a_run_in_float64_that_is_at_fault_excuses_nothing():
     """It differs from both in the same way."""
     theirs, ours = off(1e-6), off(1e-6, 2)
