@@ -29,6 +29,7 @@ from .lifting import lift  # noqa: E402
 from .optimizing import opt  # noqa: E402
 from .pipeline import pipeline  # noqa: E402
 from .pipeline import register as _register_pipeline  # noqa: E402
+from .relax import block_builder as _block_builder  # noqa: E402
 from .relax import legalize as _legalize  # noqa: E402
 from .relax.signature_guard import SignatureGuard  # noqa: E402
 from .relax.transform import static_plan_block_memory as _memory  # noqa: E402
@@ -43,6 +44,7 @@ try:
 except _metadata.PackageNotFoundError:  # a source tree on the search path
     __version__ = "0+unknown"
 
+_block_builder.register()
 _codegen.register()
 _legalize.register()
 _memory.register()

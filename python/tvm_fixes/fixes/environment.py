@@ -41,3 +41,17 @@ NUMPY_DTYPE = declare(
     },
     upstream=(19875,),
 )
+
+UNFINISHED_FUNCTIONS = declare(
+    "unfinished-functions",
+    family="environment",
+    kind=Kind.BINDING,
+    summary="`BlockBuilder.function` ends its block after an error",
+    symptoms={
+        Symptom.WRONG: (
+            "if an error within `BlockBuilder.function` is caught within another function of the "
+            "builder, that function gets the bindings of the failed one; else TVM warns at some "
+            "time, `BlockBuilder destroyed with remaining blocks!`"
+        ),
+    },
+)

@@ -16,8 +16,9 @@ import re
 
 import numpy as np
 import tvm
+from tvm import relax
 
-from ..fixes.environment import NUMPY_DTYPE
+from ..fixes.environment import NUMPY_DTYPE, UNFINISHED_FUNCTIONS
 from .probe import Probe, register
 
 
@@ -32,5 +33,29 @@ register(
         fixed=_make_array_of_type,
         # The first is the text of NumPy 2.4, the second that of 2.3.
         symptom=re.compile("ValueError: (Could not convert .* to a NumPy dtype|dtype attribute)"),
+    ),
+)
+
+
+def _fail_within_a_function() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType([2], "float32"))
+    with builder.function("outer", [x]):
+        y = builder.emit(relax.op.add(x, x))
+        try:
+            with builder.function("inner", [relax.Var("z", x.ty)]):
+                raise ValueError
+        except ValueError:
+            pass
+        builder.emit_func_output(y)
+    assert relax.analysis.check_well_formed(builder.get()), "the bindings of outer are lost"
+
+
+register(
+    UNFINISHED_FUNCTIONS,
+    Probe(
+        stock=_fail_within_a_function,
+        fixed=_fail_within_a_function,
+        symptom=re.compile("AssertionError: the bindings of outer are lost"),
     ),
 )
