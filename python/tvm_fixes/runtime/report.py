@@ -186,7 +186,10 @@ class Report:
 
     @property
     def comparison(self) -> str:
-        """The verdict and the largest error, in one line."""
+        """The verdict and the largest error, in one line.
+
+        Within rounding, the largest of the outputs that are equal only within it.
+        """
         error = self.max_abs_error
         figure = "" if error is None else f", max error {error:.2g}"
         match self.verdict:
@@ -198,8 +201,11 @@ class Report:
                 by = "" if error is None else f" by {error:.2g}"
                 return f"differs from {self.reference}{by}; the float64 run agrees with ours"
             case "equal within rounding":
-                own = max(output.rounding_error or 0.0 for output in self.outputs)
-                return f"equal within rounding to {self.reference}{figure} (its own: {own:.2g})"
+                rounded = [output for output in self.outputs if output.reason == ROUNDING]
+                worst = max(rounded, key=lambda output: output.max_abs_error or 0.0)
+                error, own = worst.max_abs_error or 0.0, worst.rounding_error or 0.0
+                figures = f"max error {error:.2g} (its own: {own:.2g})"
+                return f"equal within rounding to {self.reference}, {figures}"
         return f"equal to {self.reference}{figure}"
 
     def __str__(self) -> str:

@@ -473,6 +473,10 @@ class TestReport:
         )
         report = replace(report, outputs=[replace(output, equal=False, max_abs_error=None)])
         assert str(report).startswith("m.onnx: not equal to PyTorch 2, 1.5 ms")
+        rounded = replace(output, max_abs_error=2e-8, reason="rounding", rounding_error=3e-8)
+        report = replace(report, outputs=[rounded, output])
+        within = "equal within rounding to PyTorch 2, max error 2e-08 (its own: 3e-08)"
+        assert report.comparison == within
 
 
 class TestLoad:

@@ -43,12 +43,11 @@ def override(operator: str, legalize: Callable[..., relax.Expr]) -> None:
         function, to which it passes the calls that it does not lower itself. Where there was none,
         ``stock`` returns the call.
     """
-    registered = tvm.ir.Op.get(operator).get_attr("FLegalize")
-    stock = registered or (lambda _, call: call)
+    stock = tvm.ir.Op.get(operator).get_attr("FLegalize") or (lambda _, call: call)
 
     def lower(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         target = target_of(call)
-        if registered is not None and not is_supported(target):
+        if not is_supported(target):
             return stock(builder, call)
         with switches.at(call.span):
             if vdevice_of(call.ty) is None:
