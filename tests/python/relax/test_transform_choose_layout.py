@@ -12,6 +12,8 @@
 # and limitations under the License.
 """The choice of a layout."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -128,6 +130,64 @@ def test_depthwise_convolutions_keep_blocks():
     np.testing.assert_allclose(
         run(chosen, x, pipeline=pipeline()), run(mod, x, pipeline=pipeline()), rtol=1e-5, atol=1e-6
     )
+
+
+def depthwise_pairs(*channels, rows=None, size=3):
+    """A depthwise convolution of each number of channels, after a pointwise one."""
+    pairs, before = [], 3
+    for count in channels:
+        shapes = (count, before, 1, 1), (count, 1, size, size)
+        pairs.append([RNG.standard_normal(shape).astype("float32") / 4 for shape in shapes])
+        before = count
+
+    def emit(builder, x):
+        for wide, deep in pairs:
+            x = builder.emit(relax.op.nn.conv2d(x, relax.const(wide)))
+            options = {"padding": size // 2, "groups": len(deep), "strides": (2, 1)}
+            x = builder.emit(relax.op.nn.conv2d(x, relax.const(deep), **options))
+            x = builder.emit(relax.op.nn.relu(x))
+        return relax.op.mean(x, [2, 3])
+
+    batch, height, width = (tirx.Var(name, "int64") for name in "bhw")
+    return pairs, build({"x": tensor(batch, 3, rows or height, width)}, emit)
+
+
+@pytest.mark.parametrize(
+    ("channels", "rows", "block"),
+    [
+        ((24, 40), None, 8),
+        ((24, 40, 16), None, 8),  # most of the work
+        ((24, 64), None, 16),
+        ((32, 48), None, 16),
+        ((24, 40), 12, None),  # a known number of rows: channels-first
+    ],
+)
+def test_blocks_divide_the_channels_of_most_depthwise_work(channels, rows, block):
+    _, mod = depthwise_pairs(*channels, rows=rows)
+    chosen = layouts(choose(mod))
+    assert set(chosen[1:]) - {"NCHW"} == ({f"NCHW{block}c"} if block else set())
+    # Shorter vectors need no blocks.
+    assert set(layouts(choose(mod, AVX2))) == {"NCHW"}
+
+
+def test_depthwise_blocks_of_half_a_vector_are_right():
+    """For images of a row, of the size of a tile, and one more or less."""
+    pairs, mod = depthwise_pairs(24, 40, size=5)
+    chosen = choose(mod)
+    assert "NCHW8c" in layouts(chosen)
+    built = relax.build(chosen, resolve("native"), relax_pipeline=pipeline())
+    machine = relax.VirtualMachine(built, tvm.cpu())
+    sizes = [(1, 1), (1, 9), (2, 96), (7, 7), (8, 16), (9, 17), (31, 5)]
+    for batch, extents in itertools.product((1, 3), sizes):
+        x = torch.randn(batch, 3, *extents)
+        expected = x
+        for wide, deep in pairs:
+            expected = torch.nn.functional.conv2d(expected, torch.from_numpy(wide))
+            options = {"padding": 2, "groups": len(deep), "stride": (2, 1)}
+            expected = torch.nn.functional.conv2d(expected, torch.from_numpy(deep), **options)
+            expected = expected.relu()
+        actual = machine["main"](tvm.runtime.tensor(x.numpy())).numpy()
+        np.testing.assert_allclose(actual, expected.mean((2, 3)).numpy(), rtol=1e-4, atol=1e-5)
 
 
 KEPT = {

@@ -133,6 +133,9 @@ def ChooseLayout() -> tvm.transform.Pass:
         y = relu(conv2d(x, w', out_layout="NCHW16c"))
         z = conv2d(y, v', data_layout="NCHW16c", out_layout="NCHW")
 
+    Blocks are of half a vector if only these divide the channels of most depthwise convolutions
+    with an unknown number of rows.
+
     If the convolutions of a CPU multiply integers and the blocks do not fit, the channels become
     the last axis: channels-first, each convolution interleaves the channels of its data and
     transposes its sums.  For a GPU with cuDNN, the channels of 16-bit convolutions become the last
@@ -170,10 +173,41 @@ def _choices_for(target: tvm.target.Target | None, mod: tvm.IRModule) -> list[_C
     if not is_cpu(target):
         return [_CUDNN] if uses("cudnn") else []
     cpu = Cpu.of(target)
-    blocks = [_blocks_of(cpu.vector_bytes // 4)] if cpu.vector_bytes >= _MIN_VECTOR else []
+    blocks = _suitable_blocks(mod, cpu) if cpu.vector_bytes >= _MIN_VECTOR else []
     has_dot_products = bytes_instruction(cpu) is not None or cpu.has_pmaddwd
     multiplies = any(str(call.args[0].ty.dtype) in _INTEGER_DTYPES for call in _convolutions(mod))
     return [*blocks, *([_INTEGERS] if has_dot_products and multiplies else [])]
+
+
+def _suitable_blocks(mod: tvm.IRModule, cpu: Cpu) -> list[_Choice]:
+    """Blocks of a vector; of half of one if only these divide the channels of most work.
+
+    That is the work of depthwise convolutions whose number of rows is unknown: channels-first, they
+    have tiles of many rows, which are mostly empty for small images.
+    """
+    block = cpu.vector_bytes // 4
+    work = {block: 0, block // 2: 0}
+    for call in _depthwise_of_unknown_rows(_convolutions(mod)):
+        shape = list(map(int, call.args[1].ty.shape.values))
+        kernel = dict(zip(Layout(str(call.attrs.kernel_layout)).letters, shape, strict=True))
+        fitting = (size for size in work if kernel["O"] * kernel["I"] % size == 0)
+        if (largest := next(fitting, None)) is not None:
+            work[largest] += math.prod(shape)  # for each pixel of the output
+    whole, half = _blocks_of(block), _blocks_of(block // 2)
+    return [half, whole] if work[block // 2] > work[block] else [whole]
+
+
+def _depthwise_of_unknown_rows(convolutions: list[relax.Call]) -> list[relax.Call]:
+    """The channels-first depthwise convolutions with kernels of known size and symbolic rows."""
+    return [
+        call
+        for call in convolutions
+        if is_depthwise(call)
+        and len(call.ty.shape.values) > 3
+        and str(call.attrs.out_layout).startswith("NC")
+        and not isinstance(call.ty.shape.values[-2], tirx.IntImm)
+        and all(isinstance(extent, tirx.IntImm) for extent in call.args[1].ty.shape.values)
+    ]
 
 
 def _blocks_of(block: int) -> _Choice:

@@ -38,6 +38,7 @@ from ...fixes.memory import VM_SHAPE_LOWER_WEIGHTS as FIX_ID
 from ...support import switches
 from ..analysis import bindings, has_known_shapes, weights_of
 from ..ir import with_body, with_functions
+from ..known_checks import without_known_checks
 from ..source_nodes import check_of
 
 _CONTEXT = "ErrorContext(match_cast"
@@ -50,7 +51,8 @@ def VMShapeLower() -> tvm.transform.Pass:
     TVM's pass of this name. While it runs, functions with weights of unknown shape do not have the
     attribute ``num_input``, so that it checks all their parameters in full.
 
-    Errors of a ``match_cast`` at run time name the node of the model that it belongs to.
+    Errors of a ``match_cast`` at run time name the node of the model that it belongs to.  The shape
+    of a result that the function allocates is not checked.
 
     Returns
     -------
@@ -66,8 +68,10 @@ def VMShapeLower() -> tvm.transform.Pass:
             for var, function in mod.functions_items()
             if isinstance(function, relax.Function) and _has_unknown_weights(function)
         }
-        if not found or not switches.enabled(FIX_ID):
+        if not switches.enabled(FIX_ID):
             return _with_names(stock(mod), checks)
+        if not found:
+            return _with_names(_shortened(stock(mod)), checks)
         switches.note(FIX_ID)
         bare = {var: function.without_attr("num_input") for var, function in found.items()}
         lowered = stock(with_functions(mod, bare))
@@ -75,9 +79,20 @@ def VMShapeLower() -> tvm.transform.Pass:
             var: lowered[var].with_attr("num_input", function.attrs["num_input"])
             for var, function in found.items()
         }
-        return _with_names(with_functions(lowered, whole), checks)
+        return _with_names(_shortened(with_functions(lowered, whole)), checks)
 
     return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=stock.info.name)
+
+
+def _shortened(mod: tvm.IRModule) -> tvm.IRModule:
+    """The lowered module without checks that always hold."""
+    functions = {
+        var: without_known_checks(function)
+        for var, function in mod.functions_items()
+        if isinstance(function, relax.Function)
+    }
+    changed = {var: new for var, new in functions.items() if not new.same_as(mod[var])}
+    return with_functions(mod, changed)
 
 
 def _has_unknown_weights(function: relax.Function) -> bool:
