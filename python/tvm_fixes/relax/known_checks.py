@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from tvm import relax, tirx
 
 from .analysis import reads
-from .ir import operator_name, variables, with_body
+from .ir import operator_name, typed, variables, with_body
 
 _MATCH_SHAPE, _MAKE_SHAPE = "vm.builtin.match_shape", "vm.builtin.make_shape"
 _KILL = "relax.vm.kill_object"
@@ -190,4 +190,4 @@ def _without(function: relax.Function, dropped: set[relax.Var]) -> relax.Functio
         for block in function.body.blocks
     ]
     body = relax.SeqExpr(blocks, function.body.body, function.body.span)
-    return relax.BlockBuilder().normalize(with_body(function, body))
+    return with_body(function, typed(body, function.body.ty))
