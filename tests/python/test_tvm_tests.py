@@ -126,7 +126,20 @@ def test_outcomes_survive_a_crash_and_an_interrupted_run(checkout: Path, tmp_pat
     journal = next(tmp_path.glob(f"{IMPORTED}.*.jsonl"))
     lines = journal.read_text()
     assert run(checkout, files, IMPORTED, tmp_path, jobs=1) == results
-    assert "test_passes" not in journal.read_text()[len(lines) :]
+    assert journal.read_text() == lines
+    interrupted = lines[: lines.rindex('{"ended"')]
+    journal.write_text(interrupted)
+    assert run(checkout, files, IMPORTED, tmp_path, jobs=1) == results
+    assert "test_passes" not in journal.read_text()[len(interrupted) :]
+
+
+def test_a_changed_file_runs_again(tmp_path: Path) -> None:
+    tests, folder = tmp_path / "tests", tmp_path / "outcomes"
+    tests.mkdir()
+    for name in "ab":
+        (tests / "test_it.py").write_text(f"def test_{name}(): pass\n")
+        results = run(tests, ["test_it.py"], STOCK, folder, jobs=1)
+    assert list(results) == ["test_it.py::test_a", "test_it.py::test_b"]
 
 
 def test_a_file_that_ends_the_process_is_not_lost(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Runs TVM's tests in processes that may crash, and keeps the outcome of each test."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -107,16 +108,29 @@ def run(tests: Path, files: Sequence[str], way: str, folder: Path, jobs: int) ->
 
 
 def _run_all(tests: Path, files: Sequence[str], way: str, journal: Path) -> None:
-    """Run `files`, and go on after each crash."""
+    """Run `files`, and go on after each crash; nothing if these files have ended before."""
+    digest = _digest(tests, files)
+    if any(fields.get("ended") == digest for fields in read_lines(journal)):
+        return
     while (status := _run_once(tests, files, way, journal)) not in _ENDED:
-        waits = {fields["test"]: "outcome" not in fields for fields in read_lines(journal)}
+        lines = [fields for fields in read_lines(journal) if "test" in fields]
+        waits = {fields["test"]: "outcome" not in fields for fields in lines}
         begun = [test for test, is_waiting in waits.items() if is_waiting]
         message = f"the process ended with status {status}"
         # If no test had begun, it was while the files were imported.
         for test in begun or files:
             append_line(journal, {"test": test, "outcome": "crashed", "message": message})
         if not begun:
-            return
+            break
+    append_line(journal, {"ended": digest})
+
+
+def _digest(tests: Path, files: Sequence[str]) -> str:
+    """Identify the files by their names and contents."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.encode() + b"\0" + (tests / file).read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def _run_once(tests: Path, files: Sequence[str], way: str, journal: Path) -> int | None:
