@@ -22,6 +22,7 @@ from typing import Any, Self
 
 import numpy as np
 import tvm
+import tvm_ffi
 
 from ..errors import CompileError, InputError
 from ..support.temporary import TemporaryDirectory
@@ -35,6 +36,7 @@ from ..support.tensors import (
     to_device,
     to_tvm,
 )
+from . import after_fork
 from .arguments import INPUT, bind, check_arrays, check_updated
 from .call_arguments import bind_call, size_of
 from .failed_checks import failed_check
@@ -92,16 +94,31 @@ class CompiledModel:
 
     @cached_property
     def _function(self) -> Callable[..., Any]:
-        weights = [to_device(weight, self._library.device) for weight in self._map_weights()]
-        function = self._library.function(self._manifest.function, *weights)
-        self._library.check_arity(len(self._manifest.inputs) + len(weights))
+        function = self._library.function(self._manifest.function, *self._weights)
+        self._library.check_arity(len(self._manifest.inputs) + len(self._weights))
         return function
 
-    def _call(self, function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-        """Call the model's `function` when no other thread does."""
+    @cached_property
+    def _weights(self) -> list[tvm.runtime.Tensor]:
+        return [to_device(weight, self._library.device) for weight in self._map_weights()]
+
+    @cached_property
+    def _call_into(self) -> Callable[..., Any] | None:
+        """Calls a function, and copies its results; see ``src/runtime/call_into.cc``."""
+        # None if the native library of a checkout was built before there was one.
+        into = tvm_ffi.get_global_func("tvm_fixes.runtime.CallInto", allow_missing=True)
+        return None if into is None else after_fork.guarded(into)
+
+    def _call(
+        self,
+        function: Callable[..., Any],
+        inputs: Sequence[Any],
+        operands: Sequence[Any] | None = None,
+    ) -> Any:
+        """Call the model's `function` when no other thread does, with `operands` or the inputs."""
         try:
             with self._library.lock:
-                return function(*inputs)
+                return function(*(inputs if operands is None else operands))
         except Exception as error:
             rejected = failed_check(str(error), self._manifest.inputs, inputs)
             if rejected:
@@ -220,8 +237,20 @@ class CompiledModel:
             buffers = accepted.pop()
         except IndexError:
             buffers = InputBuffers(values)
-        result = self._call(self._function, buffers.filled(values))
+        inputs = buffers.filled(values)
+        if (results := buffers.results) is not None and self._call_into is not None:
+            result = self._call(self._call_into, inputs, results.operands)
+            if result is None:  # the results are in their memory
+                copies = results.copies()
+                accepted.append(buffers)
+                return copies[0] if len(copies) == 1 else tuple(copies)
+        else:
+            result = self._call(self._function, inputs)
         outputs = returned(result, as_torch=False)  # copies: a result may be an input
+        if not buffers.is_complete:
+            function = self._library.machine[self._manifest.function]
+            arrays = outputs if isinstance(outputs, tuple) else (outputs,)
+            buffers.keep_results(arrays, function, self._weights)
         accepted.append(buffers)
         return outputs
 

@@ -91,6 +91,7 @@ def test_memory_of_a_failed_call_is_not_used_again(two, monkeypatch):
     assert number > 0
     with monkeypatch.context() as patch:
         patch.setattr(two, "_function", fail)
+        patch.setattr(two, "_call_into", fail)
         with pytest.raises(RuntimeError):
             two.run(*values)
     assert len(kept) == number - 1
@@ -113,6 +114,84 @@ def test_outputs_of_all_kinds_are_copied():
     assert half.dtype.name == "bfloat16"
     np.testing.assert_array_equal(half.astype("float32"), x)
     np.testing.assert_array_equal(same, x)
+
+
+def values_of(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype("float32")
+
+
+def test_results_go_to_memory_of_the_caller(two, monkeypatch):
+    a, b = values_of(2, 3, 4)
+    first, second = two.run(a, b), two.run(b, a)
+    with monkeypatch.context() as patch:
+        patch.setattr(two, "_function", None)  # CallInto calls the library's own
+        third = two.run(a, b)
+    (kept,) = (two._accepted[key] for key in two._accepted if key[0][0] == (3, 4))
+    assert any(buffers.results is not None for buffers in kept)
+    for total, product in (first, second, third):
+        np.testing.assert_array_equal(total, a + b)
+        np.testing.assert_array_equal(product, a * b)
+        assert total.flags.writeable
+        assert total.flags.owndata
+    # Each call has arrays of its own.
+    first[0][...] = 0
+    np.testing.assert_array_equal(third[0], a + b)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "bool", "uint8"])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 3), (300, 300)], ids=str)
+def test_one_result_of_any_shape(dtype, shape):
+    model = program({"y": ("Identity", ["x"])}, {"x": (dtype, shape)}, {})
+    compiled = compile_model(model, compare=False)
+    for factor in range(3):
+        x = (values_of(*shape) * 5 + factor).astype(dtype)
+        y = compiled.run(x)
+        assert y.dtype == x.dtype
+        np.testing.assert_array_equal(y, x)
+
+
+def test_results_whose_shapes_depend_on_values():
+    """The memory for the results of a call does not fit those of the next one."""
+    model = program(
+        {"y": ("NonZero", ["x"]), "z": ("Neg", ["x"])},
+        {"x": ("float32", ("n",))},
+        outputs={"y": "int64", "z": "float32"},
+    )
+    compiled = compile_model(model, compare=False)
+    for x in ([0, 1, 2, 0], [1, 0, 3, 0], [1, 2, 3, 4], [0, 0, 0, 0], [0, 1, 2, 0]):
+        array = np.array(x, "float32")
+        places, negative = compiled.run(array)
+        np.testing.assert_array_equal(places, np.array(np.nonzero(array)))
+        np.testing.assert_array_equal(negative, -array)
+
+
+def test_weights_outside_follow_the_inputs(tmp_path):
+    weight = np.random.default_rng(1).normal(size=(4, 3)).astype("float32")
+    model = program({"y": ("MatMul", ["x", "w"])}, {"x": ("float32", ("n", 4))}, {"w": weight})
+    compile_model(model, compare=False, weights="outside").save(tmp_path / "out")
+    compiled = CompiledModel.load(tmp_path / "out")
+    x = values_of(2, 4)
+    for factor in (1, 2, 3):
+        y = compiled.run(factor * x)
+        np.testing.assert_allclose(y, factor * x @ weight, rtol=1e-5, atol=1e-6)
+
+
+def test_an_error_within_a_call_into_memory_names_its_cause():
+    """The second call of a shape fails where the first one did not."""
+    model = program(
+        {"y": ("Gather", ["x", "i"], {"axis": 0})}, {"x": ("float32", (4,)), "i": ("int64", (1,))}
+    )
+    compiled = compile_model(model, compare=False)
+    x, place = values_of(4), np.array([1])
+    for _ in range(2):
+        np.testing.assert_array_equal(compiled.run(x, place), x[1:2])
+    outcomes = []
+    for run in (compiled.run, compile_model(model, compare=False).run):
+        try:
+            outcomes.append(str(run(x, np.array([9]))))
+        except Exception as error:
+            outcomes.append(f"{type(error)} {error}")
+    assert outcomes[0] == outcomes[1]
 
 
 if __name__ == "__main__":
