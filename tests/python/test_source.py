@@ -37,6 +37,7 @@ from helpers.models import (
     onnx_model,
     onnx_sum_and_product,
 )
+from helpers.onnx_graphs import program as onnx_program
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import (
     CompileError,
@@ -368,6 +369,18 @@ class TestBadFactories:
         assert "torch.export failed" in message
         assert "test_source.py:" in message
         assert capfd.readouterr() == ("", "")
+
+
+def test_float8_outputs_of_onnx_runtime(tmp_path):
+    """It returns their bytes."""
+    model = onnx_program(
+        {"y": ("Cast", ["x"], {"to": onnx.TensorProto.FLOAT8E4M3FN})},
+        {"x": ("float32", (2, 3))},
+        outputs={"y": "float8_e4m3fn"},
+        opset=19,
+    )
+    [output] = compile_model(model, output=tmp_path / "out").report.outputs
+    assert output.equal and output.dtype == "float8_e4m3fn"
 
 
 if __name__ == "__main__":

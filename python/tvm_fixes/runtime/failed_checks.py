@@ -20,12 +20,14 @@ from .manifest import TensorSpec, describe_shape
 
 __all__ = ["failed_check"]
 
-# The first part is the requirement that the importer gave, if any.
+# The first part is the node, and the requirement that the importer gave, if any.
 _CHECK = re.compile(
-    r"\) : (?:(?P<reason>.+?); )?ErrorContext\(match_cast, ty=(?P<type>.*)\)\s+match_cast error,"
+    r"(?:\((?P<actual>-?\d+) vs\. (?P<expected>-?\d+))?\) : "
+    r"(?:(?P<reason>.+?); )?ErrorContext\(match_cast, ty=(?P<type>.*)\)\s+match_cast error,"
     r"\s*(?P<detail>[^\n]*)",
     re.S,
 )
+_AXIS = re.compile(r"shape\[(\d+)\]")
 _INPUT = re.compile(r"ErrorContext\(fn=\w+, loc=param\[(\d+)\], .*match_cast error,", re.S)
 
 _REMEDY = "other sizes (--size, --inputs) or a model compiled for them (--shape) may be valid"
@@ -62,6 +64,12 @@ def failed_check(text: str, specs: Sequence[TensorSpec], inputs: Sequence[Any]) 
         detail = " ".join(found["detail"].split())
         inner = f"a value within the model is not {found['type']}: {detail.rstrip('.')}"
         reason = found["reason"] or inner
+        axis = _AXIS.search(found["detail"])
+        if found["reason"] and "expected" not in reason and axis and found["actual"]:
+            reason += (
+                f": axis {axis[1]} of a value has {found['actual']} elements; "
+                f"expected {found['expected']}"
+            )
     listed = ", ".join(f"{name} {shape}" for name, shape in shapes)
     remedy = "" if "export the program" in reason else f"; {_REMEDY}"
     return f"{reason}; the inputs have the shapes {listed}{remedy}"

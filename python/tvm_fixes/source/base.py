@@ -401,9 +401,9 @@ class Source(ABC):
                 f"{self.name}: unsupported operator {', '.join(nodes[:_MAX_LISTED])}{more}"
             )
         if nodes:
-            return UnsupportedOperatorError(
-                f"{self.name}: cannot import {nodes[0]}: {summarize(error)}"
-            )
+            # The error may name the node, too: Add 'add1', not Add at node 'add1'.
+            text = summarize(error).removeprefix(nodes[0].replace(" at node ", " ") + ": ")
+            return UnsupportedOperatorError(f"{self.name}: cannot import {nodes[0]}: {text}")
         return CompileError(f"{self.name}: cannot import: {summarize(error)}")
 
     def _draw(

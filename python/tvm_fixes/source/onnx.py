@@ -21,6 +21,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 import tvm
 
@@ -354,6 +355,11 @@ class OnnxSource(Source):
         found: list[Any] = session.run(
             list(self.output_names), dict(zip(names, inputs, strict=True))
         )
+        # It returns the bytes of a float8, and rejects other types that NumPy lacks.
+        floats = {o.name for o in session.get_outputs() if o.type == "tensor(float8e4m3fn)"}
+        for place, name in enumerate(self.output_names):
+            if name in floats and found[place].dtype == np.uint8:
+                found[place] = found[place].view(ml_dtypes.float8_e4m3fn)
         for place, classes in self._classes_of_maps.items():
             rows = [[row[name] for name in classes] for row in found[place]]
             found[place] = np.array(rows, "float32").reshape(len(rows), len(classes))

@@ -86,6 +86,25 @@ def test_attention_with_a_mask_of_computed_size() -> None:
         np.testing.assert_allclose(compiled.run(*inputs), expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("equation", "reason"),
+    [
+        ("ij,jk->iq", "expected label 'q' of the result once, and in an operand"),
+        ("ij,jk->jj", "expected label 'j' of the result once, and in an operand"),
+        ("ij->ij", "expected 2 terms, one per operand"),
+        ("ijk,jk->i", "expected 2 labels in the term 'ijk' of operand 0"),
+        ("ij,k->ik", "expected 2 labels in the term 'k' of operand 1"),
+        ("i1,1k->ik", "expected letters and one ellipsis in the term 'i1'"),
+        ("ij,...j...->i", "expected letters and one ellipsis in the term '...j...'"),
+    ],
+)
+def test_a_wrong_equation(equation: str, reason: str) -> None:
+    """Labels only in the result crashed type inference."""
+    x = {"x": normal(3, 3), "z": normal(3, 3)}
+    model = node_model("Einsum", x, {"equation": equation})
+    assert_rejected(from_onnx, model, f"Einsum 'node': attribute equation is {equation}; {reason}")
+
+
 def test_an_einsum_stays_an_operator() -> None:
     """A pass can then find its matrix product; TVM's converter makes a kernel."""
     equation = {"equation": "abc,bcd->ad"}

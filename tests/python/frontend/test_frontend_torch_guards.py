@@ -76,6 +76,36 @@ def test_sizes_that_a_guard_excludes(
     check(model, function, accepted, rejected)
 
 
+@pytest.mark.parametrize(
+    ("function", "accepted", "rejected"),
+    (
+        (lambda x, y: x.slice_scatter(y, 0, 0, y.shape[0]), [(6, 3), (3, 3)], [(3, 4)]),
+        (lambda x, y: x.slice_scatter(y, 0, 1, y.shape[0] + 1), [(6, 3), (4, 3)], [(3, 3)]),
+        (lambda x, y: x.slice_scatter(y, 0, -y.shape[0]), [(6, 3), (3, 3)], [(3, 4)]),
+        (lambda x, y: x.slice_scatter(y, 0, x.shape[0] - 5, 9, 2), [(6, 3), (7, 3)], [(4, 3)]),
+    ),
+)
+def test_size_of_a_scattered_slice(
+    function: Callable[..., torch.Tensor], accepted: list, rejected: list
+) -> None:
+    def make(rows: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return random(rows, dtype=torch.float32, seed=0), random(count, dtype=torch.float32, seed=1)
+
+    program = torch.export.export(
+        Call(function).eval(), make(6, 3), dynamic_shapes=(({0: AUTO}, {0: AUTO}),), strict=False
+    )
+    model = compile_model(program, compare=False)
+    for sizes in accepted:
+        np.testing.assert_array_equal(model.run(*make(*sizes)), function(*make(*sizes)))
+    for sizes in rejected:
+        with pytest.raises(RuntimeError, match="src"):
+            function(*make(*sizes))
+        with pytest.raises(
+            Exception, match=r"slice_scatter.*: axis 0 of .* expected \d; the inputs"
+        ):
+            model.run(*make(*sizes))
+
+
 def test_a_program_in_a_file(tmp_path: Path) -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.shape[1] % 2 == 0 else x[:, : y.shape[0]]

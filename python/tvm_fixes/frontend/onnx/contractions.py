@@ -114,13 +114,11 @@ def check_einsum(node: Node, convert: Converter) -> relax.Expr:
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If they are known not to broadcast.
+        If they are known not to broadcast, or if the equation does not fit the operands.
     """
     equation = node.text("equation", "").replace(" ", "")
-    terms = equation.partition("->")[0].split(",")
     shapes = [node.known.extents(operand) for operand in node.operands]
-    if len(terms) != len(shapes):
-        return convert(node)
+    terms = _checked_terms(node, equation, shapes)
     extent_of_label: dict[str, Extent] = {}
     for term, shape in zip(terms, shapes, strict=True):
         for label, extent in _labeled_extents(term, shape):
@@ -144,6 +142,35 @@ def check_einsum(node: Node, convert: Converter) -> relax.Expr:
         # TVM's converter makes a kernel, in which no pass finds the matrix product.
         return relax.op.einsum(operands, equation)
     return convert(node.with_operands(*operands))
+
+
+def _checked_terms(
+    node: Node, equation: str, shapes: Sequence[Sequence[Extent] | None]
+) -> list[str]:
+    """The terms of the operands; type inference reads beyond the labels of a wrong equation."""
+    operands, arrow, result = equation.partition("->")
+    terms = operands.split(",")
+
+    def reject(reason: str) -> None:
+        raise node.invalid("attribute equation", equation, reason)
+
+    for term in (*terms, result):
+        labels = term.replace("...", "", 1)
+        if labels and not (labels.isascii() and labels.isalpha()):
+            reject(f"expected letters and one ellipsis in the term {term!r}")
+    if len(terms) != len(shapes):
+        reject(f"expected {len(shapes)} terms, one per operand")
+    for index, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
+        labels = term.replace("...", "")
+        if shape is not None and (
+            len(labels) > len(shape) or (labels == term and len(labels) < len(shape))
+        ):
+            reject(f"expected {len(shape)} labels in the term {term!r} of operand {index}")
+    labels = result.replace("...", "")
+    for label in labels if arrow else "":
+        if label not in operands or labels.count(label) > 1:
+            reject(f"expected label {label!r} of the result once, and in an operand")
+    return terms
 
 
 def _labeled_extents(term: str, shape: Sequence[Extent] | None) -> list[tuple[str, Extent]]:

@@ -210,12 +210,17 @@ class Indexing(Scattering, Corrections):
         switches.note(FIX_ID)
         axis %= x.ty.ndim
         extent = _shape_of(x)[axis]
-        begin = _bound(0 if start is None else start, extent)
-        stop = _bound(_END if end is None else end, extent)
-        analyzer = Analyzer()
+        analyzer = self._symbols.analyzer
+        begin = _bound(0 if start is None else start, extent, analyzer)
+        stop = _bound(_END if end is None else end, extent, analyzer)
         if analyzer.can_prove(begin >= stop):
             return x
         bounds = (analyzer.simplify(begin), analyzer.simplify(stop), step)
+        dims = [*_shape_of(x)]
+        dims[axis] = tirx.floordiv(tirx.max(stop - begin, 0) + step - 1, step)
+        if not all(map(analyzer.can_prove_equal, _shape_of(source), dims)):
+            dims = [analyzer.simplify(dim) for dim in dims]
+            source = self.block_builder.match_cast(source, relax.TensorType(dims, dtype_of(source)))
         is_whole = analyzer.can_prove_equal(begin, 0) and analyzer.can_prove_equal(stop, extent)
         if is_whole and static_extent(step) == 1:
             return self.block_builder.emit(relax.op.broadcast_to(source, _shape_of(x)))
@@ -228,7 +233,7 @@ class Indexing(Scattering, Corrections):
         x, source, axis, index = self.retrieve_args(node)
         switches.note(FIX_ID)
         axis %= x.ty.ndim
-        begin = _bound(index, _shape_of(x)[axis])
+        begin = _bound(index, _shape_of(x)[axis], self._symbols.analyzer)
         source = self.block_builder.emit(relax.op.expand_dims(source, [axis]))
         bounds = [relax.prim_value(bound) for bound in (begin, begin + 1, 1)]
         return self.block_builder.emit(relax.op.slice_scatter(x, source, *bounds, axis=axis))
@@ -247,11 +252,15 @@ def _result_order(axes: list[int], others: list[int], index_rank: int) -> list[i
     return indexed + [axis for axis in range(rank) if axis not in indexed]
 
 
-def _bound(bound: Any, extent: tirx.Expr) -> tirx.Expr:
+def _bound(bound: Any, extent: tirx.Expr, analyzer: Analyzer) -> tirx.Expr:
     """Count a slice bound from the front, and clamp it to the extent."""
     number = static_extent(bound)
     if number is None:
-        return bound
+        zero = tirx.const(0, "int64")
+        in_front = tirx.min(bound, extent)
+        if analyzer.can_prove(bound >= 0):
+            return in_front
+        return tirx.Select(bound < 0, tirx.max(bound + extent, zero), in_front)
     if number == 0:
         return tirx.const(0, "int64")
     if number >= _END:
