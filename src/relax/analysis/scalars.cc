@@ -41,6 +41,11 @@ constexpr DLDataType kUnknownDType = {kDLOpaqueHandle, 0, 0};
  */
 constexpr size_t kMaxParts = 40;
 
+/*! \brief Whether a sum of kMaxParts of such numbers could overflow; see Scalars::kMaxLiteral. */
+bool IsHuge(int64_t number) {
+  return number > Scalars::kMaxLiteral || number < -Scalars::kMaxLiteral;
+}
+
 ObjectRef Ref(const Any& any) { return any.cast<ObjectRef>(); }
 
 /*! \brief Whether an expression is an int64 scalar, the type of extents. */
@@ -107,15 +112,32 @@ bool IsLargeOr(const ObjectRef& expr, IsRejected is_rejected) {
     if (num_parts == kMaxParts) return true;
     const ObjectRef part = open.back();
     open.pop_back();
-    if (is_rejected(part.get())) return true;
+    if (is_rejected(part)) return true;
     const std::vector<ObjectRef> operands = OperandsOf(part.get());
     open.insert(open.end(), operands.begin(), operands.end());
   }
   return false;
 }
 
+/*! \brief Whether an expression has too many parts, or a literal that may make it overflow. */
 bool IsLarge(const ObjectRef& expr) {
-  return IsLargeOr(expr, [](const Object*) { return false; });
+  return IsLargeOr(expr, [](const ObjectRef& part) {
+    return nodes.int_imm.IsInstance(part.get()) && IsHuge(AsInt(part).value_or(INT64_MAX));
+  });
+}
+
+/*! \brief Whether the product of literals of two expressions, neither of them large, is huge. */
+bool IsHugeProduct(const ObjectRef& lhs, const ObjectRef& rhs) {
+  int64_t product = 1;
+  for (const ObjectRef& expr : {lhs, rhs}) {
+    int64_t largest = 1;
+    IsLargeOr(expr, [&](const ObjectRef& part) {
+      largest = std::max(largest, std::abs(AsInt(part).value_or(1)));
+      return false;
+    });
+    if (__builtin_mul_overflow(product, largest, &product)) return true;
+  }
+  return IsHuge(product);
 }
 
 }  // namespace
@@ -165,7 +187,9 @@ ObjectRef Scalars::Simplify(const ObjectRef& expr) const {
 }
 
 ObjectRef Scalars::SimplifyIfSmall(const ObjectRef& expr) const {
-  return IsLarge(expr) ? ObjectRef(nullptr) : Simplify(expr);
+  if (IsLarge(expr)) return ObjectRef(nullptr);
+  const ObjectRef simplified = Simplify(expr);
+  return AsInt(simplified) || !IsLarge(simplified) ? simplified : ObjectRef(nullptr);
 }
 
 std::optional<bool> Scalars::Decide(const ObjectRef& condition) const {
@@ -204,7 +228,8 @@ bool Scalars::ProvesAtLeast(const ObjectRef& expr, int64_t bound) const {
 bool Scalars::ProvesNegative(const ObjectRef& expr) const { return Proves(Less(expr, Int(0))); }
 
 bool Scalars::IsRepeatable(const ObjectRef& expr) {
-  return !IsLargeOr(expr, [](const Object* part) { return tir_nodes.select.IsInstance(part); });
+  return !IsLargeOr(
+      expr, [](const ObjectRef& part) { return tir_nodes.select.IsInstance(part.get()); });
 }
 
 ObjectRef Scalars::Int(int64_t value) { return MakeIntImm("int64", value); }
@@ -245,8 +270,10 @@ ObjectRef Scalars::Multiply(const ObjectRef& lhs, const ObjectRef& rhs) const {
     return __builtin_mul_overflow(of->lhs, of->rhs, &product) ? ObjectRef(nullptr) : Int(product);
   }
   if (auto of = AsFloats(lhs, rhs)) return Float(of->lhs * of->rhs);
-  return AreInt64(lhs, rhs) ? SimplifyIfSmall(Ref(multiply(lhs, rhs, nullptr)))
-                            : ObjectRef(nullptr);
+  if (!AreInt64(lhs, rhs) || IsLarge(lhs) || IsLarge(rhs) || IsHugeProduct(lhs, rhs)) {
+    return ObjectRef(nullptr);
+  }
+  return SimplifyIfSmall(Ref(multiply(lhs, rhs, nullptr)));
 }
 
 ObjectRef Scalars::FloorDivide(const ObjectRef& lhs, const ObjectRef& rhs) const {

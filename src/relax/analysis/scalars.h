@@ -45,11 +45,17 @@ std::optional<double> AsFloat(const ObjectRef& expr);
  *
  * A null reference stands for an unknown scalar, as an operand and as a result. A result is unknown
  * if it overflows int64, divides by an expression that may be zero, rounds differently from the
- * operator, or has more than 40 parts. Symbolic expressions are assumed not to overflow, as TVM
- * assumes for indices.
+ * operator, has more than 40 parts, or is symbolic with a literal beyond kMaxLiteral. Symbols are
+ * assumed to be too small for an overflow, as TVM assumes for indices.
  */
 class Scalars {
  public:
+  /*!
+   * \brief A number above any extent. Expressions with larger literals overflow in TVM's analyzer,
+   *        which moves literals from one side to the other: to it, n - 2**63 is not negative.
+   */
+  static constexpr int64_t kMaxLiteral = int64_t{1} << 56;
+
   Scalars();
 
   /*! \brief Record that `expr` is not negative, if that constrains a variable. */

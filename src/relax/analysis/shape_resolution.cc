@@ -31,8 +31,8 @@ namespace {
 
 using Dims = std::optional<Array<ObjectRef>>;
 
-/*! \brief A bound greater than any extent. Exporters use it for "to the end". */
-constexpr int64_t kMaxBound = int64_t{1} << 62;
+/*! \brief A bound greater than any extent. Exporters use larger ones for "to the end". */
+constexpr int64_t kMaxBound = Scalars::kMaxLiteral;
 
 ObjectRef MakeOpCall(const char* name, const Array<ObjectRef>& args, const ObjectRef& attrs,
                      const CallView& like) {
@@ -134,7 +134,8 @@ std::optional<std::vector<AxisSlice>> SlicesOf(const ShapeValues& values, const 
   for (size_t i = 0; i < operands.front().size(); ++i) {
     const auto given = is_dynamic ? static_cast<int64_t>(i) : AsInt(operands[0][i]);
     const auto step = operands.size() > first + 2 ? AsInt(operands[first + 2][i]) : int64_t{1};
-    if (!given || !step || *step == 0 || std::abs(*step) >= kMaxBound) return std::nullopt;
+    if (!given || !step || *step == 0 || *step >= kMaxBound || *step <= -kMaxBound)
+      return std::nullopt;
     const int64_t axis = NormalizeAxis(*given, shape->size());
     if (axis < 0 || axis >= static_cast<int64_t>(shape->size())) return std::nullopt;
     slices.push_back({static_cast<size_t>(axis), operands[first][i], operands[first + 1][i], *step,

@@ -36,6 +36,7 @@ from tvm_fixes.support import switches
 pytestmark = pytest.mark.filterwarnings("ignore:.*")
 
 LEAST, MOST = -(2**63), 2**63 - 1
+LIMITS = (LEAST, LEAST + 1, -(2**62), -(2**31), -1, 0, 2, 2**31 - 1, 2**31, 2**62, MOST)
 STARTS = (-100, -5, -1, 0, 2, 5, MOST, LEAST)
 ENDS = (-100, -6, -1, 0, 2, 9, MOST, LEAST)
 STEPS = (1, 2, -1, -3)
@@ -124,6 +125,54 @@ def test_slice_by_inputs() -> None:
         for numbers in bounds
     ]
     assert_follows_onnx_runtime(from_onnx, model, *runs)
+
+
+@pytest.mark.parametrize("extent", ("n", 5))
+def test_bounds_and_steps_near_the_limits(extent: str | int) -> None:
+    """Each bound is a constant, an input, or a sum of an extent and a constant."""
+    numbers = {str(n): vector(n) for n in LIMITS}
+    nodes: dict[str, tuple] = {"shape": ("Shape", ["x"])}
+    nodes |= {f"n+{n}": ("Add", ["shape", n]) for n in numbers if abs(int(n)) <= 2**62}
+    bounds = [*numbers, *(name for name in nodes if name != "shape"), "start", "end"]
+    steps = [*(n for n in numbers if n != "0"), "1", "step"]
+    cuts = sample(list(itertools.product(bounds, bounds, steps)), 16)
+    nodes |= {
+        f"y{index}": ("Slice", ["x", start, end, "0", step])
+        for index, (start, end, step) in enumerate(cuts)
+    }
+    inputs = {name: ("int64", (1,)) for name in ("start", "end", "step")}
+    results = [f"y{index}" for index in range(len(cuts))]
+    constants = numbers | {"1": vector(1)}
+    model = program(nodes, {"x": ("float32", (extent,)), **inputs}, constants, results)
+    runs = [
+        [normal(n), vector(start), vector(end), vector(step)]
+        for n in ((5,) if extent == 5 else (5, 1, 0))
+        for start, end, step in ((LEAST, MOST, 2**62), (MOST, LEAST, LEAST), (-3, 2**31, 1))
+    ]
+    assert_follows_onnx_runtime(from_onnx, model, *runs, pipeline="tvm_fixes")
+
+
+def test_a_start_of_the_least_integer_with_an_end_at_run_time() -> None:
+    """The sum of the start and the extent is before the axis; the slice read there."""
+    model = program(
+        {"y": ("Slice", ["x", "least", "end", "zero", "one"])},
+        {"x": ("float32", ("n", 2)), "end": ("int64", (1,))},
+        {"least": vector(LEAST), "zero": vector(0), "one": vector(1)},
+    )
+    runs = [[normal(n, 2), vector(end)] for n in (5, 1, 0) for end in (-1, 2**31, MOST)]
+    assert_follows_onnx_runtime(from_onnx, model, *runs, pipeline="tvm_fixes")
+
+
+def test_huge_steps_of_a_static_axis() -> None:
+    """TVM computes a negative extent."""
+    nodes = {
+        f"y{step}": ("Slice", ["x", "first", "end", "zero", str(step)])
+        for step in (MOST, 2**62, 2**40, LEAST)
+    }
+    numbers = {"zero": vector(0), "first": vector(1), "end": vector(2**32)}
+    numbers |= {str(step): vector(step) for step in (MOST, 2**62, 2**40, LEAST)}
+    model = program(nodes, {"x": ("float32", (3, 2))}, numbers, list(nodes))
+    assert_follows_onnx_runtime(from_onnx, model, [normal(3, 2)])
 
 
 def test_slice_of_axes_that_are_inputs() -> None:

@@ -100,6 +100,11 @@ def test_dynamic_strided_slice_of_no_elements_and_of_longest_strides():
         (5, 4, -100, least, [4]),
         (5, 4, least, -4, [4, 0]),
         (5, 3, 3, most, []),
+        (5, least, 9, 1 << 62, [0]),
+        (5, most, least + 1, -1, [4, 3, 2, 1, 0]),
+        # As in NumPy, nothing is before the first element.
+        (5, least, least, -1, []),
+        (5, -(1 << 31), -7, least, []),
     ]:
         bounds = (np.array([value], "int64") for value in (begin, end, stride))
         got = call(vm, "main", np.arange(extent, dtype="float32"), *bounds)

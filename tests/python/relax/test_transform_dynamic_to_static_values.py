@@ -302,6 +302,19 @@ UNKNOWN = {
     "overflow_int64": lambda b, s: b.emit(
         op.multiply(relax.const(2**62, "int64"), relax.const(2, "int64"))
     ),
+    # TVM's analyzer does not see that it is negative.
+    "extent_and_least": lambda b, s: b.emit(
+        op.maximum(b.emit(op.add(s, relax.const(-(2**63), "int64"))), relax.const(0, "int64"))
+    ),
+    "extents_and_sum_beyond_int64": lambda b, s: b.emit(
+        op.subtract(
+            b.emit(op.add(b.emit(op.add(s, const(ints(2**62)))), const(ints(2**62)))),
+            b.emit(op.add(s, const(ints(2**62)))),
+        )
+    ),
+    "extents_and_product_beyond_int64": lambda b, s: b.emit(
+        op.multiply(b.emit(op.multiply(s, const(ints(2**40)))), const(ints(2**40)))
+    ),
     "uint8": lambda b, s: b.emit(op.subtract(relax.const(1, "uint8"), relax.const(2, "uint8"))),
     "float_of_a_symbol": lambda b, s: b.emit(
         op.multiply(b.emit(op.astype(s, "float32")), relax.const(2.0, "float32"))

@@ -21,6 +21,7 @@ from .values import Extent, KnownValues
 
 __all__ = [
     "END",
+    "MAX_EXTENT",
     "choose",
     "equal",
     "expression",
@@ -34,6 +35,9 @@ __all__ = [
 
 END = 2**31 - 1
 """A slice bound of at least this value means the end of an axis (ONNX specification, Slice)."""
+
+MAX_EXTENT = 2**40
+"""The maximum extent of an axis; a larger step of a slice takes one element."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
@@ -138,7 +142,9 @@ def slice_range(
         last = maximum(known, minimum(known, end, extent - 1), -1)
         # An axis without elements has the last index -1, so that nothing is left of it.
         span = minimum(known, start - last, extent - 1 - last)
-    return first, maximum(known, (span - 1) // abs(step) + 1, 0)
+    # TVM multiplies the divisors of quotients of quotients, and the product may overflow.
+    count = minimum(known, span, 1) if abs(step) >= MAX_EXTENT else (span - 1) // abs(step) + 1
+    return first, maximum(known, count, 0)
 
 
 def _from_end(known: KnownValues, bound: Extent, extent: Extent) -> Extent:

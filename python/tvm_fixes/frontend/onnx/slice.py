@@ -39,7 +39,7 @@ from tvm.relax import op
 from ...fixes.onnx_importer import SLICE
 from ...support import switches
 from .computed_axes import nonnegative_axes
-from .extents import END, equal, is_static, slice_range
+from .extents import END, MAX_EXTENT, equal, is_static, slice_range
 from .node import Converter, Extent, Node
 from .shape_operands import (
     axes_of,
@@ -97,6 +97,8 @@ def convert_slice(node: Node, convert: Converter) -> relax.Expr:
     _check_counts(node, [len(values) for values in (starts, ends, axes, steps)])
     if 0 in steps:
         raise node.invalid("operand steps", steps, "expected nonzero steps")
+    has_huge_step = max(map(abs, steps), default=1) > MAX_EXTENT
+    steps = [max(-MAX_EXTENT, min(step, MAX_EXTENT)) for step in steps]
     axes = axes_of(node, axes, len(extents))
     ends = [
         _end(node, extents[axis], end) if step > 0 else end
@@ -110,7 +112,8 @@ def convert_slice(node: Node, convert: Converter) -> relax.Expr:
     # TVM's converter takes no scalars, which an unrolled loop may compute.
     is_of_vectors = all(len(value.shape) == 1 for value in values[1:] if value is not None)
     counts = [count for _, count in ranges]
-    is_tvms = is_of_vectors and node.opset >= 10  # where bounds are operands
+    # Up to opset 9, bounds are not operands. TVM's extents overflow with huge steps.
+    is_tvms = is_of_vectors and node.opset >= 10 and not has_huge_step
     if is_tvms and is_static(*bounds) and min([*steps, *counts], default=1) > 0:
         return convert(node)
     switches.note(SLICE)

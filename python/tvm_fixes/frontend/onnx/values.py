@@ -52,6 +52,7 @@ from .assumptions import Replacements, has_symbol
 
 __all__ = [
     "MAX_ELEMENTS",
+    "MAX_LITERAL",
     "Element",
     "Extent",
     "KnownValues",
@@ -66,6 +67,12 @@ MAX_ELEMENTS = 4096
 
 _MAX_SYMBOLIC_ELEMENTS = 64
 """The maximum if an element is an expression: building a shape in TVM takes superlinear time."""
+
+MAX_LITERAL = 2**56
+"""The maximum of a literal in a symbolic element, as in ``src/relax/analysis/scalars.h``.
+
+TVM's arithmetic overflows with larger ones: to it, ``n - 2**63`` is not negative.
+"""
 
 Element: TypeAlias = int | bool | float | tirx.Expr
 """An element of a tensor: an expression of dtype int64 if it depends on symbols."""
@@ -263,7 +270,8 @@ class KnownValues:
         Returns
         -------
         Value or None
-            None if there are too many elements, or `dtype` cannot represent one.
+            None if there are too many elements, `dtype` cannot represent one, or a symbolic one
+            has a literal beyond :data:`MAX_LITERAL`.
         """
         count = int(np.prod(shape, dtype="int64"))
         if count > MAX_ELEMENTS:
@@ -273,6 +281,8 @@ class KnownValues:
             if isinstance(element, float):
                 element = np.float64(element).astype(dtype).item()
             value.elements[index] = self.simplify(element)
+            if _has_huge_literal(value.elements[index]):
+                return None
         if not is_small(value.elements) or not _is_representable(value):
             return None
         return Value(value.elements.reshape(shape), dtype)
@@ -464,6 +474,14 @@ def is_small(elements: np.ndarray) -> bool:
     return elements.size <= MAX_ELEMENTS and not any(
         isinstance(element, tirx.Expr) for element in elements.flat
     )
+
+
+def _has_huge_literal(element: Element) -> bool:
+    """Whether a symbolic element has a literal beyond :data:`MAX_LITERAL`."""
+    literals: list[int] = []
+    if isinstance(element, tirx.Expr):
+        structural_walk(element, (tirx.IntImm, lambda literal: literals.append(int(literal.value))))
+    return any(abs(literal) > MAX_LITERAL for literal in literals)
 
 
 def _is_number(dtype: np.dtype) -> bool:

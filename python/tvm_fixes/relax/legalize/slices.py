@@ -123,9 +123,11 @@ def _step(stride: tirx.Expr) -> tirx.Expr:
 
 
 def _first(begin: tirx.Expr, stride: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
-    """The index of the first element of a slice."""
-    last = tirx.Select(stride < 0, extent - 1, extent)
-    return _clamp(wrap_negative(begin, extent), _ZERO, last)
+    """The index of the first element of a slice, or a bound of the axis if there is none."""
+    is_backwards = stride < 0
+    least = tirx.Select(is_backwards, tirx.const(-1, "int64"), _ZERO)
+    last = tirx.Select(is_backwards, extent - 1, extent)
+    return _clamp(wrap_negative(begin, extent), least, last)
 
 
 def _lengths(data: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tensor) -> te.Tensor:
