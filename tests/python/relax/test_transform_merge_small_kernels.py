@@ -241,6 +241,18 @@ def test_buffers_with_an_offset_of_their_own():
     np.testing.assert_array_equal(got, np.sort(x + 1, 1) * (x + 1))
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_softmax_of_16_bits_behind_another_kernel(dtype):
+    """The kernel of a bfloat16 softmax reads the bits of its operand."""
+    x = np.linspace(-2, 2, 15).reshape(3, 5).astype(dtype)
+    inputs = {"x": tensor(3, 5, dtype=dtype)}
+    mod = build(inputs, lambda bb, x: op.nn.softmax(bb.emit(op.negative(x)), -1))
+    [got] = outputs_of(mod, x)
+    exact = np.exp(-x.astype("float64"))
+    expected = exact / exact.sum(-1, keepdims=True)
+    np.testing.assert_allclose(got.astype("float64"), expected, rtol=1e-2)
+
+
 def test_what_fuse_tir_rejects_stays_as_it_is(monkeypatch):
     def fail(_groups):
         raise tvm.error.InternalError("for the test")

@@ -322,6 +322,8 @@ def _is_small(operand: relax.Expr) -> bool:
         (isinstance(operand, relax.Var) or tensor_of(operand) is not None)
         and isinstance(ty, relax.TensorType)
         and isinstance(ty.shape, relax.ShapeExpr)
+        # TVM would compute them in float32 in the merged kernel; a lowered kernel reads their bits.
+        and not str(ty.dtype).startswith(("bfloat", "float8"))
         # FuseTIR would pass other extents to the kernel as expressions of Relax.
         and all(isinstance(extent, tirx.IntImm | tirx.Var) for extent in ty.shape.values)
         and 0 < _size(ty)[0] <= MAX_ELEMENTS
