@@ -34,6 +34,7 @@ CASES = [
     ("cumsum", torch.bfloat16, 1, None),
     ("arange", torch.float32, 3, None),
     ("argsort", torch.bool, 0, None),
+    ("nn.functional.softmin", torch.bfloat16, 0, None),
 ]
 
 
@@ -47,7 +48,9 @@ def test_operators_on_samples_of_pytorch(
 
 
 @pytest.mark.parametrize("way", [Way.NOT_DECOMPOSED, Way.TRACED])
-@pytest.mark.parametrize("name", ["std_mean", "max.reduction_with_dim", "fft.fft", "split"])
+@pytest.mark.parametrize(
+    "name", ["std_mean", "max.reduction_with_dim", "fft.fft", "split", "softmax.with_dtype"]
+)
 def test_operators_by_each_way(name: str, way: Way) -> None:
     case = opinfo.Case.of(name, torch.float32, 1)
     assert case is not None

@@ -18,8 +18,8 @@ Versions
     Seen in 0.27.0.post1.
 Trigger
     ``x.max(dim)`` with NaN; ``x.min(dim)``, ``amax``, ``amin``, ``aminmax``; a reduction, a scan, a
-    softmax or a sort of a tensor of rank 0 along axis 0 or -1; a norm of order 0, or of 16-bit
-    floats.
+    softmax or a sort of a tensor of rank 0 along axis 0 or -1; a softmax with a `dtype`, not
+    decomposed; a norm of order 0, or of 16-bit floats.
 Symptom
     NaN is lost, and the norm of large float16 numbers is infinite, silently; the others are
     rejected.
@@ -77,6 +77,8 @@ class Reductions(Corrections):
             "amax.default": self._extremum(relax.op.max),
             "amin.default": self._extremum(relax.op.min),
             "linalg_vector_norm.default": self._vector_norm,
+            "softmax.int": self._softmax_converter(relax.op.nn.softmax),
+            "log_softmax.int": self._softmax_converter(relax.op.nn.log_softmax),
         }
 
     def ranked_converters(self, known: Converters) -> Converters:
@@ -115,6 +117,18 @@ class Reductions(Corrections):
             switches.note(FIX_ID)
             axes = [axes] if isinstance(axes, int) else list(axes or ())
             return self._reduced(op, x, axes or None, keepdims)
+
+        return convert
+
+    def _softmax_converter(self, op: Callable[..., relax.Expr]) -> Convert:
+        """Return a converter that casts before `op`, as PyTorch does; TVM ignores `dtype`."""
+
+        def convert(node: fx.Node) -> relax.Expr:
+            x, axis, _ = self._arguments(node, input=None, dim=-1, dtype=None)
+            dtype = self._convert_data_type(node.meta["val"].dtype)
+            if dtype != dtype_of(x):
+                switches.note(FIX_ID)
+            return self.block_builder.emit(op(self._astype(x, dtype), axis))
 
         return convert
 
