@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Checks of the virtual machine that always hold."""
 
+import time
 from collections import Counter
 
 import numpy as np
@@ -22,6 +23,7 @@ from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from helpers.growth import assert_linear
 from helpers.relax_modules import build, cpu, integers, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.known_checks import without_known_checks
@@ -140,6 +142,34 @@ def test_only_equal_shapes_are_known(allocated, checked, is_kept):
         assert after.same_as(function)
     else:  # and nothing is left of the tuple that only the check read
         assert [len(block.bindings) for block in after.body.blocks] == [2]
+
+
+def chain(length):
+    """A function that returns `length` allocated tensors."""
+    heap = relax.Var("heap", relax.TensorType(None, "int64", ndim=1))
+    bb = relax.BlockBuilder()
+    with bb.function("main", [heap], pure=False):
+        results = []
+        for _ in range(length):
+            size = relax.op.vm.alloc_storage(relax.ShapeExpr([64]), 0, "uint8")
+            storage = bb.emit(size)
+            shape = relax.ShapeExpr([4, 4])
+            results.append(bb.emit(relax.op.vm.alloc_tensor(storage, 0, shape, "float32")))
+            bb.emit(relax.op.vm.kill_object(storage))
+        bb.emit_func_output(relax.Tuple(results))
+    return bb.get()["main"]
+
+
+def test_the_time_is_linear_in_the_number_of_results():
+    seconds = {}
+    for count in (100, 200, 400, 800):
+        function = chain(count)
+        start = time.process_time()
+        after = without_known_checks(function)
+        seconds[count] = time.process_time() - start
+        assert not instructions(after)["relax.vm.kill_object"]
+        assert instructions(after)["relax.vm.alloc_storage"] == count
+    assert_linear(seconds, factor=5, slack=2e-4)
 
 
 if __name__ == "__main__":
