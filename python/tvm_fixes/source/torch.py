@@ -260,7 +260,10 @@ class TorchSource(Source):
         if not any(result.vanishes for result in self._results):
             return self._program
         if not self.output_names:
-            raise CompileError(f"{self.name}: expected an output that is a tensor or a number")
+            found = ", ".join(repr(result.value) for result in self._results[:3]) or "none"
+            raise CompileError(
+                f"{self.name}: expected an output that is a tensor or a number, got {found}"
+            )
         return without_results(self._program, [result.vanishes for result in self._results])
 
     def to_stock_relax(self) -> tvm.IRModule:
@@ -432,7 +435,9 @@ def _export(
         try:
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
         except (Exception, SystemExit) as error:
-            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            reason = next(iter(str(error).strip().splitlines()), "")
+            if " " not in reason:  # only an operator, or the key of a KeyError
+                reason = f"{type(error).__name__}: {reason}".removesuffix(": ")
             raise CompileError(
                 f"{name}: torch.export failed: {reason}{_user_frame(error)}"
             ) from error

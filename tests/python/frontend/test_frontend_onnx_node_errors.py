@@ -28,6 +28,11 @@ REJECTED = {
         INVALID,
         "^Transpose 'node0': In relax.permute_dims, the input axis 5 is out of range",
     ),
+    "numbers and dtypes of TVM's": (
+        "(float[1,3,8,8] x, float[4,5,3,3] w) => (float[] y) { [node0] y = Conv (x, w) }",
+        INVALID,
+        "^Conv 'node0': .* channel size is 3 while .* number of groups are 5 and 1$",
+    ),
     "an error of a converter": (
         "(float[2,2] x, float[3,2] w) => (float[2,2] y) { [node0] y = Concat <axis = 1> (x, w) }",
         INVALID,

@@ -63,6 +63,7 @@ def check(
         (lambda x, y: x.split(y.shape[0], 1)[-1] + 1, [(8, 5), (9, 5)], [(5, 5), (8, 3)]),
         (lambda x, y: x.topk(y.shape[0], 1)[0], [(8, 4), (5, 5)], [(4, 9)]),
         (lambda x, y: x.reshape(y.shape[0], -1), [(8, 4), (10, 5)], [(4, 9), (7, 4)]),
+        (lambda x, y: x.reshape(y.shape[0], -1) + 1, [(8, 4), (10, 5)], [(4, 9), (7, 4)]),
         (lambda x, y: x[:, ::2] @ y, [(8, 4), (7, 4)], [(6, 4), (9, 4)]),
         (lambda x, y: x.unfold(1, 3, 2) + y[0], [(8, 4), (5, 4)], []),
         (lambda x, y: x * 2 if x.shape[1] % 2 else x * 3, [(6, 4), (4, 3)], [(5, 4), (7, 3)]),

@@ -241,7 +241,8 @@ class TestResults:
                 return None, "text"
 
         message = fails((Nothing().eval(), (X,)), CompileError)
-        assert message == "Nothing: expected an output that is a tensor or a number"
+        expected = "Nothing: expected an output that is a tensor or a number, got None, 'text'"
+        assert message == expected
 
     def test_dataclass(self):
         @dataclass

@@ -119,6 +119,24 @@ class Harmless:
             y[i // n] = T.truncdiv(x[i % n], 3) + x[i] // T.max(x[0], 1) + x[i] // -1
 
 
+def test_extents_of_arguments_are_checked_before() -> None:
+    """The tail of a vectorized row of such an extent; guarded there, it did not build."""
+    n, m = (tirx.Var(name, "int64") for name in "nm")
+    x, y = tensor(3, n), tensor(m)
+
+    def emit(builder, x, _y):
+        rows = builder.emit(op.reshape(x, (m, n * 3 // m)))
+        return op.add(rows, relax.const(1.0, "float32"))
+
+    vm = built(build({"x": x, "y": y}, emit))
+    for columns, rows in ((8, 4), (7, 3), (1, 1), (4, 12)):
+        data = np.arange(3.0 * columns, dtype="float32").reshape(3, columns)
+        got = call(vm, "main", data, np.zeros(rows, "float32"))
+        np.testing.assert_array_equal(got, data.reshape(rows, -1) + 1)
+    with pytest.raises(RuntimeError, match=MESSAGE):
+        call(vm, "main", np.zeros((3, 4), "float32"), np.zeros(0, "float32"))
+
+
 @I.ir_module
 class Guarded:
     """A divisor that is read under a condition."""

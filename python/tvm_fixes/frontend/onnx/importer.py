@@ -237,7 +237,7 @@ class ONNXGraphImporter(TVMGraphImporter):
     def convert_nodes(self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> None:
         """Convert nodes into the current block; see :class:`~.graph.GraphImporter`."""
         for place, node in enumerate(nodes):
-            with naming(node):
+            with naming(node, self._dtype_of):
                 results = self._convert_node(node)
                 for result in results:
                     _check_size(result)
@@ -251,6 +251,12 @@ class ONNXGraphImporter(TVMGraphImporter):
                 following = nodes[place + 1 :]
                 if following and convert_rest(self, node, *condition, branches, following, outputs):
                     return
+
+    def _dtype_of(self, name: str) -> str | None:
+        """The dtype of a value that is a tensor."""
+        value = self._nodes.get(name)
+        ty = getattr(value, "ty", None)
+        return str(ty.dtype) if isinstance(ty, relax.TensorType) else None
 
     def _convert_node(self, node: onnx.NodeProto) -> list[Any]:
         """Convert a node; return its outputs as Relax expressions or values."""

@@ -13,7 +13,7 @@
 """Importer errors that name the node at fault."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import onnx
@@ -31,6 +31,9 @@ _MISSING = re.compile(r"not (yet )?(supported|implemented)|unsupported|only supp
 # The form in which TVM prints an operator.
 _OPERATOR = re.compile(r'ir\.Op\(span=.*?name="([\w.]+)".*?support_level=\d+\)')
 
+# Numbers and dtypes as TVMScript writes them.
+_SCRIPT = re.compile(r"\bT\.(?:int(?:32|64)\((-?\d+)\)|((?:bool|[a-z]+\d+)\b(?!\()))")
+
 _MAX_NODES = 5
 """The maximum number of nodes of one operator that a message lists."""
 
@@ -41,8 +44,16 @@ def name_of(node: onnx.NodeProto) -> str:
 
 
 @contextmanager
-def naming(node: onnx.NodeProto) -> Iterator[None]:
+def naming(
+    node: onnx.NodeProto, dtype_of: Callable[[str], str | None] = lambda _: None
+) -> Iterator[None]:
     """Add the name of `node` to errors raised in the block that do not name a node.
+
+    Parameters
+    ----------
+    node : onnx.NodeProto
+    dtype_of : callable
+        The dtype of a value by its name, if known.
 
     Raises
     ------
@@ -59,13 +70,35 @@ def naming(node: onnx.NodeProto) -> Iterator[None]:
         message, name = str(error), name_of(node)
         if _NAMED.match(message) or (node.op_type in message and repr(name) in message):
             raise
-        message = _OPERATOR.sub(r"\1", message)
+        message = _SCRIPT.sub(r"\1\2", _OPERATOR.sub(r"\1", message))
         if not message or not isinstance(error, (RuntimeError, ValueError)):
             # The text of a KeyError is only the key.
             message = f"{type(error).__name__}: {message}"
+        message = _different_dtypes(node, dtype_of) or message
         is_missing = isinstance(error, NotImplementedError) or _MISSING.search(message)
         kind = OpNotImplemented if is_missing else OpAttributeInvalid
         raise kind(f"{node.op_type} {name!r}: {message}") from error
+
+
+def _different_dtypes(node: onnx.NodeProto, dtype_of: Callable[[str], str | None]) -> str:
+    """Which operands have different dtypes although the operator has one type for them."""
+    try:
+        formal = onnx.defs.get_schema(node.op_type, domain=node.domain).inputs
+    except onnx.defs.SchemaError:
+        return ""
+    first: dict[str, tuple[int, str]] = {}
+    for index, name in enumerate(node.input):
+        dtype = dtype_of(name) if name else None
+        parameter = formal[min(index, len(formal) - 1)] if formal else None
+        if dtype is None or parameter is None or not parameter.is_homogeneous:
+            continue
+        other, expected = first.setdefault(parameter.type_str, (index, dtype))
+        if dtype != expected:
+            return (
+                f"operands {other} and {index} are {expected} and {dtype}; expected one dtype: "
+                "add a Cast to the model"
+            )
+    return ""
 
 
 def unsupported(nodes: Iterable[onnx.NodeProto]) -> OpNotImplemented:

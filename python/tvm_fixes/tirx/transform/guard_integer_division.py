@@ -36,6 +36,7 @@ from collections.abc import Callable, Sequence
 import tvm
 from tvm import tirx
 from tvm.sym import Analyzer
+from tvm.tirx.buffer import BufferType
 from tvm_ffi import WalkResult, structural_equal, structural_map, structural_walk
 
 from ...fixes.elements import INTEGER_DIVISION as FIX_ID
@@ -65,7 +66,8 @@ def GuardIntegerDivision() -> tvm.transform.Pass:
     in a sum.  A divisor that is provably neither 0 nor -1 costs nothing.  Other divisors are
     checked for each element, and the loop around them is not vectorized: a kernel with a division
     takes two to three times as long, and an int8 ``floor_divide`` five times.  Divisions of an
-    index by an extent stay unchanged: if the extent is 0, the loops around them are empty.
+    index by an extent stay unchanged: if the extent is 0, the loops around them are empty.  So do
+    divisions that an extent of an argument contains: they were checked when it was computed.
 
     Returns
     -------
@@ -80,7 +82,13 @@ def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc
         return function
     bound: set[tirx.Var] = set()
     structural_walk(function.body, ((tirx.Let, tirx.Bind), lambda node: bound.add(node.var)))
-    guarded = structural_map(function, (tirx.BufferStore, lambda store: _guard_store(store, bound)))
+    known: list[tirx.Expr] = []
+    for parameter in function.params:
+        for extent in parameter.ty.shape if isinstance(parameter.ty, BufferType) else ():
+            structural_walk(extent, (_DIVISIONS, known.append))
+    guarded = structural_map(
+        function, (tirx.BufferStore, lambda store: _guard_store(store, bound, known))
+    )
     return structural_map(guarded, (tirx.For, _scalarized))
 
 
@@ -89,10 +97,12 @@ def _scalarized(loop: tirx.For) -> tirx.For:
     return scalarized(loop, lambda body: contains(body, tirx.AssertStmt))
 
 
-def _guard_store(store: tirx.BufferStore, bound: set[tirx.Var]) -> tirx.Stmt:
+def _guard_store(
+    store: tirx.BufferStore, bound: set[tirx.Var], known: Sequence[tirx.Expr]
+) -> tirx.Stmt:
     expressions = [store.value, *store.indices]
     divisors = [divisor for e in expressions for divisor in _divisors(e, bound)]
-    divisors += _divisors_of_value(store.value)
+    divisors += _divisors_of_value(store.value, known)
     if not divisors:
         return store
     checks: list[tirx.Expr] = []
@@ -141,14 +151,14 @@ def _divisors(expression: tirx.Expr, bound: set[tirx.Var]) -> list[tirx.Expr]:
     return found
 
 
-def _divisors_of_value(value: tirx.Expr) -> list[tirx.Expr]:
-    """The divisors in a value that may trap, without those in indices."""
+def _divisors_of_value(value: tirx.Expr, known: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+    """The divisors in a value that may trap, without those in indices and `known` divisions."""
     found: list[tirx.Expr] = []
 
     def look(node: tirx.Expr) -> WalkResult | None:
         if isinstance(node, tvm.ir.TensorLoad):
             return WalkResult.SKIP
-        if _may_trap(node):
+        if _may_trap(node) and not _is_one_of(node, known):
             found.append(node.b)
         return None
 
