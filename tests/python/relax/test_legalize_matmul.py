@@ -264,13 +264,16 @@ def test_lanes_are_a_power_of_two(target: str, constant: bool, rows: int, column
 
 
 @pytest.mark.parametrize("extent", (lambda n: tirx.min(n, 1), lambda n: n % 4, lambda n: n // 2))
-@pytest.mark.parametrize("axis", ("rows", "columns", "depth"))
-def test_extents_that_are_expressions(axis, extent):
+@pytest.mark.parametrize("axes", ("rows", "columns", "depth", "batch rows columns"))
+def test_extents_that_are_expressions(axes, extent):
     """Extents with an upper bound that TVM knows."""
     n = tirx.Var("n", "int64")
-    extents = {"rows": 8, "depth": 17, "columns": 16} | {axis: extent(n)}
-    rows, depth, columns = extents["rows"], extents["depth"], extents["columns"]
-    inputs = {"lhs": tensor(rows, depth), "rhs": tensor(depth, columns), "n": tensor(n)}
+    extents = {"batch": 1, "rows": 8, "depth": 17, "columns": 16}
+    extents |= {axis: n if axis == "batch" else extent(n) for axis in axes.split()}
+    batch, rows, depth, columns = extents.values()
+    leading = [batch] if "batch" in axes else []
+    inputs = {"lhs": tensor(*leading, rows, depth), "rhs": tensor(*leading, depth, columns)}
+    inputs["n"] = tensor(n)
     mod = build(inputs, lambda _, lhs, rhs, __: relax.op.matmul(lhs, rhs))
     vm = relax.VirtualMachine(
         relax.build(mod, TARGETS["avx"], relax_pipeline=pipeline()), tvm.cpu()
@@ -282,8 +285,10 @@ def test_extents_that_are_expressions(axis, extent):
             name: int(analyzer.simplify(tirx.const(0, "int64") + e)) for name, e in extents.items()
         }
         lhs, rhs = (
-            np.random.default_rng(0).standard_normal(shape).astype("float32")
-            for shape in ((known["rows"], known["depth"]), (known["depth"], known["columns"]))
+            np.random.default_rng(0)
+            .standard_normal([known[axis] for axis in ("batch", *matrix)][not leading :])
+            .astype("float32")
+            for matrix in (("rows", "depth"), ("depth", "columns"))
         )
         got = vm["main"](*map(tvm.runtime.tensor, (lhs, rhs, np.zeros(size, "float32")))).numpy()
         np.testing.assert_allclose(got, lhs @ rhs, rtol=1e-5, atol=1e-5)

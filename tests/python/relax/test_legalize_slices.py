@@ -16,6 +16,7 @@ import pytest
 import torch
 import tvm
 import tvm.testing
+import tvm_ffi
 from tvm import relax, tirx
 
 import tvm_fixes  # noqa: F401  puts the lowerings in force
@@ -143,6 +144,23 @@ def test_strided_slice_of_bounds_that_are_not_within():
         np.testing.assert_array_equal(got, x[np.clip(np.arange(length - 2, length + 2), 0, 4)])
         np.testing.assert_array_equal(call(vm, "symbolic", x[:0], got[:, 0]), np.zeros((4, 2)))
     np.testing.assert_array_equal(call(vm, "stepped", x), x[[1, 3, 4, 4]])
+
+
+def test_a_slice_of_one_element_before_another_kernel():
+    """TVM does not fuse a broadcast whose kernel has a scalar argument."""
+
+    def repeated(builder, x, shape):
+        first, count = tirx.Var("first", "int64"), tirx.Var("count", "int64")
+        builder.match_cast(shape, relax.ShapeType([first, count]))
+        part = op.strided_slice(x, [0], [first], [first + count], assume_inbound=True)
+        return builder.emit(op.negative(builder.emit(part)))
+
+    mod = build({"x": tensor(1), "shape": relax.ShapeType(ndim=2)}, repeated)
+    vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline="tvm_fixes"), tvm.cpu())
+    x = np.array([3], "float32")
+    for first, count in ((0, 1), (0, 0), (1, 0)):
+        got = call(vm, "main", x, tvm_ffi.Shape([first, count]))
+        np.testing.assert_array_equal(got, -x[first : first + count])
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from tvm import relax, te, tirx
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
+from ...tirx.util import is_one
 from .extents import fit_extents
 from .indices import clamp_index, read, takes_effect, wrap_negative
 from .override import Legalize, override
@@ -105,12 +106,17 @@ def bounded_slice(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None
         return None
     own = [int(axis) % data.ty.ndim for axis in axes.fields]
     steps = list(strides[0].fields) if strides else [tirx.const(1, "int64")] * len(own)
+    # TVM cannot fuse a broadcast with a scalar argument: a broadcast of one element needs none.
+    firsts = [
+        _ZERO if is_one(data.ty.shape.values[axis]) else begin
+        for axis, begin in zip(own, begins.fields, strict=True)
+    ]
     switches.note(FIX_ID)
     return bb.call_te(
         _inbound_slice,
         data,
         own,
-        list(begins.fields),
+        firsts,
         steps,
         call.ty.shape,
         primfunc_name_hint="strided_slice",

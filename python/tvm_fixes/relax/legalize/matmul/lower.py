@@ -42,7 +42,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax.utils import gen_call_tir_inputs
-from tvm.sym import Analyzer
+from tvm.sym import Analyzer, ConstIntBound
 
 from ....fixes.matmul import MATMUL_LEGALIZE as FIX_ID
 from ....support import switches
@@ -165,6 +165,9 @@ def _lower(
     rhs = pad_to_multiple(emit, rhs, -2, multiply_accumulate.depth) if packed is None else packed
     product = Product(str(call.ty.dtype), multiply_accumulate, tile, columns)
     func, args, out_type = gen_call_tir_inputs(product.compute, lhs, rhs)
+    if packed is None and (free := with_free_columns(rhs)) is not rhs:
+        func, args, _ = gen_call_tir_inputs(product.compute, lhs, free)
+        args = [rhs if arg.same_as(free) else arg for arg in args]
     func = schedule(func, tile, multiply_accumulate.dot_product)
     out = relax.call_tir(bb.add_func(func, "matmul"), args, out_type)
     return reshape_to(emit, emit(out), list(call.ty.shape.values))
@@ -203,6 +206,20 @@ def pad_to_multiple(
     widths = [0] * (2 * tensor.ty.ndim)
     widths[2 * axis + 1] = width
     return emit(relax.op.nn.pad(tensor, widths))
+
+
+def with_free_columns(matrix: relax.Expr) -> relax.Expr:
+    """The operand, with a symbol for columns such as ``min(n, 2)``.
+
+    From their bound, TVM computes extents of vectorized loops that are not constant.
+    """
+    *rows, columns = matrix.ty.shape.values
+    bound = Analyzer().const_int_bound(columns).max_value
+    if isinstance(columns, tirx.IntImm) or bound == ConstIntBound.POS_INF:
+        return matrix
+    return relax.Var(
+        "rhs", relax.TensorType([*rows, tirx.Var("columns", "int64")], matrix.ty.dtype)
+    )
 
 
 def reshape_to(
