@@ -17,11 +17,11 @@ import pytest
 import torch
 import tvm
 import tvm.testing
-from tvm import relax
+from tvm import relax, tirx
 from tvm.s_tir import SBlock
 from tvm_ffi import structural_walk
 
-from helpers.relax_modules import build, call, count, cpu, merge, run, tensor
+from helpers.relax_modules import build, call, calls, count, cpu, merge, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.reductions import FIX_ID
 
@@ -223,6 +223,17 @@ def test_maxima_along_one_axis_after_the_other(size, stride, extent, stages):
         found: list[SBlock] = []
         structural_walk(function.body, (SBlock, found.append))
         assert sum(block.init is not None for block in found) == expected_stages
+
+
+def test_a_kernel_has_the_symbols_of_its_operand():
+    """TVM's FuseTIR takes a symbol that is also a parameter of the kernel for another extent."""
+    n = tirx.Var("n", "int64")
+    mod = build(
+        {"x": tensor(n, 2, n, 3, 3)},
+        lambda _, x: relax.op.nn.max_pool3d(x, [2, 2, 2], dilation=[2, 1, 1], ceil_mode=True),
+    )
+    [pooled] = calls(relax.transform.LegalizeOps()(mod), "relax.call_tir")
+    assert len(pooled.args[1].fields) == 1
 
 
 def test_another_output_layout_stays():

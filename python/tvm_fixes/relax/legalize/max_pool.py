@@ -180,13 +180,22 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         after = [last + stride - 1 for last, stride in zip(after, strides, strict=True)]
     axes = [letters.index(letter) for letter in SPATIAL_AXES[rank]]
     counts = [call.ty.shape.values[axis] for axis in axes]
-    found = zip(axes, counts, kernel, strides, dilation, before, after, strict=True)
-    windows = [_Windows(*along) for along in found]
-    is_separable = schedules_for_cpu(call) and _are_cheaper_apart(windows, data.ty.shape.values)
+
+    def windows(counts: Sequence[tirx.Expr]) -> list[_Windows]:
+        found = zip(axes, counts, kernel, strides, dilation, before, after, strict=True)
+        return [_Windows(*along) for along in found]
+
+    of_call = windows(counts)
+    is_separable = schedules_for_cpu(call) and _are_cheaper_apart(of_call, data.ty.shape.values)
     switches.note(FIX_ID)
     name = str(call.op.name).rpartition(".")[2]
-    pool = functools.partial(max_pool, windows=windows, is_separable=is_separable)
-    return bb.call_te(pool, data, primfunc_name_hint=name)
+    # `call_te` has symbols of its own for those of its arguments.
+    return bb.call_te(
+        lambda data, counts: max_pool(data, windows(counts), is_separable=is_separable),
+        data,
+        counts,
+        primfunc_name_hint=name,
+    )
 
 
 @functools.cache
