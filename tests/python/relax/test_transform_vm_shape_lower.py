@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 import tvm
 import tvm.testing
-from tvm import relax
+from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from helpers.relax_modules import cpu, integers
+from helpers.relax_modules import build, cpu, integers, tensor
 from tvm_fixes import pipeline, transform
+from tvm_fixes.errors import UsageError
 from tvm_fixes.support import switches
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
 
@@ -76,6 +77,19 @@ def test_num_input_is_kept():
     tvm.ir.assert_structural_equal(
         after["main"].without_attr("num_input"), expected["main"], map_free_vars=True
     )
+
+
+def test_tensors_that_are_not_lowered_to_memory_are_rejected():
+    """TVM's LowerAllocTensor fails if it finds a variable instead of the shape."""
+    steps = [relax.transform.LegalizeOps(), relax.transform.CallTIRRewrite()]
+    mod = tvm.transform.Sequential(steps)(
+        build({"x": tensor(tirx.Var("n", "int64"), 4)}, lambda bb, x: relax.op.exp(x))
+    )
+    expected = (
+        r"'main' allocates 'alloc' of the symbolic shape \[n, .*run it after LowerAllocTensor"
+    )
+    with pytest.raises(UsageError, match=expected):
+        transform.VMShapeLower()(mod)
 
 
 def test_other_functions_use_stock():

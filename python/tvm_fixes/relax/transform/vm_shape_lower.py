@@ -32,8 +32,9 @@ How to remove
 from collections import Counter
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
+from ...errors import UsageError
 from ...fixes.memory import VM_SHAPE_LOWER_WEIGHTS as FIX_ID
 from ...support import switches
 from ..analysis import bindings, has_known_shapes, weights_of
@@ -41,6 +42,7 @@ from ..ir import with_body, with_functions
 from ..known_checks import without_known_checks
 from ..source_nodes import check_of
 
+_ALLOC_TENSOR = tvm.ir.Op.get("relax.builtin.alloc_tensor")
 _CONTEXT = "ErrorContext(match_cast"
 """The start of the text of an error at run time."""
 
@@ -58,10 +60,16 @@ def VMShapeLower() -> tvm.transform.Pass:
     -------
     tvm.transform.Pass
         A module pass.
+
+    Raises
+    ------
+    UsageError
+        When the pass runs: if a tensor of symbolic shape is not lowered to memory yet.
     """
     stock = relax.transform.VMShapeLower()
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        _reject_allocations(mod)
         checks = _checks_in(mod)
         found = {
             var: function
@@ -82,6 +90,22 @@ def VMShapeLower() -> tvm.transform.Pass:
         return _with_names(_shortened(with_functions(lowered, whole)), checks)
 
     return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=stock.info.name)
+
+
+def _reject_allocations(mod: tvm.IRModule) -> None:
+    """Raise a UsageError for shapes that TVM's LowerAllocTensor would not find any more."""
+    for variable, function in mod.functions_items():
+        for binding in bindings(function) if isinstance(function, relax.Function) else ():
+            call = binding.value
+            if not isinstance(call, relax.Call) or not call.op.same_as(_ALLOC_TENSOR):
+                continue
+            extents = getattr(call.args[0], "values", ())
+            if not all(isinstance(extent, tirx.IntImm) for extent in extents):
+                raise UsageError(
+                    f"VMShapeLower needs a module whose allocations are lowered, but function "
+                    f"{variable.name_hint!r} allocates {binding.var.name!r} of the symbolic "
+                    f"shape {list(extents)}: run it after LowerAllocTensor"
+                )
 
 
 def _shortened(mod: tvm.IRModule) -> tvm.IRModule:
