@@ -39,10 +39,12 @@ REJECTED = {
 }
 """The reasons for which cases are rejected; no other case may be."""
 
+ONNX = (Form.TORCHSCRIPT, Form.DYNAMO)
+
 WAYS = [
     (form, shapes)
     for form, shapes in itertools.product(
-        (Form.EXPORTED, Form.TORCHSCRIPT, Form.DYNAMO), ("static", "dynamic")
+        (Form.EXPORTED, Form.NOT_DECOMPOSED, Form.TRACED, *ONNX), ("static", "dynamic")
     )
 ]
 
@@ -50,7 +52,7 @@ WAYS = [
 def results(name: str) -> dict[tuple[Form, str], tuple[Verdict, str]]:
     """The verdicts on an architecture in each form; the quick tier has only the first."""
     entry = zoo.ARCHITECTURES[name]
-    ways = [way for way in WAYS if way[0] is Form.EXPORTED or entry.onnx]
+    ways = [way for way in WAYS if way[0] not in ONNX or entry.onnx]
     return {way: judge(entry, *way) for way in (ways if is_full() else ways[:1])}
 
 

@@ -39,6 +39,8 @@ class Form(StrEnum):
     TORCHSCRIPT = "ONNX by TorchScript"
     DYNAMO = "ONNX by dynamo"
     EXPORTED = "exported program"
+    NOT_DECOMPOSED = "exported program, not decomposed"
+    TRACED = "traced module"
 
 
 FORMS_OF_TORCH = (Form.TORCHSCRIPT, Form.DYNAMO, Form.EXPORTED)

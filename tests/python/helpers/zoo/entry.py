@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.utils import _pytree as pytree
 
 VOCABULARY = 99
@@ -87,7 +87,7 @@ class Tensors(nn.Module):
         positional = [value for name, value in pairs if name.startswith("_")]
         named = {name: value for name, value in pairs if not name.startswith("_")}
         found = pytree.tree_leaves(self.model(*positional, **named, **self.options))
-        return tuple(value for value in found if isinstance(value, torch.Tensor))
+        return tuple(value for value in found if isinstance(value, torch.Tensor | fx.Proxy))
 
 
 def padding(batch: int, length: int) -> torch.Tensor:

@@ -28,11 +28,14 @@ from examples._random import seeded
 from helpers import linking
 from helpers.relax_modules import UNOPTIMIZED_CPU
 from helpers.shape_models import Form
+from tests.fuzz.torch_ways import Way, imported, traced
 from tvm_fixes.errors import summarize
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.frontend.torch import from_exported_program
 
 from .entry import Entry
+
+WAYS = {Form.NOT_DECOMPOSED: Way.NOT_DECOMPOSED, Form.TRACED: Way.TRACED}
+"""The ways from PyTorch other than the usual one."""
 
 
 class Verdict(StrEnum):
@@ -42,7 +45,7 @@ class Verdict(StrEnum):
     REJECTED = "rejected"
     """The importer rejected it; the message says why."""
     NOT_EXPORTED = "not exported"
-    """PyTorch cannot export it, or ONNX Runtime differs from PyTorch."""
+    """PyTorch cannot export or trace it, or ONNX Runtime differs from PyTorch."""
 
 
 Tensors = tuple[torch.Tensor, ...]
@@ -69,6 +72,7 @@ def judge(entry: Entry, form: Form, shapes: str) -> tuple[Verdict, str]:
     assert all(len(values) > 0 for values in expected), "a model without results"
     try:
         model = exported(module, inputs[0], entry, form, shapes == "dynamic")
+        trace = traced(Unpacked(module), len(inputs[0])) if form is Form.TRACED else None
         if isinstance(model, onnx.ModelProto):
             # The exporter may fix a length that the file declares as dynamic.
             for given, wanted in zip(inputs, expected, strict=True):
@@ -79,7 +83,7 @@ def judge(entry: Entry, form: Form, shapes: str) -> tuple[Verdict, str]:
         if isinstance(model, onnx.ModelProto):
             mod = from_onnx(model)
         else:
-            mod = from_exported_program(model)
+            mod = imported(WAYS.get(form, Way.EXPORTED), model, trace)
     except Exception as error:
         return Verdict.REJECTED, summarize(error)
     executable = relax.build(mod, UNOPTIMIZED_CPU, relax_pipeline="tvm_fixes")
@@ -114,7 +118,7 @@ def exported(
         program = torch.export.export(
             module, (inputs,), dynamic_shapes=(dims,) if is_dynamic else None
         )
-        if form is Form.EXPORTED:
+        if form is not Form.DYNAMO:
             return program
         return torch.onnx.export(program, dynamo=True, verbose=False).model_proto
 
