@@ -228,8 +228,8 @@ bool Scalars::ProvesAtLeast(const ObjectRef& expr, int64_t bound) const {
 bool Scalars::ProvesNegative(const ObjectRef& expr) const { return Proves(Less(expr, Int(0))); }
 
 bool Scalars::IsRepeatable(const ObjectRef& expr) {
-  return !IsLargeOr(
-      expr, [](const ObjectRef& part) { return tir_nodes.select.IsInstance(part.get()); });
+  return !IsLargeOr(expr,
+                    [](const ObjectRef& part) { return tir_nodes.select.IsInstance(part.get()); });
 }
 
 ObjectRef Scalars::Int(int64_t value) { return MakeIntImm("int64", value); }
