@@ -35,7 +35,6 @@ from collections.abc import Callable, Sequence
 
 import tvm
 from tvm import tirx
-from tvm.s_tir import SBlock
 from tvm.sym import Analyzer
 from tvm.tirx.buffer import BufferType
 from tvm_ffi import WalkResult, structural_equal, structural_map, structural_walk
@@ -67,10 +66,8 @@ def GuardIntegerDivision() -> tvm.transform.Pass:
     in a sum.  A divisor that is provably neither 0 nor -1 costs nothing.  Other divisors are
     checked for each element, and the loop around them is not vectorized: a kernel with a division
     takes two to three times as long, and an int8 ``floor_divide`` five times.  Divisions of an
-    index by an extent stay unchanged: if the extent is 0, the loops around them are empty.  In an
-    index of a buffer that the kernel allocates with symbolic extents, an extent of 0 becomes 1:
-    TVM computes the size of the buffer from the indices, before the loops.  Divisions that an
-    extent of an argument contains stay, too: they were checked when it was computed.
+    index by an extent stay unchanged: if the extent is 0, the loops around them are empty.  So do
+    divisions that an extent of an argument contains: they were checked when it was computed.
 
     Returns
     -------
@@ -83,7 +80,6 @@ def GuardIntegerDivision() -> tvm.transform.Pass:
 def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc:
     if not contains(function.body, _DIVISIONS, _may_trap):
         return function
-    function = _with_sizes(function)
     bound: set[tirx.Var] = set()
     structural_walk(function.body, ((tirx.Let, tirx.Bind), lambda node: bound.add(node.var)))
     known: list[tirx.Expr] = []
@@ -94,37 +90,6 @@ def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc
         function, (tirx.BufferStore, lambda store: _guard_store(store, bound, known))
     )
     return structural_map(guarded, (tirx.For, _scalarized))
-
-
-def _with_sizes(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Let the indices of allocated buffers of symbolic extents divide by at least 1."""
-    allocated: list[tirx.Buffer] = []
-
-    def look(block: SBlock) -> None:
-        for buffer in block.alloc_buffers:
-            if not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
-                allocated.append(buffer)
-
-    structural_walk(function.body, (SBlock, look))
-    if not allocated:
-        return function
-
-    def by_one(division: tirx.Expr) -> tirx.Expr:
-        if not _may_trap(division):
-            return division
-        return type(division)(division.a, tirx.max(division.b, tirx.const(1, division.b.ty)))
-
-    def access(node: tvm.ir.TensorLoad | tirx.BufferStore) -> tirx.Expr | tirx.Stmt:
-        is_load = isinstance(node, tvm.ir.TensorLoad)
-        buffer = node.source if is_load else node.buffer
-        if not any(buffer.same_as(one) for one in allocated):
-            return node
-        indices = [structural_map(index, (_DIVISIONS, by_one)) for index in node.indices]
-        if is_load:
-            return tirx.BufferLoad(buffer, indices)
-        return tirx.BufferStore(buffer, node.value, indices)
-
-    return structural_map(function, ((tvm.ir.TensorLoad, tirx.BufferStore), access))
 
 
 def _scalarized(loop: tirx.For) -> tirx.For:
