@@ -17,6 +17,7 @@ from tvm import relax
 
 from ..kept_symbols import keep_symbols
 from ..lifted_runs import lift_runs, lower_runs
+from ..scalar_params import scalars_in_shapes
 from ..source_nodes import join_fused, spread
 
 
@@ -26,8 +27,8 @@ def FuseOps() -> tvm.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
-        A module pass.  See :mod:`tvm_fixes.relax.source_nodes` and
-        :mod:`tvm_fixes.relax.kept_symbols`.
+        A module pass.  See :mod:`tvm_fixes.relax.source_nodes`,
+        :mod:`tvm_fixes.relax.kept_symbols` and :mod:`tvm_fixes.relax.scalar_params`.
     """
     stock = relax.transform.FuseOps()
 
@@ -36,6 +37,6 @@ def FuseOps() -> tvm.transform.Pass:
         spread(lifted)
         fused = stock(lifted)
         join_fused(lifted, fused)
-        return keep_symbols(lower_runs(fused))
+        return scalars_in_shapes(keep_symbols(lower_runs(fused)))
 
     return tvm.transform.module_pass(fuse, opt_level=0, name="FuseOps")
