@@ -32,6 +32,7 @@ from tvm_fixes.relax.transform.merge_small_kernels import (
 )
 from tvm_fixes.support import switches
 from tvm_fixes.support.declined import collect_declined
+from tvm_fixes.support.isolate import run_forked
 
 op = relax.op
 N = tirx.Var("n", "int64")
@@ -251,6 +252,21 @@ def test_a_softmax_of_16_bits_behind_another_kernel(dtype):
     exact = np.exp(-x.astype("float64"))
     expected = exact / exact.sum(-1, keepdims=True)
     np.testing.assert_allclose(got.astype("float64"), expected, rtol=1e-2)
+
+
+def test_a_reduction_over_symbolic_axes_without_elements():
+    """Its kernel divides by n for the indices, and the slice before it may be empty."""
+
+    def emit(builder, x):
+        part = builder.emit(op.strided_slice(x, [0, 2], [0, 0], [N, N], assume_inbound=True))
+        return builder.emit(op.max(part, keepdims=True))
+
+    mod = build({"x": tensor(N, 5, N, dtype="int32")}, emit)
+    machine = relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline=pipeline()), tvm.cpu())
+    for size in (0, 1, 3):
+        x = np.arange(5 * size * size, dtype="int32").reshape(size, 5, size)
+        largest = run_forked(lambda x=x: int(call(machine, "main", x).reshape(())), timeout=60)
+        assert largest.value == x.max(initial=-(2**31))
 
 
 def test_what_fuse_tir_rejects_stays_as_it_is(monkeypatch):

@@ -31,6 +31,7 @@ from ...fixes.elements import ELEMENTWISE_SCHEDULE as FIX_ID
 from ...support import switches
 from ...support.declined import decline
 from ...tirx.loop_nest import substitute
+from ...tirx.util import contains
 from ..analysis import bindings
 from ..ir import (
     is_kernel_call,
@@ -312,6 +313,13 @@ def _is_plain(kernel: tirx.PrimFunc) -> bool:
         and all(isinstance(param.ty, tirx.BufferType) for param in kernel.params)
         # FuseTIR leaves a variable offset, or the extents beside it, undefined.
         and all(isinstance(param.ty.elem_offset, tirx.IntImm) for param in kernel.params)
+        # CompactBufferAllocation would divide for the size of a buffer between the kernels, before
+        # the loops: by 0 if there are no elements.
+        and not contains(
+            kernel.body,
+            (tirx.FloorDiv, tirx.FloorMod),
+            lambda node: not isinstance(node.b, tirx.IntImm),
+        )
     )
 
 
