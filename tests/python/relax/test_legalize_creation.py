@@ -88,6 +88,11 @@ def test_switch_restores_stock(monkeypatch):
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
     with pytest.raises(TypeError, match="not iterable"):
         run(full(np.inf))
+    # Our FuseOps keeps TVM's FuseTIR from failing.
+    steps = [relax.transform.LegalizeOps(), relax.transform.AnnotateTIROpPattern()]
+    steps += [relax.transform.FuseOps(), relax.transform.FuseTIR()]
+    with pytest.raises(Exception, match="VarRemapGet"):
+        tvm.transform.Sequential(steps)(extents_as_a_tensor())
 
 
 if __name__ == "__main__":

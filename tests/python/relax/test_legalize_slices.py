@@ -147,7 +147,7 @@ def test_strided_slice_of_bounds_that_are_not_within():
 
 
 def test_a_slice_of_one_element_before_another_kernel():
-    """TVM does not fuse a broadcast whose kernel has a scalar argument."""
+    """The fused kernel has a number and symbols of extents."""
 
     def repeated(builder, x, shape):
         first, count = tirx.Var("first", "int64"), tirx.Var("count", "int64")

@@ -23,7 +23,6 @@ from tvm import relax, te, tirx
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
-from ...tirx.util import is_one
 from .extents import fit_extents
 from .indices import clamp_index, read, takes_effect, wrap_negative
 from .override import Legalize, override
@@ -106,17 +105,12 @@ def bounded_slice(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None
         return None
     own = [int(axis) % data.ty.ndim for axis in axes.fields]
     steps = list(strides[0].fields) if strides else [tirx.const(1, "int64")] * len(own)
-    # TVM cannot fuse a broadcast with a scalar argument: a broadcast of one element needs none.
-    firsts = [
-        _ZERO if is_one(data.ty.shape.values[axis]) else begin
-        for axis, begin in zip(own, begins.fields, strict=True)
-    ]
     switches.note(FIX_ID)
     return bb.call_te(
         _inbound_slice,
         data,
         own,
-        firsts,
+        list(begins.fields),
         steps,
         call.ty.shape,
         primfunc_name_hint="strided_slice",
@@ -129,7 +123,7 @@ def _step(stride: tirx.Expr) -> tirx.Expr:
 
 
 def _first(begin: tirx.Expr, stride: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
-    """The index of the first element of a slice, or a bound of the axis if there is none."""
+    """The first index of a slice; that of an empty slice may be just outside the axis."""
     is_backwards = stride < 0
     least = tirx.Select(is_backwards, tirx.const(-1, "int64"), _ZERO)
     last = tirx.Select(is_backwards, extent - 1, extent)
