@@ -112,15 +112,15 @@ class _Known:
 
     def last_kills(self, dropped: set[relax.Var]) -> set[relax.Var]:
         """The variables of bindings that free objects just before the function returns."""
-        found = set()
+        kills = set()
         for binding in reversed(self.bindings):
             if operator_name(binding.value) == _KILL:
-                found.add(binding.var)
+                kills.add(binding.var)
             elif binding.var not in dropped and not isinstance(
                 binding.value, relax.Tuple | relax.TupleGetItem
             ):
                 break
-        return found
+        return kills
 
     def _always_matches(self, check: relax.Call) -> bool:
         """Whether a tensor was allocated with the shape that is checked."""
@@ -179,7 +179,7 @@ def _callee(expr: relax.Expr) -> str:
 
 def _pairs(arguments: Sequence[relax.Expr]) -> list[tuple[int, int]]:
     """The pairs of numbers behind their count, for each axis of a shape."""
-    count, *numbers = [int(one) for one in arguments if isinstance(one, tirx.IntImm)]
+    count, *numbers = [int(number) for number in arguments if isinstance(number, tirx.IntImm)]
     return list(zip(numbers[: 2 * count : 2], numbers[1 : 2 * count : 2], strict=True))
 
 

@@ -86,9 +86,9 @@ class InputBuffers:
         """
         self.is_complete = True
         kept = [_kept(output) for output in outputs]
-        pairs = [one for one in kept if one]
-        if len(pairs) == len(kept):
-            self.results = ResultBuffers(pairs, function, [*self._tensors, *weights])
+        memory = [buffer for buffer in kept if buffer is not None]
+        if len(memory) == len(kept):
+            self.results = ResultBuffers(memory, function, [*self._tensors, *weights])
 
 
 class ResultBuffers:

@@ -260,9 +260,9 @@ class TorchSource(Source):
         if not any(result.vanishes for result in self._results):
             return self._program
         if not self.output_names:
-            found = ", ".join(repr(result.value) for result in self._results[:3]) or "none"
+            values = ", ".join(repr(result.value) for result in self._results[:3]) or "none"
             raise CompileError(
-                f"{self.name}: expected an output that is a tensor or a number, got {found}"
+                f"{self.name}: expected an output that is a tensor or a number, got {values}"
             )
         return without_results(self._program, [result.vanishes for result in self._results])
 

@@ -126,8 +126,8 @@ def test_ours_may_be_as_far_from_float64_as_the_reference():
         [found] = compare_all(["y"], [values], [theirs], evidence)
         return found
 
-    found = judge(ours - np.float32(5e-6))
-    assert found.equal and not found.problem and found.max_abs_error < found.atol
+    verdict = judge(ours - np.float32(5e-6))
+    assert verdict.equal and not verdict.problem and verdict.max_abs_error < verdict.atol
     assert not judge(ours - np.float32(12e-6)).equal
     ours[7, 7] += np.float32(2e-5)
     assert not judge(ours - np.float32(5e-6)).equal

@@ -182,8 +182,8 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     counts = [call.ty.shape.values[axis] for axis in axes]
 
     def windows(counts: Sequence[tirx.Expr]) -> list[_Windows]:
-        found = zip(axes, counts, kernel, strides, dilation, before, after, strict=True)
-        return [_Windows(*along) for along in found]
+        of_axes = zip(axes, counts, kernel, strides, dilation, before, after, strict=True)
+        return [_Windows(*of_axis) for of_axis in of_axes]
 
     of_call = windows(counts)
     is_separable = schedules_for_cpu(call) and _are_cheaper_apart(of_call, data.ty.shape.values)
