@@ -28,6 +28,7 @@ import pytest
 
 from helpers import grids
 from helpers.coverage_tables import CoverageTables
+from helpers.durations import Durations
 from helpers.kept_results import KeptResults
 
 _TABLES = pytest.StashKey[CoverageTables]()
@@ -108,6 +109,7 @@ def pytest_configure(config: pytest.Config) -> None:
     grids.use_tier(tier)
     hypothesis.settings.load_profile(tier)
     config.stash[_TABLES] = CoverageTables()
+    config.pluginmanager.register(Durations(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
