@@ -10,10 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Compile the examples from PyTorch, ONNX and Relay, in both layouts, and print one table.
+"""Compile the examples from PyTorch, ONNX and Relay, and print one table.
 
-``python -m examples.demo [MODEL ...] [--json]``; the exit status is 0 if the outputs of every model
-equal those of its original, and channels-last needs no superfluous layout transforms.
+``python -m examples.demo [MODEL ...] [--layout LAYOUT] [--json]``; the exit status is 0 if the
+outputs of every model equal those of its original, and channels-last, if it is requested, needs no
+superfluous layout transforms.
 """
 
 import argparse
@@ -42,22 +43,15 @@ from examples.export import to_onnx
 from tvm_fixes.compiler import Step
 from tvm_fixes.debug import comparison
 from tvm_fixes.errors import CompileError
+from tvm_fixes.pipeline import LAYOUTS
 from tvm_fixes.runtime.report import Report
 
 SOURCES = ("torch", "onnx", "onnx-int8", "relay")
 RARE_SOURCES = {"onnx-int8": ("superres",), "relay": ("dcgan",)}
 """The sources of only some models, with these models."""
 
-MODELS: dict[str, tuple[str, ...]] = {
-    "dcgan": ("NCHW", "NHWC"),
-    "unet": ("NCHW", "NHWC"),
-    "autoencoder_kl": ("NCHW", "NHWC"),
-    "hifigan": ("NCHW", "NHWC"),
-    "fcn": ("NCHW", "NHWC"),
-    "cyclegan": ("NCHW", "NHWC"),
-    "superres": ("NCHW", "NHWC"),
-}
-"""The example modules, and the layouts for each."""
+MODELS = ("dcgan", "unet", "autoencoder_kl", "hifigan", "fcn", "cyclegan", "superres")
+"""The example modules."""
 
 MAX_TRANSFORMS = dict.fromkeys(MODELS, 1) | {"autoencoder_kl": 2, "superres": 3}
 """The layout transforms of activations that each model needs in channels-last: one after a bias or
@@ -74,8 +68,8 @@ class Row:
     ----------
     model, source : str
         The example, and the format of the imported model.
-    layout : str
-        The requested layout.
+    layout : str or None
+        The requested layout; None for the default, which the compiler chooses.
     report : Report or None
         The report of the compilation; None if it failed.
     error : str
@@ -84,7 +78,7 @@ class Row:
 
     model: str
     source: str
-    layout: str
+    layout: str | None = None
     report: Report | None = None
     error: str = ""
 
@@ -101,6 +95,13 @@ class Row:
         return ""
 
     @property
+    def ratio(self) -> float | None:
+        """The time of a call divided by the reference's; both are measured in turns."""
+        if self.report is None or not self.report.reference_latency_ms:
+            return None
+        return (self.report.latency_ms or 0.0) / self.report.reference_latency_ms
+
+    @property
     def compile_seconds(self) -> float | None:
         """The time from import to library, without the comparison."""
         if self.report is None:
@@ -115,6 +116,7 @@ class Row:
             "source": self.source,
             "layout": self.layout,
             "problem": self.problem,
+            "ratio": self.ratio,
             "compile_seconds": self.compile_seconds,
             "report": self.report.to_dict() if self.report else None,
         }
@@ -126,6 +128,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "models", metavar="MODEL", nargs="*", help=f"any of {', '.join(MODELS)} (default: all)"
     )
+    parser.add_argument(
+        "--layout",
+        choices=LAYOUTS,
+        help="convert the convolutions to this layout, and count the layout transforms left",
+    )
     parser.add_argument("--json", action="store_true", help="print the rows as one JSON array")
     arguments = parser.parse_args(argv)
     unknown = [name for name in arguments.models if name not in MODELS]
@@ -133,8 +140,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unknown model {unknown[0]!r}; expected one of {', '.join(MODELS)}")
 
     chosen = [name for name in MODELS if name in arguments.models or not arguments.models]
-    with Watch(sum(len(sources_of(name)) * len(MODELS[name]) for name in chosen)) as watch:
-        rows = [row for name in chosen for row in compile_model(name, watch)]
+    with Watch(sum(len(sources_of(name)) for name in chosen)) as watch:
+        rows = [row for name in chosen for row in compile_model(name, watch, arguments.layout)]
     if arguments.json:
         print(json.dumps([row.to_dict() for row in rows], indent=2))
     else:
@@ -186,10 +193,7 @@ class Watch:
         """Count `row` as done."""
         self._bar.advance(self._task)
         if not self._live:
-            print(
-                f"{row.model} from {row.source}, {row.layout}: {row.problem or 'equal'}",
-                file=sys.stderr,
-            )
+            print(f"{row.model} from {row.source}: {row.problem or 'equal'}", file=sys.stderr)
 
 
 def sources_of(name: str) -> list[str]:
@@ -197,8 +201,8 @@ def sources_of(name: str) -> list[str]:
     return [source for source in SOURCES if name in RARE_SOURCES.get(source, MODELS)]
 
 
-def compile_model(name: str, watch: Watch) -> Iterator[Row]:
-    """Compile the example `name` from each source in each of its layouts."""
+def compile_model(name: str, watch: Watch, layout: str | None = None) -> Iterator[Row]:
+    """Compile the example `name` from each source."""
     watch.say(f"{name}: export")
     module, inputs = importlib.import_module(f"examples.{name}").factory()
     with warnings.catch_warnings():
@@ -208,25 +212,24 @@ def compile_model(name: str, watch: Watch) -> Iterator[Row]:
     if "onnx-int8" in sources_of(name):
         models["onnx-int8"] = quantize.static(to_onnx(program), *(x.numpy() for x in inputs))
     for source in sources_of(name):
-        for layout in MODELS[name]:
-            if source == "relay":
-                row = _compile_relay(name, module, inputs, layout, watch)
-            else:
-                row = _compile(name, source, models[source], layout, watch)
-            watch.finish(row)
-            yield row
+        if source == "relay":
+            row = _compile_relay(name, module, inputs, layout, watch)
+        else:
+            row = _compile(name, source, models[source], layout, watch)
+        watch.finish(row)
+        yield row
 
 
 def _compile(
     name: str,
     source: str,
     model: torch.export.ExportedProgram | onnx.ModelProto,
-    layout: str,
+    layout: str | None,
     watch: Watch,
 ) -> Row:
     def show(step: Step) -> None:
         if step.seconds is None:
-            watch.say(f"{name} from {source}, {layout}: {step.name}")
+            watch.say(f"{name} from {source}: {step.name}")
 
     try:
         compiled = tvm_fixes.compile(model, layout=layout, progress=show)
@@ -236,7 +239,11 @@ def _compile(
 
 
 def _compile_relay(
-    name: str, module: nn.Module, inputs: tuple[torch.Tensor, ...], layout: str, watch: Watch
+    name: str,
+    module: nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    layout: str | None,
+    watch: Watch,
 ) -> Row:
     """Compile a Relay program from its files, and compare with PyTorch; nothing else runs it."""
     text, params = importlib.import_module(f"examples.relay_{name}").to_relay(module)
@@ -244,7 +251,7 @@ def _compile_relay(
         program, weights = Path(folder, f"{name}.relay"), Path(folder, f"{name}.params")
         program.write_text(text)
         weights.write_bytes(tvm_fixes.relay.save_params(params))
-        watch.say(f"{name} from relay, {layout}")
+        watch.say(f"{name} from relay")
         try:
             compiled = tvm_fixes.compile(program, params=weights, layout=layout)
         except CompileError as error:
@@ -252,34 +259,47 @@ def _compile_relay(
     arrays = [value.numpy() for value in inputs]
     with torch.no_grad():
         expected = module(*inputs).numpy()
-    run = partial(comparison.median_seconds, partial(compiled.run, *arrays))
-    [latency] = comparison.latencies_ms([run])
+
+    def run_original() -> None:
+        with torch.no_grad():
+            module(*inputs)
+
+    latency, reference_latency = comparison.latencies_ms(
+        [
+            partial(comparison.median_seconds, call)
+            for call in (partial(compiled.run, *arrays), run_original)
+        ]
+    )
     output = comparison.compare(compiled.outputs[0].name, compiled.run(*arrays), expected)
     report = replace(
         compiled.report,
         reference=f"PyTorch {torch.__version__}",
         outputs=[output],
         latency_ms=latency,
+        reference_latency_ms=reference_latency,
     )
     return Row(name, "relay", layout, report)
 
 
 def render(rows: Sequence[Row]) -> Table:
     """Return the rows as a table."""
+    with_layout = any(row.layout for row in rows)
     table = Table(
         box=box.SIMPLE_HEAD,
         show_edge=False,
         padding=0,  # fits 80 columns
-        caption="ms: median of the calls in the fastest of a few blocks of calls",
+        caption="ms: median of the calls in the fastest of a few blocks; blocks of tvm-fixes and "
+        "of the reference (ONNX Runtime or PyTorch) take turns",
     )
-    for column in ("model", "source", "layout", "equal"):
+    for column in ("model", "source", "equal"):
         table.add_column(column)
     for column in (
         "max abs\nerror",
         "size /\nparams",
-        "layout\ntransforms",
-        "TVM\nms",
-        "ref.\nms",
+        *(["layout\ntransforms"] if with_layout else []),
+        "tvm-fixes\nms",
+        "reference\nms",
+        "ratio",
         "compile\ns",
     ):
         table.add_column(column, justify="right")
@@ -288,23 +308,25 @@ def render(rows: Sequence[Row]) -> Table:
         if row.model != previous and previous is not None:
             table.add_section()
         previous = row.model
-        table.add_row(*_cells(row))
+        table.add_row(*_cells(row, with_layout))
     return table
 
 
-def _cells(row: Row) -> Iterator[str]:
+def _cells(row: Row, with_layout: bool) -> Iterator[str]:
     report = row.report
-    yield from (row.model, row.source, row.layout)
+    yield from (row.model, row.source)
     if report is None:
-        yield from ("[red]error[/]", *["-"] * 6)
+        yield from ("[red]error[/]", *["-"] * (6 + with_layout))
         return
     yield "[green]yes[/]" if report.equal else "[red]no[/]"
     yield _number(report.max_abs_error, ".1e")
     yield _number(report.size_ratio, ".2f")
-    transforms = _number(report.activation_transforms, "d")
-    yield f"[red]{transforms}[/]" if report.equal and row.problem else transforms
-    yield _number(report.latency_ms, ".1f")
-    yield _number(report.reference_latency_ms, ".1f")
+    if with_layout:
+        transforms = _number(report.activation_transforms, "d")
+        yield f"[red]{transforms}[/]" if report.equal and row.problem else transforms
+    yield _number(report.latency_ms, ".2f")
+    yield _number(report.reference_latency_ms, ".2f")
+    yield _number(row.ratio, ".2f")
     yield _number(row.compile_seconds, ".1f")
 
 

@@ -143,11 +143,10 @@ def test_the_quantized_model_has_integers_of_8_bits_and_a_scale_per_channel():
 
 
 def test_a_quantized_model_is_computed_in_integers_as_in_onnx_runtime(monkeypatch):
-    monkeypatch.setitem(demo.MODELS, "superres", ("NCHW",))
     monkeypatch.setattr(demo, "SOURCES", ("onnx-int8",))
     with demo.Watch(1) as watch:
         [row] = demo.compile_model("superres", watch)
-    assert (row.source, row.layout, row.problem) == ("onnx-int8", "NCHW", "")
+    assert (row.source, row.layout, row.problem) == ("onnx-int8", None, "")
     assert row.report.reference.startswith("ONNX Runtime")
     assert row.report.max_abs_error < quantize.output_step(int8_model("superres")) * 1.01
     assert (row.report.integer_products, row.report.float_products) == (8, [])
@@ -160,21 +159,20 @@ def small_dcgan():
         return module, (torch.randn(1, 100, 1, 1),)
 
 
-def test_demo_as_json(monkeypatch, capsys):
+@pytest.mark.parametrize("layout", [None, "NHWC"])
+def test_demo_as_json(layout, monkeypatch, capsys):
     monkeypatch.setattr(dcgan, "factory", small_dcgan)
-    status = demo.main(["dcgan", "--json"])
+    status = demo.main(["dcgan", "--json", *(["--layout", layout] if layout else [])])
     rows = json.loads(capsys.readouterr().out)
     assert status == 0
     assert [(row["source"], row["layout"]) for row in rows] == [
-        ("torch", "NCHW"),
-        ("torch", "NHWC"),
-        ("onnx", "NCHW"),
-        ("onnx", "NHWC"),
-        ("relay", "NCHW"),
-        ("relay", "NHWC"),
+        (source, layout) for source in ("torch", "onnx", "relay")
     ]
     assert all(row["report"]["equal"] for row in rows)
     assert all(row["compile_seconds"] > 0 for row in rows)
+    for row in rows:
+        took, reference_took = (row["report"][f"{x}latency_ms"] for x in ("", "reference_"))
+        assert row["ratio"] == took / reference_took
 
 
 def report(*, equal=True, transforms=1):
@@ -207,6 +205,7 @@ def report(*, equal=True, transforms=1):
     "row, problem",
     [
         (demo.Row("dcgan", "torch", "NHWC", report()), ""),
+        (demo.Row("dcgan", "torch", None, report(transforms=9)), ""),
         (demo.Row("dcgan", "torch", "NCHW", report(transforms=9)), ""),
         (
             demo.Row("dcgan", "torch", "NHWC", report(transforms=3)),
@@ -218,7 +217,7 @@ def report(*, equal=True, transforms=1):
 )
 def test_what_the_demo_accepts(row, problem, monkeypatch, capsys):
     assert row.problem == problem
-    monkeypatch.setattr(demo, "compile_model", lambda name, watch: iter([row]))
+    monkeypatch.setattr(demo, "compile_model", lambda *_: iter([row]))
     assert demo.main(["dcgan"]) == (1 if problem else 0)
     captured = capsys.readouterr()
     assert row.model in captured.out
@@ -229,15 +228,29 @@ def test_what_the_demo_accepts(row, problem, monkeypatch, capsys):
 def test_forced_colours_do_not_make_a_log_a_terminal(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     row = demo.Row("dcgan", "torch", "NHWC", report())
-    monkeypatch.setattr(demo, "compile_model", lambda name, watch: iter([watch.finish(row) or row]))
+    monkeypatch.setattr(
+        demo, "compile_model", lambda _, watch, __: iter([watch.finish(row) or row])
+    )
     assert demo.main(["dcgan"]) == 0
     captured = capsys.readouterr()
-    assert captured.err == "dcgan from torch, NHWC: equal\n"
+    assert captured.err == "dcgan from torch: equal\n"
     assert "\x1b[?25" not in captured.out  # hides and shows the cursor
 
 
 def test_compile_seconds_leave_the_comparison_out():
-    assert demo.Row("dcgan", "torch", "NCHW", report()).compile_seconds == 3.0
+    assert demo.Row("dcgan", "torch", None, report()).compile_seconds == 3.0
+
+
+@pytest.mark.parametrize("layout", [None, "NHWC"])
+def test_the_table_shows_layout_transforms_if_a_layout_is_requested(layout):
+    rows = [
+        demo.Row("dcgan", "torch", layout, report()),
+        demo.Row("dcgan", "onnx", layout, error="x"),
+    ]
+    table = demo.render(rows)
+    headers = [" ".join(column.header.split()) for column in table.columns]
+    assert ("layout transforms" in headers) == (layout is not None)
+    assert list(table.columns[headers.index("ratio")].cells) == ["0.50", "-"]
 
 
 def test_an_unknown_model_is_wrong_use(capsys):
