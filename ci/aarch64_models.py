@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 import tvm_fixes
-from tvm_fixes.debug import comparison
+from tvm_fixes.observe import comparison
 
 AARCH64 = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "neoverse-n1"}
 

@@ -38,7 +38,7 @@ from tvm_fixes import _ffi
 package = Path(tvm_fixes.__file__).parent
 assert package == Path(os.environ["PYTHONPATH"].partition(":")[0]) / "tvm_fixes", package
 assert (package / "py.typed").is_file()
-assert "</html>" in (package / "debug" / "page" / "page.html").read_text()
+assert "</html>" in (package / "report" / "page" / "page.html").read_text()
 assert _ffi.load() == package / "lib" / "libtvm_fixes.so", _ffi.load()
 extension = Path(_ffi.artifact_extension().__file__)
 assert extension.parent == package / "lib", extension

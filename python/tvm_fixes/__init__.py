@@ -22,11 +22,11 @@ from . import _ffi
 
 _ffi.load()
 
-from . import frontend, relay, testing, transform  # noqa: E402
+from . import debug, frontend, relay, testing, transform  # noqa: E402
 from .compiler import build, compile  # noqa: E402
+from .compiler.lifting import lift  # noqa: E402
+from .compiler.optimizing import opt  # noqa: E402
 from .errors import CompileError, VerifyError  # noqa: E402
-from .lifting import lift  # noqa: E402
-from .optimizing import opt  # noqa: E402
 from .pipeline import pipeline  # noqa: E402
 from .pipeline import register as _register_pipeline  # noqa: E402
 from .relax import block_builder as _block_builder  # noqa: E402
@@ -65,6 +65,7 @@ __all__ = [
     "build",
     "check",
     "compile",
+    "debug",
     "frontend",
     "lift",
     "opt",

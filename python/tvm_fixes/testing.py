@@ -18,8 +18,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from .debug.comparison import compare
 from .errors import UsageError
+from .observe.comparison import compare
 from .relax.lift.callers import RECORD, SUFFIX
 from .support.tensors import arrays_of, duplicate, to_tvm
 
@@ -56,7 +56,7 @@ def assert_same_results(
     relax_pipeline : str or tvm.transform.Pass
         The pipeline of both builds.
     rtol, atol : float, optional
-        As for :func:`tvm_fixes.debug.comparison.compare`.
+        As for :func:`tvm_fixes.observe.comparison.compare`.
 
     Raises
     ------

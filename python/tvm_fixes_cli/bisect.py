@@ -22,7 +22,7 @@ from .search import add_model, add_problem, add_settings, search
 from .terminal import EQUAL, FAILED
 
 if TYPE_CHECKING:
-    from tvm_fixes.debug.bisection import Bisection
+    from tvm_fixes.search.bisection import Bisection
 
 _HELP = """\
 Find what makes the difference to a problem: by default, that an output is not equal to the
@@ -40,7 +40,7 @@ examples:
   tvm-fixes bisect model.pt2 --over fixes --check ./shows-problem.sh
 """
 
-# A copy of tvm_fixes.debug.bisection.OVER, whose import takes seconds.
+# A copy of tvm_fixes.search.bisection.OVER, whose import takes seconds.
 _OVER = ("fixes", "passes", "kernels")
 
 _MAX_DIFF_LINES = 40
@@ -69,7 +69,7 @@ def add(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> Result:
     def run(*positional: Any, **named: Any) -> "Bisection":
-        from tvm_fixes.debug.bisection import bisect
+        from tvm_fixes.search.bisection import bisect
 
         return bisect(*positional, over=arguments.over or _OVER, **named)
 

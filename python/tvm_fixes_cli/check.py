@@ -69,7 +69,7 @@ def _run(arguments: argparse.Namespace) -> Result:
     shapes = shapes_of(arguments)
     with loaded(with_torch=not arguments.source.endswith(".onnx")):
         from tvm_fixes import check
-        from tvm_fixes.console import render_preflight
+        from tvm_fixes_cli.console import render_preflight
 
         found = check(arguments.source, shapes, trust=arguments.trust, params=arguments.params)
 

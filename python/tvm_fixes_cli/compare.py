@@ -100,8 +100,8 @@ def _run(arguments: argparse.Namespace) -> Result:
     if arguments.max_bytes < 1:
         raise Failure(f"--max-bytes: expected a positive number, got {arguments.max_bytes}", 2)
     with loaded(with_torch=not arguments.source.endswith(".onnx")):
-        from tvm_fixes.console import StepPrinter, render_comparison
         from tvm_fixes.debug import compare
+        from tvm_fixes_cli.console import StepPrinter, render_comparison
 
         with StepPrinter(terminal.console(stderr=True)) as printer:
             found = compare(

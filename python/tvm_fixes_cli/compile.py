@@ -154,7 +154,7 @@ def _run(arguments: argparse.Namespace) -> Result:
     shapes = shapes_of(arguments)
     with loaded(with_torch=not arguments.source.endswith(".onnx")):
         from tvm_fixes.compiler import compile as compile_model
-        from tvm_fixes.console import StepPrinter, render
+        from tvm_fixes_cli.console import StepPrinter, render
 
         given = {} if arguments.max_growth is None else {"max_growth": arguments.max_growth}
         with (

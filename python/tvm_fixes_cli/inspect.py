@@ -66,9 +66,9 @@ def add(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> Result:
     with loaded(with_torch=False):
-        from tvm_fixes.console import render_inspection, render_program
         from tvm_fixes.runtime.inspection import inspect
         from tvm_fixes.source.relay_file import describe_file, is_program_name
+        from tvm_fixes_cli.console import render_inspection, render_program
 
         if is_program_name(arguments.path):
             program = describe_file(arguments.path, arguments.params)

@@ -35,7 +35,7 @@ from .package import loaded
 from .terminal import EQUAL, FAILED, WRONG_USE, Failure
 
 if TYPE_CHECKING:
-    from tvm_fixes.debug.changes import Change
+    from tvm_fixes.observe.changes import Change
 
 _HELP = """\
 Apply passes to a module in the given order, verify it after each, and print it as TVMScript.
@@ -115,7 +115,7 @@ def _run(arguments: argparse.Namespace) -> Result:
     with loaded(with_torch=not arguments.source.endswith((".onnx", ".py", ".json", "-"))):
         import tvm
 
-        from tvm_fixes.optimizing import opt
+        from tvm_fixes.compiler.optimizing import opt
         from tvm_fixes.support.files import write_text
 
         with _named(arguments.source) as source:

@@ -96,8 +96,8 @@ def _run(arguments: argparse.Namespace) -> Result:
     shapes = shapes_of(arguments)
     models = f"{arguments.source} {arguments.compare or ''}"
     with loaded(with_torch=":" in models or ".pt2" in models):
-        from tvm_fixes.console import StepPrinter, render_profile
         from tvm_fixes.debug import profile
+        from tvm_fixes_cli.console import StepPrinter, render_profile
 
         given = {} if arguments.layout is None else {"layout": arguments.layout}
         try:

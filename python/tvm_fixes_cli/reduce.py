@@ -21,7 +21,7 @@ from .search import add_model, add_problem, add_settings, search
 from .terminal import EQUAL, INTERRUPTED
 
 if TYPE_CHECKING:
-    from tvm_fixes.debug.reduction import Reduction
+    from tvm_fixes.search.reduction import Reduction
 
 _HELP = """\
 Reduce a model to a few operators that still show a problem: by default, that an output is not equal
@@ -68,7 +68,7 @@ def add(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> Result:
     def run(*positional: Any, **named: Any) -> "Reduction":
-        from tvm_fixes.debug.reduction import reduce
+        from tvm_fixes.search.reduction import reduce
 
         return reduce(*positional, output=arguments.output, **named)
 

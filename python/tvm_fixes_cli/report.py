@@ -91,8 +91,8 @@ def _run(arguments: argparse.Namespace) -> Result:
     shapes = shapes_of(arguments)
     original = arguments.original
     with loaded(with_torch=original is not None and not original.endswith(".onnx")):
-        from tvm_fixes.console import StepPrinter, render_page
         from tvm_fixes.debug import report
+        from tvm_fixes_cli.console import StepPrinter, render_page
 
         with StepPrinter(terminal.console(stderr=True)) as printer:
             found = report(

@@ -34,8 +34,8 @@ from .package import loaded
 from .terminal import WRONG_USE, Failure
 
 if TYPE_CHECKING:
-    from tvm_fixes.debug.problem import Problem
-    from tvm_fixes.debug.trial import Settings, Trial
+    from tvm_fixes.search.problem import Problem
+    from tvm_fixes.search.trial import Settings, Trial
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +95,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def _problem(arguments: argparse.Namespace) -> "Problem":
-    from tvm_fixes.debug.problem import Kind, Problem
+    from tvm_fixes.search.problem import Kind, Problem
 
     if arguments.crashes:
         return Problem(Kind.CRASHES)
@@ -111,7 +111,7 @@ def _problem(arguments: argparse.Namespace) -> "Problem":
 
 
 def _settings(arguments: argparse.Namespace) -> "Settings":
-    from tvm_fixes.debug.trial import Settings
+    from tvm_fixes.search.trial import Settings
     from tvm_fixes.source.inputs import read_arrays
 
     if arguments.seed < 0:

@@ -74,8 +74,8 @@ def _run(arguments: argparse.Namespace) -> Result:
     shapes = shapes_of(arguments)
     with loaded(with_torch=not arguments.source.endswith(".onnx")):
         from tvm_fixes import verify
-        from tvm_fixes.console import render_diagnostics
         from tvm_fixes.source.module_file import read_module
+        from tvm_fixes_cli.console import render_diagnostics
 
         module = read_module(
             arguments.source, shapes, trust=arguments.trust, params=arguments.params

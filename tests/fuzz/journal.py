@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from tvm_fixes.debug.journal import append_line, read_lines
+from tvm_fixes.search.journal import append_line, read_lines
 
 from .campaign import Result, Verdict
 

@@ -18,9 +18,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, printer
 
-from tvm_fixes.debug.literals import MAX_LITERAL, literal
-from tvm_fixes.debug.onnx_parts import OnnxCandidate, OnnxParts
-from tvm_fixes.debug.parts import smallest
+from tvm_fixes.search.literals import MAX_LITERAL, literal
+from tvm_fixes.search.onnx_parts import OnnxCandidate, OnnxParts
+from tvm_fixes.search.parts import smallest
 
 from . import onnx_oracle
 

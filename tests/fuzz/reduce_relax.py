@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import tvm
 
-from tvm_fixes.debug.literals import literal
-from tvm_fixes.debug.parts import smallest
-from tvm_fixes.debug.relax_parts import RelaxCandidate, RelaxParts
+from tvm_fixes.search.literals import literal
+from tvm_fixes.search.parts import smallest
+from tvm_fixes.search.relax_parts import RelaxCandidate, RelaxParts
 
 from .relax_oracle import Interpreter, Tensor, from_numpy, to_numpy
 

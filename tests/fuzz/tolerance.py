@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tvm_fixes.debug.comparison import TOLERANCES
+from tvm_fixes.observe.comparison import TOLERANCES
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 Outputs = Sequence[np.ndarray]

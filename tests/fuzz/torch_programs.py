@@ -22,8 +22,8 @@ from torch import fx, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tvm_fixes
-from tvm_fixes.debug.literals import literal
-from tvm_fixes.debug.minimize import minimize
+from tvm_fixes.search.literals import literal
+from tvm_fixes.search.minimize import minimize
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
 
 from . import torch_layers, torch_statements

@@ -492,7 +492,7 @@ class TestCompile:
 
     def test_interrupted_after_it_was_written(self, onnx_file, tmp_path, capfd, monkeypatch):
         monkeypatch.setattr(
-            "tvm_fixes.console.render", lambda *_, **__: signal.raise_signal(signal.SIGINT)
+            "tvm_fixes_cli.console.render", lambda *_, **__: signal.raise_signal(signal.SIGINT)
         )
         out = tmp_path / "out"
         assert compile_(onnx_file, "-o", out, "--no-compare", "-q") == 130

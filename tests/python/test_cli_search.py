@@ -21,8 +21,8 @@ import pytest
 import tvm.testing
 
 from helpers.planted_faults import model
-from tvm_fixes.debug import bisection, reduction
-from tvm_fixes.debug.problem import Kind, Observed
+from tvm_fixes.search import bisection, reduction
+from tvm_fixes.search.problem import Kind, Observed
 from tvm_fixes_cli import main
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tvm_fixes.debug.journal import append_line, read_lines
+from tvm_fixes.search.journal import append_line, read_lines
 
 from .plugin import JOURNAL_VARIABLE, KNOWN_VARIABLE, WAY_VARIABLE
 

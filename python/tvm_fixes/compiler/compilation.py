@@ -23,8 +23,8 @@ import tvm
 from tvm import relax
 
 from .. import target as targets
-from ..debug.dump_ir import DumpIR
-from ..debug.watch_fixes import watching
+from ..observe.dump_ir import DumpIR
+from ..observe.watch_fixes import watching
 from ..pipeline import layout_named, stages
 from ..relax.constants.growth import MAX_GROWTH
 from ..relax.constants.make import making_constants
@@ -118,7 +118,7 @@ def compile(
     compare : bool
         Run the library and ONNX Runtime or PyTorch on the same random inputs.
     rtol, atol : float, optional
-        Tolerances that replace those of :data:`tvm_fixes.debug.comparison.TOLERANCES`.
+        Tolerances that replace those of :data:`tvm_fixes.observe.comparison.TOLERANCES`.
     seed : int
         The seed of the random inputs; not negative.
     verify : bool
@@ -156,7 +156,7 @@ def compile(
     dump_ir : path, optional
         A directory for the module after the import and after each pass that changes it, as
         TVMScript with constants elided, and for the differences: see
-        :class:`tvm_fixes.debug.dump_ir.DumpIR`.
+        :class:`tvm_fixes.observe.dump_ir.DumpIR`.
     explain : bool
         Explain in ``report.explanation`` what each fix did, and which optimizations were not made.
     progress : callable, optional

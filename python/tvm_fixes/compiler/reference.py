@@ -20,10 +20,10 @@ from functools import partial
 
 import numpy as np
 
-from ..debug import comparison
-from ..debug.reference_process import ReferenceProcess
-from ..debug.verdicts import Evidence, compare_all
 from ..errors import CompileError, UsageError, summarize
+from ..observe import comparison
+from ..observe.reference_process import ReferenceProcess
+from ..observe.verdicts import Evidence, compare_all
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import describe_shape
 from ..runtime.report import Report
@@ -81,7 +81,7 @@ class Reference(AbstractContextManager["Reference"]):
         )
 
     def median_seconds(self, runs: int, budget: float) -> float:
-        """Time the reference: see :func:`tvm_fixes.debug.comparison.median_seconds`."""
+        """Time the reference: see :func:`tvm_fixes.observe.comparison.median_seconds`."""
         with self._errors():
             return self._process.median_seconds(runs, budget)
 

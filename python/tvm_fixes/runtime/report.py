@@ -44,12 +44,12 @@ class OutputComparison:
         if that is zero.
     rtol, atol : float
         The tolerances used.  By default, `atol` is proportional to the largest magnitude in the
-        reference (:data:`tvm_fixes.debug.comparison.TOLERANCES`).
+        reference (:data:`tvm_fixes.observe.comparison.TOLERANCES`).
     equal : bool
         Whether shape and dtype agree, and ``|ours - theirs| <= atol + rtol * |theirs|`` for every
         element; a NaN equals a NaN, and an infinity equals itself.  If they differ by more than a
         few units in the last place, further runs of the reference decide:
-        :func:`tvm_fixes.debug.verdicts.compare_all`.
+        :func:`tvm_fixes.observe.verdicts.compare_all`.
     problem : str
         Why it is not equal, in one line; empty if it is.
     float64_error, reference_float64_error : float or None

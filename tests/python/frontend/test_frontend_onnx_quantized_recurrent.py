@@ -28,8 +28,8 @@ from helpers.onnx_graphs import (
     normal,
 )
 from tvm_fixes.compiler import compile as compile_model
-from tvm_fixes.debug.onnx_parts import by_onnx_runtime
 from tvm_fixes.frontend.onnx import from_onnx
+from tvm_fixes.search.onnx_parts import by_onnx_runtime
 from tvm_fixes.source.onnx import OnnxSource
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")

@@ -19,12 +19,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tvm_fixes.debug.layers import LayerComparison, ValueComparison
-from tvm_fixes.debug.profiling import KernelTime, Limits, Profile
-from tvm_fixes.debug.reference_times import Match, ReferenceProfile
-from tvm_fixes.debug.reporting import ModelReport
 from tvm_fixes.relax.kernel_calls import KernelCall, KernelCalls
 from tvm_fixes.relax.source_nodes import SourceNode
+from tvm_fixes.report.layers import LayerComparison, ValueComparison
+from tvm_fixes.report.profiling import KernelTime, Limits, Profile
+from tvm_fixes.report.reference_times import Match, ReferenceProfile
+from tvm_fixes.report.reporting import ModelReport
 from tvm_fixes.runtime.inspection import Constant, Inspection
 from tvm_fixes.runtime.manifest import Manifest, TensorSpec
 from tvm_fixes.runtime.report import OutputComparison, Report

@@ -1,0 +1,156 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Application of passes by name, with a verification after each: the command ``tvm-fixes opt``."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import tvm
+
+from .. import passes as registry
+from .. import target as targets
+from ..errors import CompileError, summarize
+from ..observe.changes import Change, WatchChanges
+from ..source import Params, Shapes
+from ..source.module_file import read_module
+from ..support.instruments import watched_by
+from ..support.serial import in_turn
+from ..verifier import VerifyEach
+
+
+@dataclass(frozen=True)
+class PassRun:
+    """One pass of :func:`opt`.
+
+    Attributes
+    ----------
+    name : str
+        The pass, as it was given.
+    seconds : float
+        The time that it took, with the verification.
+    changes : tuple of str
+        The names of the passes in it that changed the module, or its own; empty if none did.
+    """
+
+    name: str
+    seconds: float
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """The result of :func:`opt`.
+
+    Attributes
+    ----------
+    module : tvm.IRModule
+        The module after the last pass.
+    runs : tuple of PassRun
+        The passes, in order.
+    """
+
+    module: tvm.IRModule
+    runs: tuple[PassRun, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The passes and the text of the module, as plain values."""
+        return {"passes": [asdict(run) for run in self.runs], "module": self.module.script()}
+
+
+@in_turn
+def opt(
+    source: str | os.PathLike[str] | tvm.IRModule,
+    passes: str | Iterable[str | tvm.transform.Pass],
+    *,
+    target: str | Mapping[str, object] | tvm.target.Target = "native",
+    verify: bool = True,
+    on_change: Callable[[Change], None] | None = None,
+    shapes: Shapes | None = None,
+    trust: bool = False,
+    params: Params | None = None,
+) -> Optimized:
+    """Apply passes to a module in order, and verify it after each.
+
+    Parameters
+    ----------
+    source : str, path or IRModule
+        A module, or a file that :func:`tvm_fixes.source.module_file.read_module` reads; a ``.py``
+        file is executed.
+    passes : str or iterable of str and Pass
+        Names of passes, such as ``"LegalizeOps,FuseOps"`` or ``["pipeline(layout=NHWC)"]``: see
+        :func:`tvm_fixes.passes.make`.
+    target : str, mapping or Target
+        The target in whose scope the passes run, as for :func:`tvm_fixes.compile`.
+    verify : bool
+        Verify the module before the first pass, and after each.
+    on_change : callable, optional
+        Called after each pass that changes the module, also after those that run within another,
+        with its name, the text before and after, and their difference.
+    shapes, trust, params
+        As for :func:`tvm_fixes.compile`; only if `source` is a file.
+
+    Returns
+    -------
+    result : Optimized
+
+    Raises
+    ------
+    UsageError
+        If there is no such pass, file or target.
+    VerifyError
+        If the verifier finds an error; the message names the pass that introduced it.
+    CompileError
+        If a pass fails; the message names it.
+    """
+    resolved = targets.resolve(target)
+    names = registry.split(passes) if isinstance(passes, str) else list(passes)
+    made = [
+        (one, registry.make(one, resolved)) if isinstance(one, str) else (str(one.info.name), one)
+        for one in names
+    ]
+    if isinstance(source, tvm.IRModule):
+        mod = source
+    else:
+        mod = read_module(source, shapes, trust=trust, params=params)
+    changes: list[str] = []
+
+    def changed(change: Change) -> None:
+        changes.append(change.name)
+        if on_change is not None:
+            on_change(change)
+
+    # The verifier comes first: TVM's printer may crash on a module with errors.
+    instruments = [*([VerifyEach()] if verify else []), WatchChanges(changed, mod)]
+    runs = []
+    with watched_by(*instruments), resolved:
+        for name, one in made:
+            start = time.perf_counter()
+            mod = _apply(name, one, mod)
+            runs.append(PassRun(name, round(time.perf_counter() - start, 3), tuple(changes)))
+            changes.clear()
+    return Optimized(mod, tuple(runs))
+
+
+def _apply(name: str, one: tvm.transform.Pass, mod: tvm.IRModule) -> tvm.IRModule:
+    try:
+        return one(mod)
+    except CompileError as error:
+        error.stage = error.stage or name
+        raise
+    except MemoryError as error:
+        raise CompileError(f"pass {name}: out of memory", stage=name) from error
+    except Exception as error:
+        raise CompileError(f"pass {name}: {summarize(error)}", stage=name) from error

@@ -1,0 +1,389 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Trials of a model in forked children: build it, run it, and observe a problem."""
+
+import os
+import resource
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from .. import target as targets
+from ..compiler.compilation import compile
+from ..compiler.inputs import load_inputs
+from ..compiler.linking import export
+from ..compiler.reference import Reference as ReferenceModel
+from ..compiler.reference import compare_outputs
+from ..errors import CompileError, UsageError, summarize
+from ..runtime.compiled_model import CompiledModel
+from ..runtime.manifest import describe_function
+from ..runtime.report import Report
+from ..source import Params, Reference, Shapes, Source, open_source
+from ..source.module_file import read_module
+from ..source.relax import RelaxSource
+from ..support import switches
+from ..support.isolate import Outcome, OutcomeKind, run_forked
+from ..support.tensors import arrays_of, to_tvm
+from .kernel_parts import with_main
+from .problem import Kind, Observed, Problem, cause_of
+
+# The least that a trial needs on top, such as for the stacks of its threads.
+_MIN_GIGABYTES = 0.1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How trials build and run models.
+
+    Attributes
+    ----------
+    target, layout, shapes, sizes, trust, params, rtol, atol, seed
+        As for :func:`tvm_fixes.compile`.
+    stock : bool
+        Build with TVM's own importer and pipeline, without fixes.
+    inputs : mapping of str to numpy.ndarray
+        Values of all inputs by name; random ones if it is empty.
+    seconds : float
+        Time limit of a trial.
+    gigabytes : float or None
+        Memory limit of a trial; by default, the memory of the machine.
+    """
+
+    target: str | Mapping[str, object] | tvm.target.Target = "native"
+    layout: str | None = None
+    shapes: Shapes | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    trust: bool = False
+    params: Params | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    seed: int = 0
+    stock: bool = False
+    inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    seconds: float = 120.0
+    gigabytes: float | None = None
+
+    def open(self, model: Any) -> Source:
+        """Open a model in any form that :func:`tvm_fixes.compile` accepts, or a TVM module."""
+        if isinstance(model, Source):
+            return model
+        source = self._opened(model)
+        source.set_sizes(self.sizes)
+        return source
+
+    def _opened(self, model: Any) -> Source:
+        if isinstance(model, str | os.PathLike):
+            name = os.fspath(model)
+            stem, _, _ = name.rpartition(":")
+            if name.endswith((".py", ".json")) or stem.endswith(".py"):
+                model = read_module(name, params=self.params)
+        if isinstance(model, tvm.tirx.PrimFunc):
+            model = tvm.IRModule({"kernel": model})
+        if isinstance(model, tvm.IRModule):
+            return ReferencedModule(with_main(model))
+        return open_source(model, self.shapes, trust=self.trust, params=self.params)
+
+    def draw_inputs(self, source: Source) -> list[np.ndarray]:
+        """The inputs of a run.
+
+        Raises
+        ------
+        UsageError
+            If a given input is missing or unknown, or has another dtype or shape.
+        """
+        return load_inputs(source, self.inputs or None, self.seed)
+
+    def check_memory(self) -> None:
+        """Check that the memory limit leaves some memory to a trial.
+
+        Raises
+        ------
+        UsageError
+            If it does not.
+        """
+        if self.gigabytes is None:
+            return
+        least = _mapped_gigabytes() + _MIN_GIGABYTES
+        if self.gigabytes < least:
+            raise UsageError(
+                f"a memory limit of {self.gigabytes:g} GiB is too small: the compiler and the "
+                f"model take {least:.2g} GiB before the first trial"
+            )
+
+    def build(self, source: Source, model: Any) -> CompiledModel:
+        """Compile a model."""
+        if self.stock:
+            return build_stock(source, self.target)
+        if isinstance(source, RelaxSource):
+            model = source.to_relax()
+        return compile(
+            model,
+            target=self.target,
+            layout=self.layout,
+            shapes=None if isinstance(source, RelaxSource) else self.shapes,
+            compare=False,
+            trust=self.trust,
+            params=self.params,
+        )
+
+
+class ReferencedModule(RelaxSource):
+    """A Relax module, with TVM's own pipeline without fixes as its reference."""
+
+    def __init__(self, module: tvm.IRModule):
+        super().__init__(module)
+        self.inputs = describe_function(module["main"]).inputs
+
+    def reference(self) -> tuple[str, Reference]:
+        with switches.without(switches.FIX_IDS):
+            machine = relax.VirtualMachine(relax.build(self._module, "llvm"), tvm.cpu())
+
+        def run(inputs: list[np.ndarray]) -> list[np.ndarray]:
+            return arrays_of(machine["main"](*map(to_tvm, inputs)))
+
+        return "TVM's own pipeline", run
+
+
+def build_stock(source: Source, target: Any = "llvm") -> CompiledModel:
+    """Build with TVM's own importer and pipeline; call it in a forked child."""
+    resolved = targets.resolve(target)
+    with switches.without(switches.FIX_IDS):
+        mod = source.to_stock_relax()
+        executable = relax.build(mod, resolved)
+        return export(executable, resolved, source.signature(mod["main"]), (), {})
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A variant of a model to try.
+
+    Attributes
+    ----------
+    open : callable
+        Opens the source, which has the reference.
+    build : callable
+        Builds the variant of that source.
+    inputs : list of numpy.ndarray
+    save : callable
+        Writes what the command of a check gets, the path of a new file or folder in the folder
+        given.
+    """
+
+    open: Callable[[], Source]
+    build: Callable[[Source], CompiledModel]
+    inputs: list[np.ndarray]
+    save: Callable[[Path], Path]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial of a search.
+
+    Attributes
+    ----------
+    label : str
+        What was tried.
+    size : int
+        The number of its operators, fixes, passes or kernels.
+    observed : Observed
+    known : bool
+        Whether the result is that of an earlier, interrupted search.
+    """
+
+    label: str
+    size: int
+    observed: Observed
+    known: bool = False
+
+
+Progress = Callable[[Trial], None]
+
+
+def observe(
+    problem: Problem, subject: Subject, settings: Settings, *, off: frozenset[str] = frozenset()
+) -> Observed:
+    """Try a variant in a forked child.
+
+    Parameters
+    ----------
+    problem : Problem
+    subject : Subject
+    settings : Settings
+        The limits and tolerances.
+    off : frozenset of str
+        The fixes to turn off.
+    """
+    start = time.monotonic()
+    if problem.kind is Kind.CHECK:
+        found = _check(problem, subject, settings, off)
+    else:
+        examined = partial(_examine, problem.kind, subject, settings, off)
+        outcome = run_forked(examined, timeout=settings.seconds)
+        found = _judge(problem, outcome)
+    return replace(found, seconds=round(time.monotonic() - start, 3))
+
+
+def _judge(problem: Problem, outcome: Outcome) -> Observed:
+    """The meaning of the outcome of :func:`_examine` for a problem."""
+    if outcome.kind is not OutcomeKind.VALUE:
+        what = " ".join(str(outcome).split())
+        # An exception here is one of the examination, such as a lack of memory.
+        is_crash = outcome.kind is not OutcomeKind.EXCEPTION
+        kind = Kind.CRASHES if is_crash else Kind.FAILS
+        return Observed(_fits(problem, kind, what), what)
+    found, what, number, fixes = cast(_Finding, outcome.value)
+    if found is Kind.FAILS:
+        return Observed(_fits(problem, found, what), what, fixes=fixes)
+    if what.startswith(_INVALID):
+        return Observed(None, what)
+    if problem.kind in (Kind.SLOWER, Kind.LARGER):
+        return Observed(number > problem.limit, what, fixes=fixes)
+    return Observed(found is problem.kind, what, fixes=fixes)
+
+
+def _fits(problem: Problem, kind: Kind, what: str) -> bool | None:
+    """Whether a crash or an error is the problem; None if it hides the problem."""
+    if problem.kind is kind and problem.cause in ("", cause_of(what)):
+        return True
+    return None
+
+
+_INVALID = "no reference: "
+
+_Finding = tuple[Kind | None, str, float, tuple[str, ...]]
+"""``FAILS``, ``WRONG`` or None; the result in one line; a ratio or a size; the fixes applied."""
+
+
+def _examine(kind: Kind, subject: Subject, settings: Settings, off: frozenset[str]) -> _Finding:
+    """Build and run a variant; call it in a forked child."""
+    _limit_memory(settings.gigabytes)
+    source = subject.open()
+    reference = None
+    if kind in (Kind.WRONG, Kind.SLOWER):
+        try:
+            reference = ReferenceModel(source, subject.inputs)
+            reference.outputs()
+        except Exception as error:
+            return None, f"{_INVALID}{summarize(error)}", 0.0, ()
+    with switches.without(off), switches.collect() as applied:
+        try:
+            model = subject.build(source)
+            # A compilation collects its own.
+            applied.update(model.report.fixes if model.report is not None else ())
+            if reference is not None:
+                report = compare_outputs(
+                    model,
+                    reference,
+                    Report(source.name, None, {}, 0, source.parameter_bytes),
+                    settings.rtol,
+                    settings.atol,
+                    timed=kind is Kind.SLOWER,
+                )
+                return *_describe(report), tuple(sorted(applied))
+            if kind is Kind.LARGER:
+                nbytes = model.manifest.nbytes
+                return None, f"{nbytes} bytes", float(nbytes), tuple(sorted(applied))
+            model.run(*[value.copy() for value in subject.inputs])
+            return None, "runs", 0.0, tuple(sorted(applied))
+        except Exception as error:
+            stage = error.stage if isinstance(error, CompileError) else None
+            what = summarize(error)
+            return Kind.FAILS, f"{stage}: {what}" if stage else what, 0.0, tuple(sorted(applied))
+        finally:
+            if reference is not None:
+                reference.__exit__()
+
+
+def _describe(report: Report) -> tuple[Kind | None, str, float]:
+    """The result of a comparison: the latencies if they were measured, else the errors."""
+    if report.latency_ms is not None and report.reference_latency_ms is not None:
+        ratio = report.latency_ms / report.reference_latency_ms
+        return None, f"{report.latency_ms:.3f} ms, {ratio:.2f} x the reference", ratio
+    wrong = next((output for output in report.outputs if not output.equal), None)
+    if wrong is None:
+        return None, "equal", 0.0
+    size = "" if wrong.max_abs_error is None else f", by up to {wrong.max_abs_error:.3g}"
+    return Kind.WRONG, f"{wrong.name}: {wrong.problem}{size}", 0.0
+
+
+def _mapped_gigabytes() -> float:
+    """The memory of this process that :func:`_limit_memory` counts."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        label, _, value = line.partition(":")
+        if label == "VmData":
+            return int(value.split()[0]) / (1 << 20)
+    return 0.0
+
+
+def _limit_memory(gigabytes: float | None) -> None:
+    """Limit the memory of this process, which includes what is mapped already."""
+    if gigabytes is None:
+        limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    else:
+        limit = int(gigabytes * (1 << 30))
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
+
+
+def _check(problem: Problem, subject: Subject, settings: Settings, off: frozenset[str]) -> Observed:
+    """Run the command of a check on what the variant saves."""
+    with tempfile.TemporaryDirectory(prefix="tvm-fixes-") as folder:
+
+        def save() -> str:
+            with switches.without(off):
+                return str(subject.save(Path(folder)))
+
+        outcome = run_forked(save, timeout=settings.seconds)
+        if outcome.kind is not OutcomeKind.VALUE:
+            return Observed(None, " ".join(str(outcome).split()))
+        with switches.without(off):
+            environment = dict(os.environ)
+        status = _status_of(
+            [*shlex.split(problem.command), str(outcome.value)], environment, settings.seconds
+        )
+    if status is None:
+        return Observed(None, f"the command timed out after {settings.seconds:g} s")
+    return Observed(status == 0, f"the command exits with {status}")
+
+
+def _status_of(command: list[str], environment: dict[str, str], seconds: float) -> int | None:
+    """The exit status of a command; None if it exceeds the time limit and is killed.
+
+    Raises
+    ------
+    UsageError
+        If the command cannot be run.
+    """
+    try:
+        return subprocess.run(
+            command,
+            env=environment,
+            timeout=seconds,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return None
+    except OSError as error:
+        raise UsageError(f"cannot run the command {command[0]!r}: {error.strerror}") from error

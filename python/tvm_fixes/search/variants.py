@@ -1,0 +1,247 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Builds of a model with some passes of the pipeline, or with some scheduled kernels."""
+
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+from tvm_ffi import structural_equal
+
+from .. import target as targets
+from ..compiler.linking import export
+from ..compiler.steps import build_executable
+from ..observe.changes import text_of, unified_diff
+from ..pipeline import Stages, stages, stock_rest
+from ..runtime.compiled_model import CompiledModel
+from ..source import Source
+from ..support import switches
+from .trial import Settings
+
+
+@dataclass(frozen=True)
+class PassRun:
+    """A pass of the pipeline that changed the module.
+
+    Attributes
+    ----------
+    stage, name : str
+        The stage of :class:`tvm_fixes.pipeline.Stages`, and the pass, which may be the stage.
+    executed : int
+        The number of passes of the stage that have run, with this one.
+    """
+
+    stage: str
+    name: str
+    executed: int
+
+    def __str__(self) -> str:
+        return self.name if self.name == self.stage else f"{self.name} (of {self.stage})"
+
+
+class _Stopped(Exception):
+    pass
+
+
+@tvm.instrument.pass_instrument
+class _Recorder:
+    """Records the passes of a stage, and stops after one of them.
+
+    A stage for one target runs a sequence with its own name; the passes of the sequence count.
+    """
+
+    def __init__(self, is_last: Callable[[int], bool], on_start: Callable[[str], object]) -> None:
+        self.path: list[str] = []
+        self.mods: list[tvm.IRModule] = []
+        self.names: list[str] = []
+        self._is_last, self._on_start = is_last, on_start
+
+    def run_before_pass(self, _mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
+        self.path.append(str(info.name))
+        if len(self.path) in (1, 3):
+            self._on_start(self.path[-1])
+
+    def run_after_pass(self, mod: tvm.IRModule, _info: tvm.transform.PassInfo) -> None:
+        path = list(self.path)
+        self.path.pop()
+        is_inner = len(path) == 3 and path[0] == path[1]
+        if is_inner or (len(path) == 1 and not self.names):
+            self.names.append(path[-1])
+            self.mods.append(mod)
+            if self._is_last(len(self.names)):
+                raise _Stopped
+
+
+def _run_stage(
+    stage: tvm.transform.Pass,
+    mod: tvm.IRModule,
+    target: tvm.target.Target,
+    executed: int | None = None,
+    on_start: Callable[[str], object] = str,
+) -> tuple[tvm.IRModule, _Recorder]:
+    """Run a stage, or only its first passes; return the module and the record of its passes."""
+    recorder = _Recorder(lambda number: number == executed, on_start)
+    with tvm.transform.PassContext(instruments=[recorder]), target:
+        try:
+            return stage(mod), recorder
+        except Exception:
+            if executed is None or len(recorder.names) != executed:
+                raise
+            return recorder.mods[-1], recorder
+
+
+def _stages(settings: Settings) -> Stages:
+    return stages(layout=settings.layout)
+
+
+def passes_of(
+    source: Source, settings: Settings, on_start: Callable[[str], object] = str
+) -> list[PassRun]:
+    """The passes that change the module, in order; call it in a forked child.
+
+    `on_start` is called with the name of each pass before it runs.
+    """
+    target = targets.resolve(settings.target)
+    mod = source.to_relax()
+    found = []
+    for stage in _stages(settings):
+        before = mod
+        mod, recorder = _run_stage(stage, mod, target, on_start=on_start)
+        for executed, (name, after) in enumerate(
+            zip(recorder.names, recorder.mods, strict=True), 1
+        ):
+            if not structural_equal(before, after, map_free_vars=True):
+                found.append(PassRun(str(stage.info.name), name, executed))
+            before = after
+    return found
+
+
+def diff_of(source: Source, settings: Settings, run: PassRun) -> str:
+    """The changes of a pass, as a diff of TVMScript; call it in a forked child."""
+    target = targets.resolve(settings.target)
+    mod = source.to_relax()
+    for stage in _stages(settings):
+        before, is_last = mod, stage.info.name == run.stage
+        mod, recorder = _run_stage(stage, mod, target, run.executed if is_last else None)
+        if is_last:
+            if run.executed > 1:
+                before = recorder.mods[run.executed - 2]
+            return _diff(before, mod)
+    raise AssertionError(f"the pipeline has no stage {run.stage}")
+
+
+def _diff(before: tvm.IRModule, after: tvm.IRModule) -> str:
+    return "".join(unified_diff(text_of(before), text_of(after), "before", "after"))
+
+
+def build_after(
+    source: Source, settings: Settings, last: PassRun | None, *, with_fixes: bool
+) -> CompiledModel:
+    """Build a model with the pipeline up to a pass, and TVM's own passes from there on.
+
+    Parameters
+    ----------
+    last : PassRun or None
+        The last pass; None for TVM's own pipeline.
+    with_fixes : bool
+        Whether the fixes of operators stay on in TVM's own passes.
+    """
+    target = targets.resolve(settings.target)
+    mod = imported = source.to_relax()
+    own = list(_stages(settings))
+    rest = stock_rest(str(own[0].info.name), 0, target)
+    for stage in own if last is not None else []:
+        assert last is not None
+        name = str(stage.info.name)
+        mod, _ = _run_stage(stage, mod, target, last.executed if name == last.stage else None)
+        if name == last.stage:
+            rest = stock_rest(name, last.executed, target)
+            break
+    fixes: AbstractContextManager[object] = nullcontext()
+    with fixes if with_fixes else switches.without(switches.FIX_IDS):
+        if rest:
+            with target:
+                mod = tvm.transform.Sequential(rest)(mod)
+        executable = build_executable(mod, target)
+    return export(executable, target, source.signature(imported["main"]), (), {})
+
+
+def scheduled_kernels(source: Source, settings: Settings) -> list[str]:
+    """The kernels that schedules change, in the order of their first calls."""
+    before, after, _ = _around_schedules(source, settings)
+    return [name for name in _calls(before) if _may_differ(before, after, name)]
+
+
+def build_with_kernels(
+    source: Source, settings: Settings, kernels: Collection[str]
+) -> CompiledModel:
+    """Build a model whose other kernels have no schedule."""
+    before, mod, imported = _around_schedules(source, settings)
+    mod = tvm.IRModule(mod.functions, attrs=mod.attrs)
+    for name in _calls(before):
+        if name not in kernels and _may_differ(before, mod, name):
+            mod.update_func(mod.get_global_var(name), before[name])
+    target = targets.resolve(settings.target)
+    lowering = _stages(settings)
+    with target:
+        for stage in (lowering.lower, *lowering.guards):
+            mod = stage(mod)
+    executable = build_executable(mod, target)
+    return export(executable, target, source.signature(imported["main"]), (), {})
+
+
+def diff_of_kernel(source: Source, settings: Settings, name: str) -> str:
+    """The changes of a kernel's schedule, as a diff; call it in a forked child."""
+    before, after, _ = _around_schedules(source, settings)
+    return _diff(tvm.IRModule({name: before[name]}), tvm.IRModule({name: after[name]}))
+
+
+def _around_schedules(
+    source: Source, settings: Settings
+) -> tuple[tvm.IRModule, tvm.IRModule, tvm.IRModule]:
+    """The module before and after its kernels are scheduled, and as imported."""
+    target = targets.resolve(settings.target)
+    mod = imported = source.to_relax()
+    lowering = _stages(settings)
+    with target:
+        for stage in (*lowering.operators, lowering.layout, *lowering.preparation):
+            mod = stage(mod)
+        mod = before = lowering.update(lowering.legalize(mod))
+        for stage in (lowering.inline, *lowering.schedules):
+            mod = stage(mod)
+    return before, mod, imported
+
+
+def _calls(mod: tvm.IRModule) -> list[str]:
+    """The kernels by name, those of earlier calls first."""
+    found: dict[str, None] = {}
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, tvm.ir.GlobalVar) and isinstance(mod[expr], tvm.tirx.PrimFunc):
+            found.setdefault(str(expr.name_hint))
+
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return list(found)
+
+
+def _may_differ(before: tvm.IRModule, after: tvm.IRModule, name: str) -> bool:
+    """Whether a kernel has changed, but not its parameters."""
+    if name not in [str(var.name_hint) for var in after.get_global_vars()]:
+        return False
+    old, new = before[name], after[name]
+    is_changed = not structural_equal(old, new, map_free_vars=True)
+    return is_changed and len(old.params) == len(new.params)

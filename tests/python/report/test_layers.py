@@ -1,0 +1,345 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""tvm_fixes.debug.compare: planted faults, and what it says about them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+import torch
+import tvm
+import tvm.testing
+from onnx import parser
+from rich.console import Console
+from torch import nn
+from tvm import relax, tirx
+from tvm_ffi import structural_map
+
+from helpers.planted_faults import Rewrite, in_kernels, rewriting
+from tvm_fixes.compiler import compilation
+from tvm_fixes.compiler.reference import Reference
+from tvm_fixes.debug import compare
+from tvm_fixes.errors import CompileError, UsageError
+from tvm_fixes.frontend.onnx import external
+from tvm_fixes.frontend.onnx.importer import ONNXGraphImporter
+from tvm_fixes.pipeline import stages
+from tvm_fixes.report import layers
+from tvm_fixes.runtime.report import FLOAT64, ROUNDING
+from tvm_fixes.source.onnx import OnnxSource
+from tvm_fixes_cli.console import render_comparison
+
+
+def network(last: str = "y = Softmax(a1)") -> onnx.ModelProto:
+    """Two layers, and `last`, which computes ``y`` from ``a1`` of shape (4, 8)."""
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 18]>
+        network (float[4, 8] x) => (float[4, 8] y) {{
+            m0 = MatMul(x, w)
+            t0 = Tanh(m0)
+            s0 = Sub(t0, b)
+            m1 = MatMul(s0, w)
+            a1 = Add(m1, b)
+            {last}
+        }}"""
+    )
+    rng = np.random.default_rng(0)
+    for name, shape in (("w", (8, 8)), ("b", (8,))):
+        array = rng.standard_normal(shape).astype("float32")
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    for node in model.graph.node:
+        node.name = f"/net/{node.output[0]}"
+    return model
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, fault: Rewrite, *, after_legalize: bool = False) -> None:
+    """Run `fault` in each compilation: on operators, or on kernels."""
+
+    def faulty(**options):
+        found = stages(**options)
+        at = "legalize" if after_legalize else "layout"
+        run = tvm.transform.module_pass(lambda mod, _: fault(mod), opt_level=0, name="Fault")
+        stage = getattr(found, at)
+        both = tvm.transform.Sequential([stage, run], name=stage.info.name)
+        return replace(found, **{at: both})
+
+    monkeypatch.setattr(compilation, "stages", faulty)
+
+
+def without_tanh(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The kernel with ``x`` instead of ``tanh(x)``."""
+
+    def change(call: tvm.ir.Call) -> tvm.ir.Expr:
+        return call.args[0] if call.op.same_as(tvm.ir.Op.get("tirx.tanh")) else call
+
+    return structural_map(function, (tvm.ir.Call, change))
+
+
+def test_equal_models_are_equal():
+    found = compare(network())
+    assert found.equal and not found.is_hidden and not found.skipped
+    assert found.first is None and found.growth == []
+    assert [value.name for value in found.values] == ["m0", "t0", "s0", "m1", "a1", "y"]
+    assert found.values[1].node.operator == "Tanh"
+    assert found.values[1].node.name == "/net/t0"
+    assert found.reference.startswith("ONNX Runtime")
+
+
+def test_a_wrong_kernel_is_named(monkeypatch):
+    plant(monkeypatch, in_kernels("tanh", without_tanh), after_legalize=True)
+    found = compare(network())
+    assert not found.equal and not found.is_hidden
+    assert (found.first.node.operator, found.first.node.name) == ("Tanh", "/net/t0")
+    assert found.growth[0] is found.first
+    errors = [value.result.max_rel_error for value in found.growth]
+    assert errors == sorted(errors)
+
+
+def test_a_pass_that_swaps_operands_is_found_at_its_node(monkeypatch):
+    def swapped(call):
+        return relax.op.subtract(call.args[1], call.args[0])
+
+    plant(monkeypatch, rewriting("relax.subtract", swapped))
+    assert compare(network()).first.node.name == "/net/s0"
+
+
+def test_an_overflow_to_nan_is_found_where_it_appears(monkeypatch):
+    def unsafe(call):
+        powers = relax.op.exp(relax.op.multiply(call.args[0], relax.const(1e3, "float32")))
+        return relax.op.divide(powers, relax.op.sum(powers, axis=[-1], keepdims=True))
+
+    plant(monkeypatch, rewriting("relax.nn.softmax", unsafe))
+    found = compare(network("p = Softmax(a1) y = Exp(p)"))
+    assert found.first.node.operator == "Softmax"
+    assert found.first_with("nans") is found.first
+    assert found.first_with("reference_nans") is None
+    assert "not finite" in found.first.result.problem
+
+
+def test_nan_and_infinity_of_the_original_are_no_difference():
+    found = compare(network("e = Exp(a1) h = Exp(e) g = Exp(h) z = Sub(g, g) y = Exp(z)"))
+    assert found.equal
+    for prefix in ("", "reference_"):
+        assert found.first_with(f"{prefix}infinities").name in ("h", "g")
+        assert found.first_with(f"{prefix}nans").name == "z"
+
+
+def test_a_wrong_axis_in_the_importer_is_named(monkeypatch):
+    convert = ONNXGraphImporter._convert
+
+    def faulty(self, node):
+        if node.operator == "Softmax":
+            node = replace(node, attributes=dict(node.attributes) | {"axis": 0})
+        return convert(self, node)
+
+    monkeypatch.setattr(ONNXGraphImporter, "_convert", faulty)
+    assert compare(network()).first.node.operator == "Softmax"
+
+
+def test_a_fault_of_fused_kernels_is_found_although_outputs_prevent_the_fusion(monkeypatch):
+    plant(monkeypatch, in_kernels("fused", without_tanh), after_legalize=True)
+    found = compare(network("c = Tanh(a1) d = Mul(c, c) y = Add(d, x)"))
+    assert found.is_hidden and not found.equal
+    assert found.first is found.values[-1]
+    assert found.first.node.name == "/net/t0"
+
+
+def test_the_first_value_that_fails_is_named_and_those_before_it_are_compared(monkeypatch):
+    def fail(call):
+        raise ValueError("no subtraction")
+
+    plant(monkeypatch, rewriting("relax.subtract", fail))
+    found = compare(network())
+    assert not found.equal and found.outputs == []
+    assert [value.name for value in found.values] == ["m0", "t0"]
+    assert (found.failure.node.name, found.failure.name) == ("/net/s0", "s0")
+    assert "no subtraction" in found.failure.problem and "no subtraction" in found.problem
+    assert json.loads(found.to_json())["failure"]["name"] == "s0"
+
+
+def plant_failure_of_the_whole_model(monkeypatch):
+    attempt = layers._Comparing._try
+    is_first = iter([True])
+
+    def limited(self, part):
+        return "too many kernels" if next(is_first, False) else attempt(self, part)
+
+    monkeypatch.setattr(layers._Comparing, "_try", limited)
+
+
+def test_a_failure_of_only_the_whole_model_is_an_error(monkeypatch):
+    plant_failure_of_the_whole_model(monkeypatch)
+    with pytest.raises(CompileError, match="too many kernels"):
+        compare(network())
+
+
+def test_the_failure_of_the_whole_model_is_kept_if_a_value_differs(monkeypatch, capsys):
+    plant_failure_of_the_whole_model(monkeypatch)
+    plant(monkeypatch, rewriting("relax.tanh", lambda call: relax.op.sin(call.args[0])))
+    found = compare(network())
+    assert not found.equal and found.failure is None and found.outputs == []
+    assert (found.problem, found.first.name) == ("too many kernels", "t0")
+    render_comparison(found, Console())
+    shown = capsys.readouterr().out
+    assert "the model fails" in shown and "too many kernels" in shown and "0 of 0" not in shown
+
+
+def normed() -> onnx.ModelProto:
+    """A norm of values near 50000, whose mean float32 sums cannot hold exactly."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        network (float[4, 8] x) => (float[4, 8] y) { y = LayerNormalization(x, w) }"""
+    )
+    ones = onnx.numpy_helper.from_array(np.ones(8, "float32"), "w")
+    model.graph.initializer.append(ones)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["onnx", "external", "pytorch"])
+def test_a_result_nearer_to_the_exact_one_is_equal(kind, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    x = (50_000 + rng.standard_normal((4, 8))).astype("float32")
+    if kind == "pytorch":
+        model = (nn.LayerNorm(8).eval(), (torch.zeros(4, 8),))  # its input is named `input`
+        found = compare(model, inputs={"input": x})
+    else:
+        path = tmp_path / "model.onnx"
+        onnx.save(normed(), path, save_as_external_data=kind == "external", size_threshold=0)
+        monkeypatch.setattr(external, "_MAX_LOADED_ELEMENTS", 0)  # map all
+        found = compare(path, inputs={"x": x})
+    (value,) = found.values
+    assert found.equal and value.result.max_rel_error > 1e-4
+    assert value.result.reason == ROUNDING
+    assert value.result.max_abs_error < 2 * value.result.rounding_error
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = self.query(x) @ self.key(x).transpose(-1, -2)
+        return self.norm(scores.softmax(-1) @ x)
+
+
+def test_pytorch_nodes_have_the_operators_of_the_original_program(monkeypatch):
+    def swapped(call):
+        return relax.op.nn.softmax(call.args[0], axis=-2)
+
+    module = Attention().eval(), (torch.randn(1, 4, 8),)
+    found = compare(module)
+    assert found.equal
+    operators = [value.node.operator for value in found.values]
+    assert "aten.layer_norm.default" in operators and "aten.native_layer_norm" not in operators
+    plant(monkeypatch, rewriting("relax.nn.softmax", swapped))
+    found = compare(module)
+    assert found.first.node.operator == "aten.softmax.int"
+    plant(monkeypatch, rewriting("relax.nn.layer_norm", lambda call: call.args[0]))
+    assert compare(module).first.node.path == "norm"
+
+
+def test_values_are_compared_in_groups_of_limited_size(monkeypatch):
+    sizes = []
+    attempt = layers._Comparing._try
+
+    def counting(self, part):
+        sizes.append(len(part.output_names))
+        return attempt(self, part)
+
+    monkeypatch.setattr(layers._Comparing, "_try", counting)
+    value = 4 * 8 * 4
+    found = compare(network(), max_bytes=4 * value)
+    assert sizes == [1, 4, 2]
+    assert found.equal and len(found.values) == 6
+
+
+def test_a_value_closer_to_float64_than_the_reference_is_equal(monkeypatch):
+    exact = Reference.outputs
+    monkeypatch.setattr(
+        Reference, "outputs", lambda self: [value * np.float32(1.01) for value in exact(self)]
+    )
+    found = compare(network())
+    assert found.equal
+    for value in found.values:
+        assert value.result.reason == FLOAT64
+        assert value.result.float64_error < value.result.reference_float64_error / 100
+    monkeypatch.setattr(OnnxSource, "float64_outputs", lambda self, inputs: None)
+    assert compare(network()).first.name == "m0"
+
+
+def test_inputs_are_saved_and_read(tmp_path):
+    path = tmp_path / "inputs.npz"
+    first = compare(network(), save_inputs=path, seed=7)
+    with np.load(path) as file:
+        assert file["x"].shape == (4, 8)
+        scaled = {"x": 1e3 * file["x"]}
+    again = compare(network(), inputs=path)
+    assert again.to_dict() == first.to_dict()
+    assert compare(network(), inputs=scaled).to_dict() != first.to_dict()
+
+
+@pytest.mark.parametrize(
+    "inputs, problem",
+    [
+        ({}, "expected the inputs x"),
+        ({"z": np.zeros((4, 8), "float32")}, "got z"),
+        ({"x": np.zeros((4, 9), "float32")}, r"expected float32 \(4, 8\)"),
+        ({"x": np.zeros((4, 8))}, "got float64"),
+        ("missing.npz", "no such file"),
+        (__file__, "not a readable .npz file"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_rejected(inputs, problem):
+    with pytest.raises(UsageError, match=problem):
+        compare(network(), inputs=inputs)
+
+
+def test_a_module_without_reference_is_rejected():
+    block = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2,), "float32"))
+    with block.function("main", [x]):
+        block.emit_func_output(block.emit(relax.op.add(x, x)))
+    with pytest.raises(UsageError, match="reference"):
+        compare(block.get())
+
+
+def test_plain_tvm_is_compared_in_its_own_process():
+    model = network('r = Reshape(a1, shape) i = Resize<mode = "linear">(r, , scales) y = Relu(i)')
+    for name, values in (("shape", np.array([1, 1, 4, 8])), ("scales", np.float32([1, 1, 1, 0.6]))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    found = compare(model, stock=True)
+    assert found.equal and not found.stock_problems
+    assert found.first_stock.node.operator == "Resize"
+    assert not found.stock_outputs[0].equal
+
+
+def test_the_reason_is_given_if_plain_tvm_does_not_run(monkeypatch):
+    monkeypatch.setattr(layers, "run_stock", lambda part, inputs: "Det is not supported")
+    found = compare(network(), stock=True)
+    assert found.equal
+    assert found.stock_problems == ["Det is not supported"]
+    assert found.stock_outputs == [] and found.first_stock is None
+
+
+def test_json():
+    document = json.loads(compare(network()).to_json())
+    assert document["equal"] is True and document["first"] is None
+    assert document["values"][0]["node"] == {"name": "/net/m0", "operator": "MatMul", "path": ""}
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

@@ -1,0 +1,128 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""``bisect`` names the fix, the pass or the kernel of a planted fault."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+import tvm.testing
+
+from helpers.planted_faults import (
+    model,
+    plant,
+    plant_wrong_softmax,
+    swap_operands,
+    wrong_schedule,
+)
+from tvm_fixes.errors import CompileError, UsageError
+from tvm_fixes.search import bisection
+from tvm_fixes.search.bisection import bisect
+from tvm_fixes.search.problem import Observed
+from tvm_fixes.search.reduction import reduce
+from tvm_fixes.search.trial import Settings
+
+
+def test_a_pass_that_swaps_operands(monkeypatch):
+    plant(monkeypatch, operators=swap_operands)
+    trials = []
+    found = bisect(model(), over=["passes"], progress=trials.append)
+    assert found.shows and found.what.startswith("r: ")
+    [culprit] = found.culprits
+    assert culprit.names == ["SwapOperands"]
+    assert "R.subtract(x, " in culprit.diff
+    assert culprit.again == "tvm-fixes bisect MODEL --over passes"
+    assert len(trials) == found.trials <= 9
+    assert trials[0].label == "all fixes on"
+
+
+def test_a_fix_that_changes_a_result(monkeypatch):
+    plant_wrong_softmax(monkeypatch)
+    found = bisect(model(), over=["fixes"])
+    [culprit] = found.culprits
+    assert culprit.names == ["softmax-legalize"]
+    assert culprit.again == "TVM_FIXES_DISABLE=softmax-legalize tvm-fixes compile MODEL"
+    assert json.loads(found.to_json())["culprits"][0]["names"] == ["softmax-legalize"]
+
+
+def test_a_wrong_kernel(monkeypatch):
+    plant(monkeypatch, schedules=wrong_schedule)
+    found = bisect(model(), over=["kernels"])
+    [culprit] = found.culprits
+    assert len(culprit.names) == 1 and "subtract" in culprit.names[0]
+    assert any(line.startswith("+") and " - " in line for line in culprit.diff.splitlines())
+
+
+def faked(monkeypatch, shows):
+    """Let `shows` decide from the fixes that are off, instead of a trial."""
+
+    def observe(_problem, _subject, _settings, *, off):
+        return Observed(shows(off), "as told", fixes=("relu-legalize", "pad-legalize", "verifier"))
+
+    monkeypatch.setattr(bisection, "observe", observe)
+
+
+@pytest.mark.parametrize(
+    "shows, names",
+    [
+        (lambda off: "verifier" not in off, ["verifier"]),
+        (lambda off: "verifier" in off, ["verifier"]),
+        (lambda off: not {"verifier", "pad-legalize"} <= off, ["pad-legalize", "verifier"]),
+        # Without all of them, it does not compile.
+        (
+            lambda off: None if len(off) > 1 else not off,
+            ["relu-legalize", "pad-legalize", "verifier"],
+        ),
+        # A fix that does not report its use.
+        (lambda off: "long-loops" not in off, ["long-loops"]),
+        (lambda off: True, []),
+    ],
+)
+def test_the_fixes_that_change_the_outcome(monkeypatch, shows, names):
+    faked(monkeypatch, shows)
+    [culprit] = bisect(model(), over=["fixes"]).culprits
+    assert culprit.names == names
+    assert bool(culprit.again) is bool(names)
+
+
+def test_another_problem_is_reported():
+    with pytest.raises(CompileError, match=r"expected: not equal.*found: timed out after 0.1 s"):
+        bisect(model(), settings=Settings(seconds=0.1, inputs={}))
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    (
+        (["a"], "expected the inputs a, b, got a: missing b"),
+        (["a", "b", "c"], "expected the inputs a, b, got a, b, c: unknown c"),
+    ),
+)
+@pytest.mark.parametrize("search", (bisect, reduce))
+def test_inputs_are_complete(search, given, message):
+    proto = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> m (float[3] a, float[3] b) => (float[3] y) '
+        "{ y = Add (a, b) }"
+    )
+    inputs = {name: np.ones(3, "float32") for name in given}
+    with pytest.raises(UsageError, match=message):
+        search(proto, settings=Settings(inputs=inputs))
+
+
+def test_unknown_list():
+    with pytest.raises(UsageError, match="cannot bisect over words"):
+        bisect(model(), over=["words"])
+
+
+if __name__ == "__main__":
+    tvm.testing.main()

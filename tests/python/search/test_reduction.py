@@ -1,0 +1,278 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""``reduce`` ends with the operators of a planted fault, and with a script that reproduces it."""
+
+import json
+import os
+import runpy
+import signal
+import sys
+
+import numpy as np
+import onnx
+import pytest
+import torch
+import tvm
+import tvm.testing
+from tvm import relax
+
+from helpers.planted_faults import model, plant, plant_wrong_softmax
+from tvm_fixes.errors import CompileError
+from tvm_fixes.search import reduction
+from tvm_fixes.search.problem import Kind, Observed, Problem, cause_of
+from tvm_fixes.search.reduction import reduce
+from tvm_fixes.search.trial import Settings
+from tvm_fixes.support.isolate import OutcomeKind, run_forked
+
+
+def test_a_wrong_operator_of_an_onnx_model(monkeypatch, tmp_path):
+    plant_wrong_softmax(monkeypatch)
+    trials = []
+    found = reduce(model(), output=tmp_path, progress=trials.append)
+    assert found.operators == ["Softmax"] and found.before == 7
+    assert found.what.startswith("s: 32 of 32 elements differ")
+    assert len(trials) == found.trials + 1
+    small = onnx.load(found.model)
+    assert [node.op_type for node in small.graph.node] == ["Softmax"]
+    done = run_script(found.script)
+    assert (done.name, "Not equal to tolerance" in done.message) == ("AssertionError", True)
+    monkeypatch.undo()
+    assert run_script(found.script).kind is OutcomeKind.VALUE
+    assert "np.random.default_rng(0).standard_normal((4, 8))" in open(found.script).read()
+    assert json.loads(found.to_json())["operators"] == ["Softmax"]
+
+
+def run_script(path):
+    return run_forked(lambda: bool(runpy.run_path(path)), timeout=100)
+
+
+def faked(monkeypatch, shows):
+    """Let `shows` decide from the names of the operators, instead of a trial."""
+    seen = []
+
+    def observe(_problem, subject, _settings):
+        names = [node.op_type for node in subject.open()._model.graph.node]
+        seen.append(names)
+        return Observed(shows(names), "as told")
+
+    monkeypatch.setattr(reduction, "observe", observe)
+    return seen
+
+
+@pytest.mark.parametrize("wanted", [["Exp"], ["Softmax", "Sub"], ["Transpose", "MatMul", "Relu"]])
+def test_the_operators_of_the_fault_are_left(monkeypatch, tmp_path, wanted):
+    faked(monkeypatch, lambda names: set(wanted) <= set(names))
+    assert reduce(model(), output=tmp_path).operators == wanted
+
+
+def test_values_at_a_cut_are_those_of_the_run(monkeypatch, tmp_path):
+    checked = []
+
+    def observe(_problem, subject, _settings):
+        source = subject.open()
+        _, run = source.reference()
+        checked.append(run(subject.inputs)[-1])
+        return Observed(len(source._model.graph.node) > 2, "as told")
+
+    monkeypatch.setattr(reduction, "observe", observe)
+    reduce(model(), output=tmp_path)
+    # The last operator is never cut off, so its result does not change until values are drawn.
+    assert len(checked) > 3
+    for value in checked[:2]:
+        np.testing.assert_allclose(value, checked[0], rtol=1e-5)
+
+
+def test_an_interrupted_search_resumes(monkeypatch, tmp_path):
+    seen = faked(monkeypatch, lambda names: {"Exp", "Softmax"} <= set(names))
+    whole = reduce(model(), output=tmp_path / "whole")
+    number = len(seen)
+
+    def interrupt(trial):
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+
+    seen.clear()
+    part = reduce(model(), output=tmp_path / "part", progress=interrupt)
+    assert part.interrupted and {"Exp", "Softmax"} <= set(part.operators)
+    assert [node.op_type for node in onnx.load(part.model).graph.node] == part.operators
+    with (tmp_path / "part" / "journal.jsonl").open("a") as file:
+        file.write('{"label": "oper')  # as a killed process leaves it
+    again = reduce(model(), output=tmp_path / "part")
+    assert again.operators == whole.operators and not again.interrupted
+    # The whole model is tried again.
+    assert len(seen) == number + 1 and again.trials == whole.trials - 4
+
+
+def test_a_journal_of_another_search_is_replaced(monkeypatch, tmp_path):
+    faked(monkeypatch, lambda names: "Exp" in names)
+    first = reduce(model(), output=tmp_path)
+    second = reduce(model(), Problem(Kind.CRASHES), output=tmp_path)
+    assert first.trials == second.trials > 1
+
+
+def test_a_model_without_the_problem_is_rejected(tmp_path):
+    with pytest.raises(CompileError, match="expected: not equal to the reference; found: equal"):
+        reduce(model(), output=tmp_path)
+
+
+def test_a_check_gets_the_path_of_the_model(tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(model(), path)
+    code = "import onnx, sys; 'Exp' in str(onnx.load(sys.argv[1])) or sys.exit(1)"
+    problem = Problem(Kind.CHECK, command=f'{sys.executable} -c "{code}"')
+    found = reduce(path, problem, output=tmp_path / "out")
+    assert found.operators == ["Exp"]
+
+
+def test_a_pass_that_fails(monkeypatch, tmp_path):
+    @tvm.transform.module_pass(opt_level=0, name="Fail")
+    def fail(mod, _context):
+        if "R.subtract" in mod.script():
+            raise ValueError(f"cannot subtract {len(mod.script())} numbers")
+        return mod
+
+    plant(monkeypatch, operators=fail)
+    found = reduce(model(), Problem(Kind.FAILS), output=tmp_path)
+    assert found.operators == ["Sub"]
+    assert "cannot subtract" in found.what
+
+
+class Torch(torch.nn.Module):
+    """With parameters, a tuple and a number of the shape."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 8)
+
+    def forward(self, x):
+        a, b = self.linear(x).split(4, 1)
+        c = torch.relu(a) + b.mul(2)
+        d = torch.softmax(c, 1).reshape(c.shape[1], c.shape[0])
+        return torch.tanh(d) - 1
+
+
+def test_a_wrong_operator_of_a_pytorch_program(monkeypatch, tmp_path):
+    plant_wrong_softmax(monkeypatch)
+    torch.manual_seed(0)
+    program = torch.export.export(Torch().eval(), (torch.randn(3, 6),))
+    found = reduce(program, output=tmp_path)
+    assert found.operators == ["softmax.int"]
+    assert found.before >= 7
+    small = torch.export.load(found.model)
+    assert "softmax" in small.graph_module.code
+    done = run_script(found.script)
+    assert (done.name, "Not equal to tolerance" in done.message) == ("AssertionError", True)
+    monkeypatch.undo()
+    assert run_script(found.script).kind is OutcomeKind.VALUE
+
+
+@pytest.mark.parametrize("wanted", [["linear"], ["split.Tensor", "mul.Tensor", "tanh"]])
+def test_the_operators_of_a_pytorch_program_are_left(monkeypatch, tmp_path, wanted):
+    def observe(_problem, subject, _settings):
+        source = subject.open()
+        _, run = source.reference()
+        run(subject.inputs)
+        nodes = source.program.module().graph.nodes
+        names = {str(getattr(n.target, "__name__", "")).removesuffix(".default") for n in nodes}
+        return Observed(set(wanted) <= names, "as told")
+
+    monkeypatch.setattr(reduction, "observe", observe)
+    program = torch.export.export(Torch().eval(), (torch.randn(3, 6),))
+    assert reduce(program, output=tmp_path).operators == wanted
+
+
+def relax_module():
+    builder = relax.BlockBuilder()
+    rows = tvm.tirx.Var("n", "int64")
+    x = relax.Var("x", relax.TensorType([rows, 8], "float32"))
+    y = relax.Var("y", relax.TensorType([8, 6], "float32"))
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            product = builder.emit(relax.op.matmul(relax.op.tanh(x), y))
+            halves = builder.emit(relax.op.split(relax.op.nn.softmax(product), 2, 1))
+            total = builder.emit(relax.op.add(halves[0], halves[1]))
+            results = builder.emit_output((relax.op.exp(total), product))
+        builder.emit_func_output(results)
+    return builder.finalize()
+
+
+def test_a_wrong_operator_of_a_relax_module(monkeypatch, tmp_path):
+    plant_wrong_softmax(monkeypatch)
+    found = reduce(relax_module(), output=tmp_path)
+    assert found.operators == ["nn.softmax"]
+    assert found.before >= 7
+    done = run_script(found.script)
+    assert (done.name, "Not equal to tolerance" in done.message) == ("AssertionError", True)
+    small = tvm.ir.load_json(open(found.model).read())
+    assert [int(one) for one in small["main"].params[0].ty.shape] == [1, 1]
+
+
+def test_a_pass_that_crashes(monkeypatch, tmp_path):
+    @tvm.transform.module_pass(opt_level=0, name="Crash")
+    def crash(mod, _context):
+        if "R.subtract" in mod.script():
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return mod
+
+    plant(monkeypatch, operators=crash)
+    found = reduce(model(), Problem(Kind.CRASHES), output=tmp_path)
+    assert found.operators == ["Sub"]
+    assert found.what == "SIGSEGV: crashed"
+    with pytest.raises(CompileError, match="not equal to the reference; found: SIGSEGV"):
+        reduce(model(), output=tmp_path)
+
+
+def test_a_crash_of_stock_tvm(tmp_path):
+    """An integer divided by zero crashes the reference, too."""
+    text = """
+        <ir_version: 9, opset_import: ["" : 18]> m (int32[4] a, int32[4] b) => (int32[4] q)
+        { c = Abs (a) d = Mul (c, a) e = Sub (b, b) q = Mod (d, e) }
+    """
+    settings = Settings(stock=True)
+    proto = onnx.parser.parse_model(text)
+    found = reduce(proto, Problem(Kind.CRASHES), output=tmp_path, settings=settings)
+    assert found.operators == ["Mod"] and found.what == "SIGFPE: crashed"
+    script = open(found.script).read()
+    assert "from tvm.relax.frontend.onnx import from_onnx" in script
+    assert "tvm_fixes" not in script
+    assert run_script(found.script).name == "SIGFPE"
+
+
+def test_values_that_matter_are_kept(monkeypatch, tmp_path):
+    """Large ones are stored in a file."""
+
+    def observe(_problem, subject, _settings):
+        kept = [one for one in subject.inputs if one.flat[0] == 7]
+        return Observed(bool(kept), "as told")
+
+    monkeypatch.setattr(reduction, "observe", observe)
+    text = '<ir_version: 9, opset_import: ["" : 18]> m (float[99] x, float[99] y) => (float[99] z) '
+    proto = onnx.parser.parse_model(text + "{ z = Add (x, y) }")
+    x = np.full(99, 7, "float32")
+    y = np.random.default_rng(0).standard_normal(99).astype("float32")
+    found = reduce(proto, output=tmp_path, settings=Settings(inputs={"x": x, "y": y}))
+    script = open(found.script).read()
+    assert "np.load('values.npz')['array0']" in script
+    assert "np.random.default_rng(0).standard_normal((99,))" in script
+    np.testing.assert_array_equal(np.load(tmp_path / "values.npz")["array0"], x)
+    monkeypatch.chdir(tmp_path)
+    assert run_script(found.script).kind is OutcomeKind.VALUE
+
+
+def test_causes_have_neither_names_nor_numbers():
+    first = cause_of("Legalize: 'conv1' has 3 inputs [1, 2] of (a, b)")
+    assert first == cause_of("Legalize: 'x' has 17 inputs [] of ()") != cause_of("import: no")
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
