@@ -18,47 +18,15 @@ from pathlib import Path
 
 import tvm.testing
 
+from helpers import layers
+
 ROOT = Path(__file__).parents[2] / "python"
-
-LAYERS = (
-    "errors versions",
-    "fixes",
-    "support",
-    "_ffi",
-    "target",
-    "tirx",
-    "relax",
-    "relay",
-    "verifier",
-    "frontend",
-    "runtime",
-    "source",
-    "observe",
-    "transform pipeline",
-    "passes",
-    "compiler.progress compiler.options",
-    "compiler.verification compiler.linking compiler.reference",
-    "compiler.steps",
-    "compiler",
-    "testing",
-    "report",
-    "search",
-    "debug",
-    "probes",
-    "doctor",
-    "__init__",
-    "__main__",
-)
-"""The modules and packages of tvm_fixes: each imports only those above it, or in its own line.
-
-A module of a package that has no entry of its own belongs to the package's.
-"""
 
 
 def modules():
     """The file of each module by its name."""
     found = {}
-    for path in (ROOT / "tvm_fixes").rglob("*.py"):
+    for path in ROOT.rglob("*.py"):
         parts = path.relative_to(ROOT).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
@@ -78,7 +46,7 @@ def base_of(node, module):
 
 
 def imports(module):
-    """The modules of tvm_fixes that `module` imports, also within functions and for types."""
+    """The modules of the packages that `module` imports, also within functions and for types."""
     for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
@@ -93,14 +61,13 @@ def imports(module):
 GRAPH = {module: {other for other in imports(module) if other != module} for module in MODULES}
 
 
-PLACES = {name: index for index, names in enumerate(LAYERS) for name in names.split()}
+PLACES = {name: index for index, (names, _) in enumerate(layers.LAYERS) for name in names.split()}
 
 
 def layer_of(module):
-    """The place of the longest name in LAYERS that the module has, or is in."""
-    parts = module.split(".")[1:] or ["__init__"]
-    names = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
-    return next(PLACES[name] for name in names if name in PLACES)
+    """The place of the module or package in LAYERS that the module is, or is in."""
+    name = module.removeprefix("tvm_fixes.").split(".")[0]
+    return PLACES["__init__" if name == "tvm_fixes" else name]
 
 
 def test_every_module_is_found():
@@ -109,9 +76,15 @@ def test_every_module_is_found():
 
 
 def test_every_layer_has_modules():
-    assert len(PLACES) == sum(len(names.split()) for names in LAYERS)
-    unused = {f"tvm_fixes.{name}" for name in PLACES} - set(MODULES)
-    assert unused == {"tvm_fixes.__init__"}
+    assert len(PLACES) == sum(len(names.split()) for names, _ in layers.LAYERS)
+    unused = {name for name in PLACES if name not in MODULES and f"tvm_fixes.{name}" not in MODULES}
+    assert unused == {"__init__"}
+
+
+def test_the_page_has_the_layers():
+    """``python tests/python/helpers/layers.py`` updates it."""
+    text = layers.CONTRIBUTING.read_text()
+    assert layers.table() in text and layers.with_table(text) == text
 
 
 def test_imports_go_down():
@@ -119,7 +92,7 @@ def test_imports_go_down():
         (module, other)
         for module, others in GRAPH.items()
         for other in others
-        if layer_of(other) > layer_of(module)
+        if layer_of(other) < layer_of(module)
     }
     assert not upward
 
