@@ -14,7 +14,7 @@
 
 ``python ci/prose.py [PATH ...]`` reads files and folders (default: those of this repository that
 :data:`DEFAULT` lists) and prints ``file:line: phrase -> replacement`` for each phrase found. The
-exit status is 1 if there is one. CONTRIBUTING.md has the glossary.
+exit status is 1 if there is one. docs/style.md has the glossary.
 """
 
 import re

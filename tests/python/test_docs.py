@@ -12,6 +12,7 @@
 # and limitations under the License.
 """The pages of docs: their links, docs/migrating.md, docs/deploying.md, and the API pages."""
 
+import json
 import os
 import re
 import shutil
@@ -27,6 +28,7 @@ import tvm.testing
 import tvm_ffi
 
 import tvm_fixes
+from helpers import architecture
 from helpers.models import onnx_conv
 
 ROOT = Path(__file__).parents[2]
@@ -109,6 +111,32 @@ def python(program: str, directory: Path, *arguments: Path, **environment: str) 
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_architecture():
+    """The picture is that of its text, whose folders exist."""
+    assert (ROOT / "docs" / "architecture.svg").read_text() == architecture.svg(), (
+        "run: python tests/python/helpers/architecture.py > docs/architecture.svg"
+    )
+    package = ROOT / "python" / "tvm_fixes"
+    named = [head + name for head, boxes in architecture.columns() for name, _ in boxes]
+    named += [name for name, *_ in architecture.bands()]
+    folders = [name.removeprefix("pipeline") for name in named if name.endswith("/")]
+    assert len(folders) == 8
+    assert [name for name in folders if not (package / name).is_dir()] == []
+
+
+def test_tutorial(tmp_path):
+    """The cells of the notebook run, in their order; their assertions compare with PyTorch."""
+    pytest.importorskip("torch")
+    cells = json.loads((ROOT / "docs" / "tutorial.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] for cell in code)  # they would go stale
+    printed = python("\n".join("".join(cell["source"]) for cell in code), tmp_path)
+    assert "equal to PyTorch" in printed
+    *scores, difference = printed.splitlines()[-12:]
+    assert len([float(score) for score in scores if score]) == 10
+    assert 0 <= float(difference) < 1e-5
 
 
 def test_migrating(tmp_path):

@@ -56,8 +56,21 @@ def test_it_is_short():
 
 def test_its_fixes_exist():
     listed = re.findall(r"^\| `([^`]+)` \|", README, re.MULTILINE)
-    assert len(listed) == 10
+    assert len(listed) == 6
     assert set(listed) <= set(FIX_IDS)
+
+
+def test_its_times_are_those_of_the_demo():
+    """The models of the demo in its order, with ratios of the shown times."""
+    pytest.importorskip("torch")
+    from examples import demo
+
+    cells = r"\| *".join([r"^\| (\w+) ", *[r"([\d.]+) "] * 3, "$"])
+    rows = re.findall(cells, README, re.MULTILINE)
+    assert tuple(model for model, *_ in rows) == demo.MODELS
+    for model, ours, reference, ratio in rows:
+        low, high = ((float(ours) - x * 0.005) / (float(reference) + x * 0.005) for x in (1, -1))
+        assert low - 0.005 <= float(ratio) <= high + 0.005, model
 
 
 def test_before_and_after(tmp_path):
