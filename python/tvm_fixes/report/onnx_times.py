@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..frontend.onnx.corrections import operator_of
+from ..frontend.onnx.call import operator_of
 from ..frontend.onnx.liveness import names_read
 from ..frontend.onnx.node_errors import name_of
 from ..observe.comparison import median_seconds

@@ -34,7 +34,7 @@ from tvm import relax
 from ...fixes.onnx_importer import DTYPE
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
-from .node import Converter, Node
+from .call import Call, converts
 
 __all__ = ["sum_convolution", "sum_gemm", "sum_matmul"]
 
@@ -50,64 +50,67 @@ _CONVOLUTION_ATTRIBUTES = (
 )
 
 
-def _sums_in_own_dtype(node: Node) -> bool:
-    dtype = dtype_of(node.operands[0])
+def _sums_in_own_dtype(call: Call) -> bool:
+    dtype = dtype_of(call.operands[0])
     if accumulation_dtype(dtype) == dtype:
         return True
     switches.note(DTYPE)
     return False
 
 
-def sum_convolution(node: Node, convert: Converter) -> relax.Expr:
+@converts("Conv", "ConvTranspose", place="accumulate", fix=DTYPE)
+def sum_convolution(call: Call) -> relax.Expr:
     """Convert a Conv or ConvTranspose; sum products and bias in float32, then round once."""
-    if _sums_in_own_dtype(node):
-        return convert(node)
-    dtype = dtype_of(node.operands[0])
+    if _sums_in_own_dtype(call):
+        return call.proceed()
+    dtype = dtype_of(call.operands[0])
     sum_dtype = accumulation_dtype(dtype)
-    data, weight = node.operands[:2]
-    bias = node.operand(2)
-    call = convert(node.with_operands(data, weight))
+    data, weight = call.operands[:2]
+    bias = call.operand(2)
+    convolution = call.with_operands(data, weight).proceed()
     attributes = {
-        name: getattr(call.attrs, name)
+        name: getattr(convolution.attrs, name)
         for name in _CONVOLUTION_ATTRIBUTES
-        if hasattr(call.attrs, name)
+        if hasattr(convolution.attrs, name)
     }
-    operator = getattr(relax.op.nn, call.op.name.removeprefix("relax.nn."))
-    out = node.emit(operator(*call.args, **attributes, out_dtype=sum_dtype))
+    operator = getattr(relax.op.nn, convolution.op.name.removeprefix("relax.nn."))
+    out = call.emit(operator(*convolution.args, **attributes, out_dtype=sum_dtype))
     if bias is not None:
         bias = relax.op.reshape(bias, [1, -1] + [1] * (data.ty.ndim - 2))
-        out = node.emit(relax.op.add(out, node.emit(relax.op.astype(bias, sum_dtype))))
+        out = call.emit(relax.op.add(out, call.emit(relax.op.astype(bias, sum_dtype))))
     return relax.op.astype(out, dtype)
 
 
-def sum_matmul(node: Node, convert: Converter) -> relax.Expr:
+@converts("MatMul", place="accumulate", fix=DTYPE)
+def sum_matmul(call: Call) -> relax.Expr:
     """Convert a MatMul; sum products in float32, then round once."""
-    if _sums_in_own_dtype(node):
-        return convert(node)
-    lhs, rhs = node.operands
+    if _sums_in_own_dtype(call):
+        return call.proceed()
+    lhs, rhs = call.operands
     dtype = dtype_of(lhs)
     return relax.op.astype(relax.op.matmul(lhs, rhs, accumulation_dtype(dtype)), dtype)
 
 
-def sum_gemm(node: Node, convert: Converter) -> relax.Expr:
+@converts("Gemm", place="accumulate", fix=DTYPE)
+def sum_gemm(call: Call) -> relax.Expr:
     """Convert a Gemm, ``alpha * A @ B + beta * C``; compute in float32, then round once."""
-    if _sums_in_own_dtype(node):
-        return convert(node)
-    lhs, rhs = node.operands[:2]
-    addend = node.operand(2)
+    if _sums_in_own_dtype(call):
+        return call.proceed()
+    lhs, rhs = call.operands[:2]
+    addend = call.operand(2)
     dtype = dtype_of(lhs)
     sum_dtype = accumulation_dtype(dtype)
 
     def scale(value: relax.Expr, factor: float) -> relax.Expr:
         return value if factor == 1 else relax.op.multiply(value, relax.const(factor, sum_dtype))
 
-    if node.attributes.get("transA", 0):
-        lhs = node.emit(relax.op.permute_dims(lhs, [1, 0]))
-    if node.attributes.get("transB", 0):
-        rhs = node.emit(relax.op.permute_dims(rhs, [1, 0]))
-    out = node.emit(relax.op.matmul(lhs, rhs, sum_dtype))
-    out = scale(out, node.attributes.get("alpha", 1.0))
+    if call.attributes.get("transA", 0):
+        lhs = call.emit(relax.op.permute_dims(lhs, [1, 0]))
+    if call.attributes.get("transB", 0):
+        rhs = call.emit(relax.op.permute_dims(rhs, [1, 0]))
+    out = call.emit(relax.op.matmul(lhs, rhs, sum_dtype))
+    out = scale(out, call.attributes.get("alpha", 1.0))
     if addend is not None:
         addend = relax.op.astype(addend, sum_dtype)
-        out = relax.op.add(out, scale(addend, node.attributes.get("beta", 1.0)))
+        out = relax.op.add(out, scale(addend, call.attributes.get("beta", 1.0)))
     return relax.op.astype(out, dtype)

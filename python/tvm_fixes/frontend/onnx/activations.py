@@ -43,8 +43,8 @@ from ...relax.legalize.reductions import arg_extremum
 from ...support import switches
 from ..dtypes import dtype_of
 from ..elementary import Elementary
+from .call import Call, converts, extents_of
 from .extents import expression
-from .node import Converter, Node, extents_of
 from .shape_operands import axes_of, shaped
 
 __all__ = [
@@ -63,103 +63,108 @@ __all__ = [
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 
 
-def _number(node: Node, attribute: str, default: float) -> float:
+def _number(call: Call, attribute: str, default: float) -> float:
     """An attribute or its default, rounded to float32."""
-    return float(np.float32(node.attributes.get(attribute, default)))
+    return float(np.float32(call.attributes.get(attribute, default)))
 
 
-def convert_elu(node: Node, convert: Converter) -> relax.Expr:
+@converts("Celu", "Elu", "Selu", fix=ACTIVATIONS)
+def convert_elu(call: Call) -> relax.Expr:
     """Convert an Elu, Selu or Celu."""
     switches.note(ACTIVATIONS)
-    data, elementary = node.operands[0], Elementary(node.emit)
-    alpha = _number(node, "alpha", _SELU[0] if node.operator == "Selu" else 1.0)
-    if node.operator == "Celu":
+    data, elementary = call.operands[0], Elementary(call.emit)
+    alpha = _number(call, "alpha", _SELU[0] if call.operator == "Selu" else 1.0)
+    if call.operator == "Celu":
         return elementary.elu(data, alpha, 1.0, 1.0 / alpha)
-    scale = _number(node, "gamma", _SELU[1]) if node.operator == "Selu" else 1.0
+    scale = _number(call, "gamma", _SELU[1]) if call.operator == "Selu" else 1.0
     return elementary.elu(data, alpha, scale, 1.0)
 
 
-def convert_thresholded_relu(node: Node, convert: Converter) -> relax.Expr:
+@converts("ThresholdedRelu", fix=ACTIVATIONS)
+def convert_thresholded_relu(call: Call) -> relax.Expr:
     """Convert a ThresholdedRelu: X where it is greater than alpha, else 0, even for NaN."""
     switches.note(ACTIVATIONS)
-    data = node.operands[0]
+    data = call.operands[0]
     dtype = dtype_of(data)
-    alpha = relax.const(_number(node, "alpha", 1.0), dtype)
+    alpha = relax.const(_number(call, "alpha", 1.0), dtype)
     return relax.op.where(relax.op.greater(data, alpha), data, relax.const(0, dtype))
 
 
-def convert_shrink(node: Node, convert: Converter) -> relax.Expr:
+@converts("Shrink", fix=ACTIVATIONS)
+def convert_shrink(call: Call) -> relax.Expr:
     """Convert a Shrink; its result for integers is truncated."""
     switches.note(ACTIVATIONS)
-    data, op = node.operands[0], relax.op
+    data, op = call.operands[0], relax.op
     dtype = dtype_of(data)
     wide = dtype if "float" in dtype else "float64"
-    x = node.emit(op.astype(data, wide)) if wide != dtype else data
-    bound, bias = (_number(node, name, value) for name, value in (("lambd", 0.5), ("bias", 0.0)))
+    x = call.emit(op.astype(data, wide)) if wide != dtype else data
+    bound, bias = (_number(call, name, value) for name, value in (("lambd", 0.5), ("bias", 0.0)))
     limits = [relax.const(limit, wide) for limit in (-bound, bound)]
     offset = relax.const(bias, wide)
     above = op.where(op.greater(x, limits[1]), op.subtract(x, offset), relax.const(0, wide))
-    result = op.where(op.less(x, limits[0]), op.add(x, offset), node.emit(above))
-    return result if wide == dtype else op.astype(node.emit(result), dtype)
+    result = op.where(op.less(x, limits[0]), op.add(x, offset), call.emit(above))
+    return result if wide == dtype else op.astype(call.emit(result), dtype)
 
 
-def convert_sign(node: Node, convert: Converter) -> relax.Expr:
+@converts("Sign", fix=ACTIVATIONS)
+def convert_sign(call: Call) -> relax.Expr:
     """Convert a Sign; the sign of NaN is NaN."""
-    data = node.operands[0]
+    data = call.operands[0]
     dtype = dtype_of(data)
     if dtype.startswith("uint"):
         switches.note(ACTIVATIONS)
         return relax.op.minimum(data, relax.const(1, dtype))
     if "float" not in dtype:
-        return convert(node)
+        return call.proceed()
     switches.note(ACTIVATIONS)
     return relax.op.where(relax.op.isnan(data), data, relax.op.sign(data))
 
 
-def convert_clip(node: Node, convert: Converter) -> relax.Expr:
+@converts("Clip", fix=ACTIVATIONS)
+def convert_clip(call: Call) -> relax.Expr:
     """Convert a Clip.
 
     As in ONNX Runtime, NaN stays NaN, a NaN bound has no effect, a missing bound is the extreme
     finite number, and the upper bound wins if the lower one is greater.
     """
-    data, op = node.operands[0], relax.op
+    data, op = call.operands[0], relax.op
     dtype = dtype_of(data)
-    if "float" not in dtype and node.opset < 11:
-        return convert(node)
+    if "float" not in dtype and call.version < 11:
+        return call.proceed()
     switches.note(ACTIVATIONS)
     if "float" not in dtype:
         # TVM's converter emits kernels, whose symbolic extents FuseTIR may not match.
         for index, bounded in ((1, op.maximum), (2, op.minimum)):
-            if node.operand(index) is not None:
-                data = node.emit(bounded(data, _scalar(node, node.operand(index))))
+            if call.operand(index) is not None:
+                data = call.emit(bounded(data, _scalar(call, call.operand(index))))
         return data
-    low, high = _limit(node, 1, "min", dtype), _limit(node, 2, "max", dtype)
+    low, high = _limit(call, 1, "min", dtype), _limit(call, 2, "max", dtype)
     if low is not None and high is not None:
         return op.clip(data, min(low, high), high)
     result = data
     for index, number, bounded in ((1, low, op.less), (2, high, op.greater)):
-        bound = node.operand(index) if number is None else relax.const(number, dtype)
-        bound = _scalar(node, bound)
+        bound = call.operand(index) if number is None else relax.const(number, dtype)
+        bound = _scalar(call, bound)
         # A comparison with NaN is false, so NaN stays NaN and a NaN bound has no effect.
-        result = node.emit(op.where(bounded(result, bound), bound, result))
+        result = call.emit(op.where(bounded(result, bound), bound, result))
     return result
 
 
-def _scalar(node: Node, bound: relax.Expr) -> relax.Expr:
+def _scalar(call: Call, bound: relax.Expr) -> relax.Expr:
     """A bound of a Clip in rank 0, if it has one element."""
     is_single = math.prod(extents_of(bound) or [1]) == 1 and bound.ty.ndim
-    return node.emit(relax.op.reshape(bound, ())) if is_single else bound
+    return call.emit(relax.op.reshape(bound, ())) if is_single else bound
 
 
-def _limit(node: Node, index: int, name: str, dtype: str) -> float | None:
+def _limit(call: Call, index: int, name: str, dtype: str) -> float | None:
     """A bound of a Clip, None if it is not constant; before opset 11, it is an attribute."""
     extreme = {"min": tirx.min_value, "max": tirx.max_value}[name](dtype).value
-    if node.opset < 11:
-        number = float(node.attributes.get(name, extreme))
-    elif node.operand(index) is None:
+    if call.version < 11:
+        number = float(call.attributes.get(name, extreme))
+    elif call.operand(index) is None:
         return extreme
     else:
-        array = node.constant(index)
+        array = call.constant(index)
         if array is None or array.size != 1:
             return None
         number = float(array.reshape(()))
@@ -169,7 +174,8 @@ def _limit(node: Node, index: int, name: str, dtype: str) -> float | None:
     return number if abs(number) <= abs(extreme) else math.copysign(math.inf, number)
 
 
-def convert_softmax(node: Node, convert: Converter) -> relax.Expr:
+@converts("LogSoftmax", "Softmax", fix=ACTIVATIONS)
+def convert_softmax(call: Call) -> relax.Expr:
     """Convert a Softmax or LogSoftmax of opset 12 and older.
 
     Raises
@@ -177,28 +183,29 @@ def convert_softmax(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the rank of the data is unknown, or the axis is out of range.
     """
-    if node.opset >= 13:
-        return convert(node)
+    if call.version >= 13:
+        return call.proceed()
     switches.note(ACTIVATIONS)
-    data, extents = shaped(node, 0, "input")
-    (axis,) = axes_of(node, [node.attributes.get("axis", 1)], len(extents))
-    function = relax.op.nn.softmax if node.operator == "Softmax" else relax.op.nn.log_softmax
-    return of_last_axes(node, data, axis, function)
+    data, extents = shaped(call, 0, "input")
+    (axis,) = axes_of(call, [call.attributes.get("axis", 1)], len(extents))
+    function = relax.op.nn.softmax if call.operator == "Softmax" else relax.op.nn.log_softmax
+    return of_last_axes(call, data, axis, function)
 
 
 def of_last_axes(
-    node: Node, data: relax.Expr, axis: int, function: Callable[[relax.Expr, int], relax.Expr]
+    call: Call, data: relax.Expr, axis: int, function: Callable[[relax.Expr, int], relax.Expr]
 ) -> relax.Expr:
     """Apply a function of data and an axis to all axes from `axis` on, as if they were one."""
-    extents = node.known.extents(data) or []
+    extents = call.known.extents(data) or []
     if axis == len(extents) - 1:
         return function(data, axis)
-    joined = node.known.simplify(math.prod(extents[axis:]))
-    flat = node.emit(relax.op.reshape(data, relax.ShapeExpr([*extents[:axis], joined])))
-    return relax.op.reshape(node.emit(function(flat, axis)), relax.ShapeExpr(extents))
+    joined = call.known.simplify(math.prod(extents[axis:]))
+    flat = call.emit(relax.op.reshape(data, relax.ShapeExpr([*extents[:axis], joined])))
+    return relax.op.reshape(call.emit(function(flat, axis)), relax.ShapeExpr(extents))
 
 
-def convert_hardmax(node: Node, convert: Converter) -> relax.Expr:
+@converts("Hardmax", fix=ACTIVATIONS)
+def convert_hardmax(call: Call) -> relax.Expr:
     """Convert a Hardmax: 1 at the first maximum along an axis, else 0.
 
     Raises
@@ -206,23 +213,23 @@ def convert_hardmax(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the rank of the data is unknown, or the axis is out of range.
     """
-    data, extents = shaped(node, 0, "input")
-    default = -1 if node.opset >= 13 else 1
-    (axis,) = axes_of(node, [node.attributes.get("axis", default)], len(extents))
+    data, extents = shaped(call, 0, "input")
+    default = -1 if call.version >= 13 else 1
+    (axis,) = axes_of(call, [call.attributes.get("axis", default)], len(extents))
     switches.note(ACTIVATIONS)
-    if node.opset >= 13:
-        return _hardmax(node, data, axis)
-    return of_last_axes(node, data, axis, partial(_hardmax, node))
+    if call.version >= 13:
+        return _hardmax(call, data, axis)
+    return of_last_axes(call, data, axis, partial(_hardmax, call))
 
 
-def _hardmax(node: Node, data: relax.Expr, axis: int) -> relax.Expr:
-    extents, dtype = node.known.extents(data) or [], dtype_of(data)
+def _hardmax(call: Call, data: relax.Expr, axis: int) -> relax.Expr:
+    extents, dtype = call.known.extents(data) or [], dtype_of(data)
     if isinstance(extents[axis], int) and extents[axis] > 0:
-        first_maximum = node.emit(relax.op.argmax(data, axis, keepdims=True))
+        first_maximum = call.emit(relax.op.argmax(data, axis, keepdims=True))
     else:
         # Unlike for an argmax, no elements are not an error.
         arguments = data, "relax.argmax", [axis], True, "int64"
-        first_maximum = node.builder.emit_te(arg_extremum, *arguments)
+        first_maximum = call.builder.emit_te(arg_extremum, *arguments)
 
     def one_hot(index: te.Tensor, *shape: tirx.Expr) -> te.Tensor:
         def element(*at: tirx.Var) -> tirx.Expr:
@@ -232,4 +239,4 @@ def _hardmax(node: Node, data: relax.Expr, axis: int) -> relax.Expr:
 
         return te.compute(shape, element, name="hardmax")
 
-    return node.builder.emit_te(one_hot, first_maximum, *map(expression, extents))
+    return call.builder.emit_te(one_hot, first_maximum, *map(expression, extents))

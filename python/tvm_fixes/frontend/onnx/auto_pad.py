@@ -14,7 +14,7 @@
 
 from tvm import tirx
 
-from .node import Extent
+from .call import Extent
 
 __all__ = ["AUTO_PADS", "halves", "same_count", "same_pads"]
 

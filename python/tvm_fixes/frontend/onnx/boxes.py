@@ -43,14 +43,15 @@ from ...fixes.onnx_importer import BOXES
 from ...support import switches
 from ..dtypes import dtype_of
 from ..suppression import kept_boxes, overlap_of
+from .call import Call, converts
 from .extents import equal
-from .node import Converter, Node
 from .shape_operands import require, shaped
 
 __all__ = ["convert_nms", "convert_roi_align"]
 
 
-def convert_nms(node: Node, convert: Converter) -> relax.Expr:
+@converts("NonMaxSuppression", fix=BOXES)
+def convert_nms(call: Call) -> relax.Expr:
     """Convert a NonMaxSuppression; thresholds and the number of boxes may be computed.
 
     Raises
@@ -59,20 +60,20 @@ def convert_nms(node: Node, convert: Converter) -> relax.Expr:
         If the shapes do not agree, or a threshold has several elements.
     """
     switches.note(BOXES)
-    boxes, extents = shaped(node, 0, "boxes")
-    scores, of_scores = shaped(node, 1, "scores")
+    boxes, extents = shaped(call, 0, "boxes")
+    scores, of_scores = shaped(call, 1, "scores")
     if len(extents) != 3 or len(of_scores) != 3:
         shapes = (extents, of_scores)
-        raise node.invalid("shapes", shapes, "expected [batch, boxes, 4], [batch, classes, boxes]")
+        raise call.invalid("shapes", shapes, "expected [batch, boxes, 4], [batch, classes, boxes]")
     for axis, expected in ((0, of_scores[0]), (1, of_scores[2]), (2, 4)):
-        agrees = equal(node.known, extents[axis], expected)
-        require(node, agrees, "shape of boxes", extents, f"expected {expected} in axis {axis}")
+        agrees = equal(call.known, extents[axis], expected)
+        require(call, agrees, "shape of boxes", extents, f"expected {expected} in axis {axis}")
     # Without a maximum number of boxes, it is 0.
-    limit = _number(node, 2, "max_output_boxes_per_class", np.int64(0))
-    largest = _number(node, 3, "iou_threshold", np.float32(0))
-    least = _number(node, 4, "score_threshold", np.float32(-np.inf))
-    emit = node.emit
-    if node.operand(4) is None:
+    limit = _number(call, 2, "max_output_boxes_per_class", np.int64(0))
+    largest = _number(call, 3, "iou_threshold", np.float32(0))
+    least = _number(call, 4, "score_threshold", np.float32(-np.inf))
+    emit = call.emit
+    if call.operand(4) is None:
         is_candidate = emit(op.full_like(scores, relax.const(True), "bool"))
     else:
         is_candidate = emit(op.greater(scores, least))
@@ -80,31 +81,31 @@ def convert_nms(node: Node, convert: Converter) -> relax.Expr:
     lowest = relax.const(-np.inf, dtype_of(scores))
     scores = emit(op.where(is_candidate, scores, lowest))
     order = emit(op.argsort(scores, axis=-1, descending=True, dtype="int64"))
-    overlap = _of_centers if node.attributes.get("center_point_box") else overlap_of
+    overlap = _of_centers if call.attributes.get("center_point_box") else overlap_of
     kernel = kept_boxes(overlap)
     operands = (boxes, order, counts, limit, largest)
-    kept = node.builder.emit_te(kernel, *operands, primfunc_name_hint="nms")
-    return _indices_of(node, emit(kept), order)
+    kept = call.builder.emit_te(kernel, *operands, primfunc_name_hint="nms")
+    return _indices_of(call, emit(kept), order)
 
 
-def _number(node: Node, index: int, name: str, default: np.number) -> relax.Expr:
+def _number(call: Call, index: int, name: str, default: np.number) -> relax.Expr:
     """An operand of one element, of rank 1 and with the dtype of `default`."""
-    operand = node.operand(index)
+    operand = call.operand(index)
     if operand is None:
         return relax.const(np.array([default]))
-    operand, extents = shaped(node, index, name)
+    operand, extents = shaped(call, index, name)
     if len(extents) > 1:
-        raise node.invalid(f"shape of {name}", extents, "expected one element")
+        raise call.invalid(f"shape of {name}", extents, "expected one element")
     for extent in extents:
-        is_one = equal(node.known, extent, 1)
-        require(node, is_one, f"shape of {name}", extents, "expected one element")
-    return node.emit(op.reshape(operand, (1,)))
+        is_one = equal(call.known, extent, 1)
+        require(call, is_one, f"shape of {name}", extents, "expected one element")
+    return call.emit(op.reshape(operand, (1,)))
 
 
-def _indices_of(node: Node, kept: relax.Expr, order: relax.Expr) -> relax.Expr:
+def _indices_of(call: Call, kept: relax.Expr, order: relax.Expr) -> relax.Expr:
     """Image, class and index of each box that is kept, from the best one of each class on."""
-    emit, count = node.emit, tirx.Var("boxes_kept", "int64")
-    columns = node.builder.match_cast(
+    emit, count = call.emit, tirx.Var("boxes_kept", "int64")
+    columns = call.builder.match_cast(
         emit(op.nonzero(kept)), relax.TensorType((len(order.ty.shape), count), "int64")
     )
     places = emit(op.permute_dims(columns))
@@ -122,7 +123,8 @@ def _of_centers(a: Sequence[Any], b: Sequence[Any]) -> Any:
     return overlap_of(corners(a), corners(b))
 
 
-def convert_roi_align(node: Node, convert: Converter) -> relax.Expr:
+@converts("RoiAlign", fix=BOXES)
+def convert_roi_align(call: Call) -> relax.Expr:
     """Convert a RoiAlign.
 
     Raises
@@ -130,14 +132,14 @@ def convert_roi_align(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If its mode is not ``avg``.
     """
-    mode = node.text("mode", "avg")
+    mode = call.text("mode", "avg")
     if mode != "avg":
-        raise node.invalid("attribute mode", mode, "expected avg")
-    scale = node.attributes.get("spatial_scale", 1.0)
+        raise call.invalid("attribute mode", mode, "expected avg")
+    scale = call.attributes.get("spatial_scale", 1.0)
     if scale == 1:
-        return convert(node)
+        return call.proceed()
     switches.note(BOXES)
-    data, rois, batch = node.operands
+    data, rois, batch = call.operands
     # The half pixel is in feature map units: scale the regions before subtracting it.
-    rois = node.emit(relax.op.multiply(rois, relax.const(scale, dtype_of(rois))))
-    return convert(node.with_operands(data, rois, batch).with_attributes(spatial_scale=1.0))
+    rois = call.emit(relax.op.multiply(rois, relax.const(scale, dtype_of(rois))))
+    return call.with_operands(data, rois, batch).with_attributes(spatial_scale=1.0).proceed()

@@ -38,8 +38,8 @@ from tvm import relax, te, tirx
 
 from ...fixes.onnx_importer import EXPAND
 from ...support import switches
+from .call import Call, Extent, converts
 from .extents import choose, equal, expression
-from .node import Converter, Extent, Node
 from .shape_operands import named, require, retyped
 
 __all__ = [
@@ -82,7 +82,8 @@ BROADCASTING = (
 _STACKED = frozenset({"Max", "Mean", "Min", "Sum"})
 
 
-def convert_broadcasting(node: Node, convert: Converter) -> relax.Expr:
+@converts(*BROADCASTING, place="broadcast", fix=EXPAND)
+def convert_broadcasting(call: Call) -> relax.Expr:
     """Convert one of :data:`BROADCASTING`; broadcast its operands if TVM would not.
 
     If neither of two dims is known to be 1, the model checks at run time that they broadcast.
@@ -92,10 +93,11 @@ def convert_broadcasting(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If dims do not broadcast.
     """
-    return _broadcast(node, convert, rank=0)
+    return _broadcast(call, rank=0)
 
 
-def broadcast_batches(node: Node, convert: Converter) -> relax.Expr:
+@converts("MatMul", place="operands", fix=EXPAND)
+def broadcast_batches(call: Call) -> relax.Expr:
     """Convert a MatMul; broadcast its batch dims if TVM would not.
 
     If neither of two dims is known to be 1, the model checks at run time that they broadcast.
@@ -105,38 +107,38 @@ def broadcast_batches(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If dims do not broadcast.
     """
-    return _broadcast(node, convert, rank=2)
+    return _broadcast(call, rank=2)
 
 
-def _broadcast(node: Node, convert: Converter, *, rank: int) -> relax.Expr:
+def _broadcast(call: Call, *, rank: int) -> relax.Expr:
     """Convert a node whose operands broadcast on all but their last `rank` axes."""
-    shapes = _shapes(node, rank)
-    if len(shapes) < 2 or _is_broadcast_by_tvm(node, shapes):
-        return convert(node)
+    shapes = _shapes(call, rank)
+    if len(shapes) < 2 or _is_broadcast_by_tvm(call, shapes):
+        return call.proceed()
     switches.note(EXPAND)
     reason = "expected extents that are equal or 1"
     result = []
     for column in _columns(shapes):
         extent = column[0]
         for other in column[1:]:
-            require_broadcast(node, extent, other, "shapes of the operands", shapes, reason)
-            extent = broadcast_extent(node, extent, other)
+            require_broadcast(call, extent, other, "shapes of the operands", shapes, reason)
+            extent = broadcast_extent(call, extent, other)
         result.append(extent)
     # The requirements may imply that extents are equal.
-    node = node.with_operands(*(node.known.refined(node.builder, x) for x in node.operands))
-    if _is_broadcast_by_tvm(node, _shapes(node, rank)):
-        return convert(node)
-    whole = _shapes(node, 0)
+    call = call.with_operands(*(call.known.refined(call.builder, x) for x in call.operands))
+    if _is_broadcast_by_tvm(call, _shapes(call, rank)):
+        return call.proceed()
+    whole = _shapes(call, 0)
     operands = [
-        node.emit(broadcast_to(node, operand, shape, [*result, *shape[len(shape) - rank :]]))
-        for operand, shape in zip(node.operands, whole, strict=True)
+        call.emit(broadcast_to(call, operand, shape, [*result, *shape[len(shape) - rank :]]))
+        for operand, shape in zip(call.operands, whole, strict=True)
     ]
-    return convert(node.with_operands(*operands))
+    return call.with_operands(*operands).proceed()
 
 
-def _shapes(node: Node, rank: int) -> list[list[Extent]]:
+def _shapes(call: Call, rank: int) -> list[list[Extent]]:
     """The operands' shapes without the last `rank` axes; [] if one is unknown or too short."""
-    shapes = [node.known.extents(operand) for operand in node.operands]
+    shapes = [call.known.extents(operand) for operand in call.operands]
     known = [shape[: len(shape) - rank] for shape in shapes if shape is not None]
     if len(known) < len(shapes) or any(rank and len(shape or ()) < rank for shape in shapes):
         return []
@@ -149,23 +151,23 @@ def _columns(shapes: Sequence[list[Extent]]) -> list[tuple[Extent, ...]]:
     return list(zip(*([1] * (rank - len(shape)) + shape for shape in shapes), strict=True))
 
 
-def _is_broadcast_by_tvm(node: Node, shapes: Sequence[list[Extent]]) -> bool:
+def _is_broadcast_by_tvm(call: Call, shapes: Sequence[list[Extent]]) -> bool:
     for extents in _columns(shapes):
         # The extents that may not be 1.
-        others = [extent for extent in extents if not node.known.equal(extent, 1)]
-        is_stacked = node.operator in _STACKED and 0 < len(others) < len(extents)
+        others = [extent for extent in extents if not call.known.equal(extent, 1)]
+        is_stacked = call.operator in _STACKED and 0 < len(others) < len(extents)
         if is_stacked and any(extent == 0 or not isinstance(extent, int) for extent in others):
             return False
-        if not all(node.known.is_evident(extent, others[0]) for extent in others[1:]):
+        if not all(call.known.is_evident(extent, others[0]) for extent in others[1:]):
             return False
     return True
 
 
 def require_broadcast(
-    node: Node, a: Extent, b: Extent, subject: str, value: object, reason: str
+    call: Call, a: Extent, b: Extent, subject: str, value: object, reason: str
 ) -> None:
     """Reject the `value` of `subject` unless two extents broadcast; see :func:`require`."""
-    known = node.known
+    known = call.known
     if known.covers(a, b) or known.covers(b, a):
         return
     is_one = [equal(known, a, 1), equal(known, b, 1)]
@@ -175,34 +177,34 @@ def require_broadcast(
     # If an extent being 1 implies that both are equal, the check for equality covers it.
     own = [one for one in is_one if one is not False and not known.follows(one, a, b)]
     unknown = own if same is False else [*own, same]
-    require(node, tirx.any(*unknown) if unknown else False, subject, value, reason)
+    require(call, tirx.any(*unknown) if unknown else False, subject, value, reason)
     if not own:
         known.assume_equal(a, b)
 
 
-def broadcast_extent(node: Node, a: Extent, b: Extent) -> Extent:
+def broadcast_extent(call: Call, a: Extent, b: Extent) -> Extent:
     """The extent that two extents broadcast to; the caller has required that they do."""
-    known = node.known
+    known = call.known
     if known.equal(a, 1) or known.covers(b, a) or known.equal(b, 1) is False:
         return known.simplify(b)
     if known.equal(b, 1) or known.covers(a, b) or known.equal(a, 1) is False:
         return known.simplify(a)
     extent = known.join_of(a, b)
     if extent is None:
-        extent = named(node, choose(known, equal(known, b, 1), a, b), "broadcast")
+        extent = named(call, choose(known, equal(known, b, 1), a, b), "broadcast")
         known.remember_join(extent, a, b)
     return extent
 
 
 def broadcast_to(
-    node: Node, data: relax.Expr, extents: Sequence[Extent], result: Sequence[Extent]
+    call: Call, data: relax.Expr, extents: Sequence[Extent], result: Sequence[Extent]
 ) -> relax.Expr:
     """Broadcast `data` of shape `extents` to `result`; each extent is 1 or that of the result."""
     lead = len(result) - len(extents)
     pairs = list(zip(extents, result[lead:], strict=True))
-    if not lead and all(node.known.equal(*pair) for pair in pairs):
-        return retyped(node, data, result)
-    if all(node.known.equal(source, 1) or node.known.equal(source, got) for source, got in pairs):
+    if not lead and all(call.known.equal(*pair) for pair in pairs):
+        return retyped(call, data, result)
+    if all(call.known.equal(source, 1) or call.known.equal(source, got) for source, got in pairs):
         return relax.op.broadcast_to(data, relax.ShapeExpr(result))
 
     def broadcast(tensor: te.Tensor, *shape: Extent) -> te.Tensor:
@@ -215,4 +217,4 @@ def broadcast_to(
 
         return te.compute([expression(extent) for extent in shape], element)
 
-    return node.builder.emit_te(broadcast, data, *result)
+    return call.builder.emit_te(broadcast, data, *result)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from tvm import relax
 from tvm.relax import op
 
-from .node import Extent, Node
+from .call import Call, Extent
 from .shape_operands import require_all, shaped, symbols, to_shape_tensor
 
 __all__ = [
@@ -34,41 +34,41 @@ __all__ = [
 ]
 
 
-def nonnegative_axes(node: Node, axes: relax.Expr, rank: int) -> relax.Expr:
+def nonnegative_axes(call: Call, axes: relax.Expr, rank: int) -> relax.Expr:
     """The axes as nonnegative numbers; the model checks at run time that they are in range."""
     bounds = [relax.const(bound, "int64") for bound in (-rank, rank)]
-    is_above = node.emit(op.greater_equal(axes, bounds[0]))
-    is_below = node.emit(op.less(axes, bounds[1]))
-    require_all(node, op.logical_and(is_above, is_below))
-    is_negative = node.emit(op.less(axes, relax.const(0, "int64")))
-    return node.emit(op.where(is_negative, op.add(axes, bounds[1]), axes))
+    is_above = call.emit(op.greater_equal(axes, bounds[0]))
+    is_below = call.emit(op.less(axes, bounds[1]))
+    require_all(call, op.logical_and(is_above, is_below))
+    is_negative = call.emit(op.less(axes, relax.const(0, "int64")))
+    return call.emit(op.where(is_negative, op.add(axes, bounds[1]), axes))
 
 
 def _numbers(rank: int) -> relax.Expr:
     return relax.const(list(range(rank)), "int64")
 
 
-def is_axis(node: Node, rank: int, axis: relax.Expr) -> relax.Expr:
+def is_axis(call: Call, rank: int, axis: relax.Expr) -> relax.Expr:
     """Whether each of `rank` axes is the computed `axis`, an int64 tensor of one element."""
-    return node.emit(op.equal(_numbers(rank), nonnegative_axes(node, axis, rank)))
+    return call.emit(op.equal(_numbers(rank), nonnegative_axes(call, axis, rank)))
 
 
 def axis_parts(
-    node: Node, extents: Sequence[Extent], axis: relax.Expr
+    call: Call, extents: Sequence[Extent], axis: relax.Expr
 ) -> tuple[Extent, Extent, Extent]:
     """The extents before, on and after the computed `axis`: products, as symbols."""
     rank = len(extents)
-    axis = nonnegative_axes(node, axis, rank)
-    shape, one = to_shape_tensor(node, extents), relax.const(1, "int64")
+    axis = nonnegative_axes(call, axis, rank)
+    shape, one = to_shape_tensor(call, extents), relax.const(1, "int64")
     parts = []
     for compare in (op.less, op.equal, op.greater):
-        is_part = node.emit(compare(_numbers(rank), axis))
-        parts.append(node.emit(op.prod(op.where(is_part, shape, one), axis=[0], keepdims=True)))
-    before, extent, after = symbols(node, node.emit(op.concat(parts)), "extent")
+        is_part = call.emit(compare(_numbers(rank), axis))
+        parts.append(call.emit(op.prod(op.where(is_part, shape, one), axis=[0], keepdims=True)))
+    before, extent, after = symbols(call, call.emit(op.concat(parts)), "extent")
     return before, extent, after
 
 
-def axes_count(node: Node, index: int) -> Extent:
+def axes_count(call: Call, index: int) -> Extent:
     """The number of axes that the operand at `index` lists.
 
     Raises
@@ -76,28 +76,28 @@ def axes_count(node: Node, index: int) -> Extent:
     tvm.error.OpAttributeInvalid
         If its rank is unknown, or more than 1.
     """
-    _, extents = shaped(node, index, "axes")
+    _, extents = shaped(call, index, "axes")
     if len(extents) > 1:
-        raise node.invalid("shape of axes", extents, "expected rank 0 or 1")
+        raise call.invalid("shape of axes", extents, "expected rank 0 or 1")
     return extents[0] if extents else 1
 
 
-def _matches(node: Node, index: int, rank: int) -> relax.Expr:
+def _matches(call: Call, index: int, rank: int) -> relax.Expr:
     """An int64 matrix with a row per axis that an operand lists, and 1 in the column of the axis.
 
     A last row of zeros avoids sums of no elements.
     """
-    axes = node.emit(op.astype(node.operands[index], "int64"))
+    axes = call.emit(op.astype(call.operands[index], "int64"))
     if axes.ty.ndim == 0:
-        axes = node.emit(op.reshape(axes, (1,)))
-    listed = node.emit(
-        op.concat([nonnegative_axes(node, axes, rank), relax.const([rank], "int64")])
+        axes = call.emit(op.reshape(axes, (1,)))
+    listed = call.emit(
+        op.concat([nonnegative_axes(call, axes, rank), relax.const([rank], "int64")])
     )
-    column = node.emit(op.expand_dims(listed, 1))
-    return node.emit(op.astype(op.equal(column, _numbers(rank)), "int64"))
+    column = call.emit(op.expand_dims(listed, 1))
+    return call.emit(op.astype(op.equal(column, _numbers(rank)), "int64"))
 
 
-def pairs_of_all_axes(node: Node, pairs: relax.Expr, index: int, rank: int) -> relax.Expr:
+def pairs_of_all_axes(call: Call, pairs: relax.Expr, index: int, rank: int) -> relax.Expr:
     """Two numbers for each axis, 0 for those that the operand at `index` does not list.
 
     Parameters
@@ -105,15 +105,15 @@ def pairs_of_all_axes(node: Node, pairs: relax.Expr, index: int, rank: int) -> r
     pairs : relax.Expr
         An int64 vector of the first numbers of the listed axes, then of the second ones.
     """
-    matches = _matches(node, index, rank)
-    rows = node.emit(op.reshape(pairs, (2, -1)))
-    rows = node.emit(op.concat([rows, relax.const([[0], [0]], "int64")], axis=1))
+    matches = _matches(call, index, rank)
+    rows = call.emit(op.reshape(pairs, (2, -1)))
+    rows = call.emit(op.concat([rows, relax.const([[0], [0]], "int64")], axis=1))
     spread = op.multiply(op.expand_dims(rows, 2), op.expand_dims(matches, 0))
-    return node.emit(op.reshape(node.emit(op.sum(spread, axis=[1])), (2 * rank,)))
+    return call.emit(op.reshape(call.emit(op.sum(spread, axis=[1])), (2 * rank,)))
 
 
 def split_axes(
-    node: Node, data: relax.Expr, extents: Sequence[Extent], index: int, all_if_none: bool
+    call: Call, data: relax.Expr, extents: Sequence[Extent], index: int, all_if_none: bool
 ) -> tuple[relax.Expr, relax.Expr]:
     """The data with two axes for each axis, and a mask of the axes that operand `index` lists.
 
@@ -130,28 +130,28 @@ def split_axes(
     tuple of relax.Expr
         The reshaped data, and a bool tensor with one element per axis.
     """
-    rank, one, count = len(extents), relax.const(1, "int64"), axes_count(node, index)
-    counts = node.emit(op.sum(_matches(node, index, rank), axis=[0]))
-    require_all(node, op.less_equal(counts, one))
-    is_listed = node.emit(op.equal(counts, one))
+    rank, one, count = len(extents), relax.const(1, "int64"), axes_count(call, index)
+    counts = call.emit(op.sum(_matches(call, index, rank), axis=[0]))
+    require_all(call, op.less_equal(counts, one))
+    is_listed = call.emit(op.equal(counts, one))
     if all_if_none and not isinstance(count, int):
-        is_empty = node.emit(op.equal(to_shape_tensor(node, [count]), relax.const([0], "int64")))
-        is_listed = node.emit(op.logical_or(is_listed, is_empty))
-    shape = to_shape_tensor(node, extents)
-    outer = symbols(node, node.emit(op.where(is_listed, one, shape)), "kept")
-    inner = symbols(node, node.emit(op.where(is_listed, shape, one)), "reduced")
+        is_empty = call.emit(op.equal(to_shape_tensor(call, [count]), relax.const([0], "int64")))
+        is_listed = call.emit(op.logical_or(is_listed, is_empty))
+    shape = to_shape_tensor(call, extents)
+    outer = symbols(call, call.emit(op.where(is_listed, one, shape)), "kept")
+    inner = symbols(call, call.emit(op.where(is_listed, shape, one)), "reduced")
     pairs = [extent for pair in zip(outer, inner, strict=True) for extent in pair]
-    return node.emit(op.reshape(data, relax.ShapeExpr(pairs))), is_listed
+    return call.emit(op.reshape(data, relax.ShapeExpr(pairs))), is_listed
 
 
 def kept_extents(
-    node: Node, extents: Sequence[Extent], is_listed: relax.Expr, count: int
+    call: Call, extents: Sequence[Extent], is_listed: relax.Expr, count: int
 ) -> list[Extent]:
     """The extents of the `count` axes that are not listed, in order."""
     rank = len(extents)
     # Listed axes get numbers above all others, so they sort to the end.
     behind = op.multiply(op.astype(is_listed, "int64"), relax.const(rank, "int64"))
-    order = node.emit(op.argsort(node.emit(op.add(_numbers(rank), behind)), dtype="int64"))
-    first = node.emit(op.strided_slice(order, [0], [0], [count]))
-    shape = to_shape_tensor(node, extents)
-    return symbols(node, node.emit(op.take(shape, first, axis=0)), "kept")
+    order = call.emit(op.argsort(call.emit(op.add(_numbers(rank), behind)), dtype="int64"))
+    first = call.emit(op.strided_slice(order, [0], [0], [count]))
+    shape = to_shape_tensor(call, extents)
+    return symbols(call, call.emit(op.take(shape, first, axis=0)), "kept")

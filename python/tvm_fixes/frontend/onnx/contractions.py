@@ -32,15 +32,17 @@ from collections.abc import Sequence
 
 from tvm import relax, tirx
 
+from ...fixes.onnx_importer import EXPAND
 from .broadcast import broadcast_extent, broadcast_to, require_broadcast
+from .call import Call, Extent, converts
 from .extents import equal
-from .node import Converter, Extent, Node
 from .shape_operands import require, require_equal
 
 __all__ = ["check_convolution", "check_einsum", "check_gemm", "check_matmul"]
 
 
-def check_matmul(node: Node, convert: Converter) -> relax.Expr:
+@converts("MatMul", place="check", fix=EXPAND)
+def check_matmul(call: Call) -> relax.Expr:
     """Convert a MatMul after checking that its inner extents are equal.
 
     As in the functions below, the model checks symbolic extents at run time.
@@ -50,63 +52,66 @@ def check_matmul(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the inner extents are known to differ.
     """
-    shapes = [node.known.extents(operand) for operand in node.operands[:2]]
+    shapes = [call.known.extents(operand) for operand in call.operands[:2]]
     if not all(shapes):
-        return convert(node)
+        return call.proceed()
     lhs, rhs = ([*shape] for shape in shapes if shape)
-    return convert(_with_equal_extents(node, lhs[-1], rhs[max(len(rhs) - 2, 0)]))
+    return _with_equal_extents(call, lhs[-1], rhs[max(len(rhs) - 2, 0)]).proceed()
 
 
-def check_gemm(node: Node, convert: Converter) -> relax.Expr:
+@converts("Gemm", place="check", fix=EXPAND)
+def check_gemm(call: Call) -> relax.Expr:
     """Convert a Gemm after checking that its inner extents are equal, and broadcast its bias."""
-    transposed = [node.attributes.get(name, 0) for name in ("transA", "transB")]
-    shapes = [node.known.extents(operand) for operand in node.operands]
+    transposed = [call.attributes.get(name, 0) for name in ("transA", "transB")]
+    shapes = [call.known.extents(operand) for operand in call.operands]
     if any(shape is None or len(shape) != 2 for shape in shapes[:2]):
-        return convert(node)
+        return call.proceed()
     (rows, inner), (other, columns) = (
         shape[::-1] if is_transposed else shape
         for shape, is_transposed in zip(shapes, transposed, strict=False)
         if shape is not None
     )
-    node = _with_equal_extents(node, inner, other)
-    if node.operand(2) is not None:
-        bias = _broadcast_bias(node, [rows, columns])
-        node = node.with_operands(*node.operands[:2], bias, *node.operands[3:])
-    return convert(node)
+    call = _with_equal_extents(call, inner, other)
+    if call.operand(2) is not None:
+        bias = _broadcast_bias(call, [rows, columns])
+        call = call.with_operands(*call.operands[:2], bias, *call.operands[3:])
+    return call.proceed()
 
 
-def _broadcast_bias(node: Node, result: list[Extent]) -> relax.Expr:
+def _broadcast_bias(call: Call, result: list[Extent]) -> relax.Expr:
     """The bias of a Gemm; broadcast if TVM's type inference would not."""
-    bias = node.operands[2]
-    extents = node.known.extents(bias)
+    bias = call.operands[2]
+    extents = call.known.extents(bias)
     if extents is None or len(extents) > 2:
         return bias
     pairs = list(zip(extents, result[2 - len(extents) :], strict=True))
-    if all(extent == 1 or node.known.is_evident(extent, size) for extent, size in pairs):
+    if all(extent == 1 or call.known.is_evident(extent, size) for extent, size in pairs):
         return bias
     for extent, size in pairs:
-        verdicts = [equal(node.known, extent, number) for number in (1, size)]
+        verdicts = [equal(call.known, extent, number) for number in (1, size)]
         condition = True in verdicts or tirx.any(*(v for v in verdicts if v is not False), False)
         reason = f"expected a shape that broadcasts to {result}"
-        require(node, condition, "shape of C", extents, reason)
-    return node.emit(broadcast_to(node, bias, extents, result))
+        require(call, condition, "shape of C", extents, reason)
+    return call.emit(broadcast_to(call, bias, extents, result))
 
 
-def check_convolution(node: Node, convert: Converter) -> relax.Expr:
+@converts("Conv", "ConvTranspose", place="check", fix=EXPAND)
+def check_convolution(call: Call) -> relax.Expr:
     """Convert a Conv or ConvTranspose after checking the channels of its data, if symbolic."""
-    data, weight = (node.known.extents(node.operand(index)) for index in (0, 1))
+    data, weight = (call.known.extents(call.operand(index)) for index in (0, 1))
     if data is None or weight is None or len(data) < 2 or len(weight) < 2:
-        return convert(node)
-    groups = node.attributes.get("group", 1)
-    channels = weight[0] if node.operator == "ConvTranspose" else weight[1] * groups
-    if node.known.equal(data[1], channels) is None:
-        require_equal(node, data[1], channels, "shape of X", data, f"expected {channels} channels")
-        refined = node.known.refined(node.builder, node.operands[0])
-        node = node.with_operands(refined, *node.operands[1:])
-    return convert(node)
+        return call.proceed()
+    groups = call.attributes.get("group", 1)
+    channels = weight[0] if call.operator == "ConvTranspose" else weight[1] * groups
+    if call.known.equal(data[1], channels) is None:
+        require_equal(call, data[1], channels, "shape of X", data, f"expected {channels} channels")
+        refined = call.known.refined(call.builder, call.operands[0])
+        call = call.with_operands(refined, *call.operands[1:])
+    return call.proceed()
 
 
-def check_einsum(node: Node, convert: Converter) -> relax.Expr:
+@converts("Einsum", place="check", fix=EXPAND)
+def check_einsum(call: Call) -> relax.Expr:
     """Convert an Einsum; broadcast the extents of each label, as ONNX Runtime does.
 
     If neither of two extents is known to be 1, the model checks at run time that they broadcast.
@@ -116,43 +121,43 @@ def check_einsum(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If they are known not to broadcast, or if the equation does not fit the operands.
     """
-    equation = node.text("equation", "").replace(" ", "")
-    shapes = [node.known.extents(operand) for operand in node.operands]
-    terms = _checked_terms(node, equation, shapes)
+    equation = call.text("equation", "").replace(" ", "")
+    shapes = [call.known.extents(operand) for operand in call.operands]
+    terms = _checked_terms(call, equation, shapes)
     extent_of_label: dict[str, Extent] = {}
     for term, shape in zip(terms, shapes, strict=True):
         for label, extent in _labeled_extents(term, shape):
             first = extent_of_label.setdefault(label, extent)
             reason = "expected extents that are equal or 1"
             subject = f"extents of {label!r}"
-            require_broadcast(node, first, extent, subject, [first, extent], reason)
-            extent_of_label[label] = broadcast_extent(node, first, extent)
-    node = node.with_operands(*(node.known.refined(node.builder, x) for x in node.operands))
+            require_broadcast(call, first, extent, subject, [first, extent], reason)
+            extent_of_label[label] = broadcast_extent(call, first, extent)
+    call = call.with_operands(*(call.known.refined(call.builder, x) for x in call.operands))
     operands = []
-    for term, operand in zip(terms, node.operands, strict=True):
-        shape = node.known.extents(operand)
+    for term, operand in zip(terms, call.operands, strict=True):
+        shape = call.known.extents(operand)
         pairs = _labeled_extents(term, shape)
         if shape is not None and not all(
-            node.known.equal(e, extent_of_label[label]) for label, e in pairs
+            call.known.equal(e, extent_of_label[label]) for label, e in pairs
         ):
             result = [extent_of_label[label] for label, _ in pairs]
-            operand = node.emit(broadcast_to(node, operand, shape, result))
+            operand = call.emit(broadcast_to(call, operand, shape, result))
         operands.append(operand)
     if len(operands) == 2 and "->" in equation and "." not in equation:
         # TVM's converter makes a kernel, in which no pass finds the matrix product.
         return relax.op.einsum(operands, equation)
-    return convert(node.with_operands(*operands))
+    return call.with_operands(*operands).proceed()
 
 
 def _checked_terms(
-    node: Node, equation: str, shapes: Sequence[Sequence[Extent] | None]
+    call: Call, equation: str, shapes: Sequence[Sequence[Extent] | None]
 ) -> list[str]:
     """The terms of the operands; type inference reads beyond the labels of a wrong equation."""
     operands, arrow, result = equation.partition("->")
     terms = operands.split(",")
 
     def reject(reason: str) -> None:
-        raise node.invalid("attribute equation", equation, reason)
+        raise call.invalid("attribute equation", equation, reason)
 
     for term in (*terms, result):
         labels = term.replace("...", "", 1)
@@ -180,10 +185,10 @@ def _labeled_extents(term: str, shape: Sequence[Extent] | None) -> list[tuple[st
     return list(zip(term, shape, strict=True))
 
 
-def _with_equal_extents(node: Node, a: Extent, b: Extent) -> Node:
+def _with_equal_extents(call: Call, a: Extent, b: Extent) -> Call:
     """The node after a check that two inner extents are equal."""
     subject = "extents of the inner axes"
-    require_equal(node, a, b, subject, [a, b], "expected equal extents")
-    return node.with_operands(
-        *(x if x is None else node.known.refined(node.builder, x) for x in node.operands)
+    require_equal(call, a, b, subject, [a, b], "expected equal extents")
+    return call.with_operands(
+        *(x if x is None else call.known.refined(call.builder, x) for x in call.operands)
     )

@@ -24,8 +24,8 @@ from ...fixes.onnx_importer import OPERATORS
 from ...support import switches
 from ...tirx.loop_kernels import computed, local, when
 from ..dtypes import accumulation_dtype, dtype_of
+from .call import Call, converts
 from .extents import equal, expression, product
-from .node import Converter, Node
 from .shape_operands import (
     axes_of,
     extents_or_symbols,
@@ -38,7 +38,8 @@ from .shape_operands import (
 __all__ = ["convert_affine_grid", "convert_bit_cast", "convert_det", "convert_tensor_scatter"]
 
 
-def convert_bit_cast(node: Node, convert: Converter) -> relax.Expr:
+@converts("BitCast", fix=OPERATORS)
+def convert_bit_cast(call: Call) -> relax.Expr:
     """Convert a BitCast; a bool is a byte that is 0 or 1.
 
     Raises
@@ -47,31 +48,32 @@ def convert_bit_cast(node: Node, convert: Converter) -> relax.Expr:
         If the dtypes differ in width, or have fewer than 8 bits.
     """
     switches.note(OPERATORS)
-    data = node.operands[0]
-    source, target = node.dtype(0), str(helper.tensor_dtype_to_np_dtype(node.attributes["to"]))
+    data = call.operands[0]
+    source, target = call.dtype(0), str(helper.tensor_dtype_to_np_dtype(call.attributes["to"]))
     widths = [8 if d == "bool" else tvm_ffi.dtype(d).bits for d in (source, target)]
     if widths[0] != widths[1] or widths[0] < 8:
         reason = f"expected a dtype of {widths[0]} bits, and 8 or more, like {source}"
-        raise node.invalid("attribute to", target, reason)
+        raise call.invalid("attribute to", target, reason)
     if source == target:
         return data
     if source == "bool":
-        data, source = node.emit(op.astype(data, "uint8")), "uint8"
+        data, source = call.emit(op.astype(data, "uint8")), "uint8"
     if target == "bool":
         zero = relax.const(0, "uint8")
-        bits = data if source == "uint8" else node.emit(_reinterpreted(node, data, "uint8"))
+        bits = data if source == "uint8" else call.emit(_reinterpreted(call, data, "uint8"))
         return op.not_equal(bits, zero)
-    return data if source == target else _reinterpreted(node, data, target)
+    return data if source == target else _reinterpreted(call, data, target)
 
 
-def _reinterpreted(node: Node, data: relax.Expr, dtype: str) -> relax.Expr:
+def _reinterpreted(call: Call, data: relax.Expr, dtype: str) -> relax.Expr:
     def reinterpreted(data: te.Tensor) -> te.Tensor:
         return te.compute(data.shape, lambda *at: tirx.reinterpret(dtype, data(*at)))
 
-    return node.builder.emit_te(reinterpreted, data)
+    return call.builder.emit_te(reinterpreted, data)
 
 
-def convert_det(node: Node, convert: Converter) -> relax.Expr:
+@converts("Det", fix=OPERATORS)
+def convert_det(call: Call) -> relax.Expr:
     """Convert a Det: Gaussian elimination with partial pivoting, in float64.
 
     Raises
@@ -80,25 +82,25 @@ def convert_det(node: Node, convert: Converter) -> relax.Expr:
         If the last two extents are not equal.
     """
     switches.note(OPERATORS)
-    data, extents = shaped(node, 0, "X")
+    data, extents = shaped(call, 0, "X")
     if len(extents) < 2:
-        raise node.invalid("shape of X", extents, "expected rank 2 or more")
+        raise call.invalid("shape of X", extents, "expected rank 2 or more")
     size = extents[-1]
-    is_square = equal(node.known, extents[-2], size)
-    require(node, is_square, "shape of X", extents, "expected square matrices")
+    is_square = equal(call.known, extents[-2], size)
+    require(call, is_square, "shape of X", extents, "expected square matrices")
     batch = extents[:-2]
-    matrices = [product(node.known, batch), size, size]
-    wide = node.emit(op.reshape(data, relax.ShapeExpr(matrices)))
+    matrices = [product(call.known, batch), size, size]
+    wide = call.emit(op.reshape(data, relax.ShapeExpr(matrices)))
     if dtype_of(data) != "float64":
-        wide = node.emit(op.astype(wide, "float64"))
+        wide = call.emit(op.astype(wide, "float64"))
 
     def determinants(x: te.Tensor) -> Any:
         results = [((x.shape[0],), "float64"), (x.shape, "float64")]
         return computed("determinants", [x], results, _eliminate)
 
-    pair = node.builder.emit_te(determinants, wide)
-    result = node.emit(relax.TupleGetItem(pair, 0))
-    result = node.emit(op.reshape(result, relax.ShapeExpr(batch)))
+    pair = call.builder.emit_te(determinants, wide)
+    result = call.emit(relax.TupleGetItem(pair, 0))
+    result = call.emit(op.reshape(result, relax.ShapeExpr(batch)))
     return result if dtype_of(data) == "float64" else op.astype(result, dtype_of(data))
 
 
@@ -132,7 +134,8 @@ def _eliminate(x: Any, result: Any, work: Any) -> None:
         result[m] = det[0]
 
 
-def convert_tensor_scatter(node: Node, convert: Converter) -> relax.Expr:
+@converts("TensorScatter", fix=OPERATORS)
+def convert_tensor_scatter(call: Call) -> relax.Expr:
     """Convert a TensorScatter.
 
     Raises
@@ -142,32 +145,32 @@ def convert_tensor_scatter(node: Node, convert: Converter) -> relax.Expr:
         model checks at run time that the update fits.
     """
     switches.note(OPERATORS)
-    cache, extents = shaped(node, 0, "past_cache")
-    update, counts = shaped(node, 1, "update")
-    mode = node.text("mode", "linear")
+    cache, extents = shaped(call, 0, "past_cache")
+    update, counts = shaped(call, 1, "update")
+    mode = call.text("mode", "linear")
     if mode not in ("linear", "circular"):
-        raise node.invalid("attribute mode", mode, "expected linear or circular")
-    (axis,) = axes_of(node, [node.attributes.get("axis", -2)], len(extents))
+        raise call.invalid("attribute mode", mode, "expected linear or circular")
+    (axis,) = axes_of(call, [call.attributes.get("axis", -2)], len(extents))
     if axis == 0 or len(counts) != len(extents):
         shapes = (axis, counts, extents)
-        raise node.invalid("axis and shapes", shapes, "expected equal ranks and an axis above 0")
+        raise call.invalid("axis and shapes", shapes, "expected equal ranks and an axis above 0")
     for other, pair in enumerate(zip(counts, extents, strict=True)):
         reason = f"expected {extents}, or less on axis {axis}"
-        fits = pair[0] <= pair[1] if other == axis else equal(node.known, *pair)
-        require(node, fits, "shape of update", counts, reason)
-    starts = node.operand(2)
+        fits = pair[0] <= pair[1] if other == axis else equal(call.known, *pair)
+        require(call, fits, "shape of update", counts, reason)
+    starts = call.operand(2)
     if starts is None:
-        starts = node.emit(op.zeros(relax.ShapeExpr([extents[0]]), "int64"))
+        starts = call.emit(op.zeros(relax.ShapeExpr([extents[0]]), "int64"))
     else:
-        starts, batch = shaped(node, 2, "write_indices")
-        same = equal(node.known, batch[0], extents[0]) if len(batch) == 1 else False
-        require(node, same, "shape of write_indices", batch, f"expected {extents[:1]}")
+        starts, batch = shaped(call, 2, "write_indices")
+        same = equal(call.known, batch[0], extents[0]) if len(batch) == 1 else False
+        require(call, same, "shape of write_indices", batch, f"expected {extents[:1]}")
         limit = extents[axis] - (counts[axis] if mode == "linear" else 1)
-        is_nonnegative = node.emit(op.greater_equal(starts, relax.const(0, "int64")))
-        fits = op.less_equal(starts, to_shape_tensor(node, [limit]))
-        require_all(node, fits if mode == "linear" else is_nonnegative)
+        is_nonnegative = call.emit(op.greater_equal(starts, relax.const(0, "int64")))
+        fits = op.less_equal(starts, to_shape_tensor(call, [limit]))
+        require_all(call, fits if mode == "linear" else is_nonnegative)
         if mode == "linear":
-            require_all(node, is_nonnegative)
+            require_all(call, is_nonnegative)
 
     extent = extents[axis]
 
@@ -178,11 +181,12 @@ def convert_tensor_scatter(node: Node, convert: Converter) -> relax.Expr:
 
         return te.compute(counts, place, name="places")
 
-    indices = node.builder.emit_te(places, starts)
-    return node.emit(op.scatter_elements(cache, indices, update, axis))
+    indices = call.builder.emit_te(places, starts)
+    return call.emit(op.scatter_elements(cache, indices, update, axis))
 
 
-def convert_affine_grid(node: Node, convert: Converter) -> relax.Expr:
+@converts("AffineGrid", fix=OPERATORS)
+def convert_affine_grid(call: Call) -> relax.Expr:
     """Convert an AffineGrid; TVM's converter needs a constant size.
 
     Raises
@@ -190,18 +194,18 @@ def convert_affine_grid(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If theta or size does not have a shape for two or three dimensions, or the batches differ.
     """
-    if node.constant(1) is not None:
-        return convert(node)
+    if call.constant(1) is not None:
+        return call.proceed()
     switches.note(OPERATORS)
-    theta, extents = shaped(node, 0, "theta")
-    size = extents_or_symbols(node, 1, "size")
+    theta, extents = shaped(call, 0, "theta")
+    size = extents_or_symbols(call, 1, "size")
     rank = len(size) - 2
     if rank not in (2, 3) or len(extents) != 3 or list(extents[1:]) != [rank, rank + 1]:
         reason = "expected (N, 2, 3) and 4 sizes, or (N, 3, 4) and 5"
-        raise node.invalid("shape of theta", (extents, len(size)), reason)
-    same = equal(node.known, size[0], extents[0])
-    require(node, same, "operand size", size, f"expected {extents[0]}, the batch of theta, first")
-    aligns_corners = bool(node.attributes.get("align_corners", 0))
+        raise call.invalid("shape of theta", (extents, len(size)), reason)
+    same = equal(call.known, size[0], extents[0])
+    require(call, same, "operand size", size, f"expected {extents[0]}, the batch of theta, first")
+    aligns_corners = bool(call.attributes.get("align_corners", 0))
     dtype = dtype_of(theta)
     wide = accumulation_dtype(dtype)
 
@@ -223,6 +227,6 @@ def convert_affine_grid(node: Node, convert: Converter) -> relax.Expr:
         return te.compute((theta.shape[0], *size, rank), element)
 
     if wide != dtype:
-        theta = node.emit(op.astype(theta, wide))
-    result = node.builder.emit_te(grid, theta, *map(expression, size[2:]))
-    return result if wide == dtype else op.astype(node.emit(result), dtype)
+        theta = call.emit(op.astype(theta, wide))
+    result = call.builder.emit_te(grid, theta, *map(expression, size[2:]))
+    return result if wide == dtype else op.astype(call.emit(result), dtype)

@@ -32,6 +32,7 @@ def evaluate(
     attributes: dict[str, Any],
     opset: int,
     known: KnownValues,
+    outputs: int,
 ) -> list[Value] | None:
     """Evaluate a node; return the values of its outputs.
 
@@ -45,6 +46,8 @@ def evaluate(
         The attributes by name, in the form that TVM's converters get.
     opset : int
         The version of the default operator set.
+    outputs : int
+        The number of outputs.
 
     Returns
     -------
@@ -55,7 +58,7 @@ def evaluate(
     if evaluator is None:
         return None
     try:
-        outputs = evaluator(Operation(operands, attributes, opset, known))
+        values = evaluator(Operation(operands, attributes, opset, known, outputs))
     except (
         UnknownError,
         IndexError,
@@ -64,4 +67,4 @@ def evaluate(
         ValueError,
     ):  # the converter rejects an invalid node
         return None
-    return outputs if isinstance(outputs, list) else [outputs]
+    return values if isinstance(values, list) else [values]

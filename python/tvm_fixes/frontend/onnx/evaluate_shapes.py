@@ -185,7 +185,7 @@ def _split(operation: Operation) -> list[Value]:
     elif operation.opset < 13 and "split" in attributes:
         counts = list(attributes["split"])
     else:
-        parts = attributes.get("num_outputs", attributes["tvm_custom"]["num_outputs"])
+        parts = attributes.get("num_outputs", operation.outputs)
         largest = -(-extent // parts)
         counts = [largest] * (parts - 1) + [extent - largest * (parts - 1)]
     if min(counts) < 0 or sum(counts) != extent:

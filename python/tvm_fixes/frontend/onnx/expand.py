@@ -40,14 +40,15 @@ from ...fixes.onnx_importer import EXPAND
 from ...support import switches
 from ..dtypes import dtype_of
 from .broadcast import broadcast_extent, broadcast_to, require_broadcast
+from .call import Call, Extent, converts
 from .extents import expression, is_static
-from .node import Converter, Extent, Node
 from .shape_operands import extents_or_symbols, require, shaped
 
 __all__ = ["convert_constant_of_shape", "convert_expand", "convert_tile"]
 
 
-def convert_expand(node: Node, convert: Converter) -> relax.Expr:
+@converts("Expand", fix=EXPAND)
+def convert_expand(call: Call) -> relax.Expr:
     """Convert an Expand, which broadcasts both ways: a 1 in the target keeps the data's dim.
 
     A -1 in a constant target, which some exporters write, keeps it too.  If neither of two dims is
@@ -58,10 +59,10 @@ def convert_expand(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the rank of the data or of the target is unknown, or dims do not broadcast.
     """
-    data, extents = shaped(node, 0, "input")
-    value = node.value(1)
+    data, extents = shaped(call, 0, "input")
+    value = call.value(1)
     if value is None:
-        target = extents_or_symbols(node, 1, "shape")
+        target = extents_or_symbols(call, 1, "shape")
     else:
         target = [1 if isinstance(e, int) and e == -1 else e for e in value.extents()]
     rank = max(len(extents), len(target))
@@ -69,18 +70,19 @@ def convert_expand(node: Node, convert: Converter) -> relax.Expr:
     target = [1] * (rank - len(target)) + target
     for axis, (source, asked) in enumerate(zip(sources, target, strict=True)):
         reason = f"expected a shape that {extents} broadcasts to (axis {axis} of {rank})"
-        require(node, asked >= 0, "operand shape", target, reason)
-        require_broadcast(node, source, asked, "operand shape", target, reason)
-    result = [broadcast_extent(node, *pair) for pair in zip(sources, target, strict=True)]
+        require(call, asked >= 0, "operand shape", target, reason)
+        require_broadcast(call, source, asked, "operand shape", target, reason)
+    result = [broadcast_extent(call, *pair) for pair in zip(sources, target, strict=True)]
     # The requirements may imply that extents are equal.
-    data = node.known.refined(node.builder, data)
+    data = call.known.refined(call.builder, data)
     if is_static(*extents, *result) and 0 not in result:
-        return convert(node)
+        return call.proceed()
     switches.note(EXPAND)
-    return broadcast_to(node, data, node.known.extents(data) or extents, result)
+    return broadcast_to(call, data, call.known.extents(data) or extents, result)
 
 
-def convert_tile(node: Node, convert: Converter) -> relax.Expr:
+@converts("Tile", fix=EXPAND)
+def convert_tile(call: Call) -> relax.Expr:
     """Convert a Tile.
 
     Raises
@@ -89,21 +91,21 @@ def convert_tile(node: Node, convert: Converter) -> relax.Expr:
         If the rank of the data is unknown, the number of repeats differs from it, or a repeat is
         negative.
     """
-    data, extents = shaped(node, 0, "input")
-    if node.opset < 6:
-        repeats = _repeats_of_one_axis(node, len(extents))
+    data, extents = shaped(call, 0, "input")
+    if call.version < 6:
+        repeats = _repeats_of_one_axis(call, len(extents))
     else:
-        repeats = extents_or_symbols(node, 1, "repeats")
+        repeats = extents_or_symbols(call, 1, "repeats")
     if len(repeats) != len(extents):
-        raise node.invalid("operand repeats", repeats, f"expected {len(extents)} elements")
+        raise call.invalid("operand repeats", repeats, f"expected {len(extents)} elements")
     is_empty = any(isinstance(e, int) and e == 0 for e in (*extents, *repeats))
-    if node.opset >= 6 and is_static(*repeats) and not is_empty:
-        return convert(node)
+    if call.version >= 6 and is_static(*repeats) and not is_empty:
+        return call.proceed()
     switches.note(EXPAND)
-    result = [node.known.simplify(e * r) for e, r in zip(extents, repeats, strict=True)]
+    result = [call.known.simplify(e * r) for e, r in zip(extents, repeats, strict=True)]
     if is_empty:
         return op.zeros(relax.ShapeExpr(result), dtype_of(data))
-    if all(node.known.equal(*pair) for pair in zip(extents, result, strict=True)):
+    if all(call.known.equal(*pair) for pair in zip(extents, result, strict=True)):
         return data
 
     def tile(tensor: te.Tensor, *shape: Extent) -> te.Tensor:
@@ -113,16 +115,17 @@ def convert_tile(node: Node, convert: Converter) -> relax.Expr:
 
         return te.compute([expression(extent) for extent in shape], element)
 
-    return node.builder.emit_te(tile, data, *result)
+    return call.builder.emit_te(tile, data, *result)
 
 
-def _repeats_of_one_axis(node: Node, rank: int) -> list[Extent]:
+def _repeats_of_one_axis(call: Call, rank: int) -> list[Extent]:
     """The repeats of a Tile of opset 1, whose operands are the scalars tiles and axis."""
-    (tiles,), axis = extents_or_symbols(node, 1, "tiles"), extents_or_symbols(node, 2, "axis")
+    (tiles,), axis = extents_or_symbols(call, 1, "tiles"), extents_or_symbols(call, 2, "axis")
     return [tiles if index == axis[0] else 1 for index in range(rank)]
 
 
-def convert_constant_of_shape(node: Node, convert: Converter) -> relax.Expr:
+@converts("ConstantOfShape", fix=EXPAND)
+def convert_constant_of_shape(call: Call) -> relax.Expr:
     """Convert a ConstantOfShape.
 
     Raises
@@ -130,13 +133,13 @@ def convert_constant_of_shape(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the number of dims is unknown, or one is negative.
     """
-    shape = extents_or_symbols(node, 0, "input")
-    given = node.attributes.get("value")
+    shape = extents_or_symbols(call, 0, "input")
+    given = call.attributes.get("value")
     value = np.zeros(1, "float32") if given is None else numpy_helper.to_array(given)
     if value.size != 1:
-        raise node.invalid("attribute value", value, "expected one element")
+        raise call.invalid("attribute value", value, "expected one element")
     if shape and is_static(*shape) and 0 not in shape:
-        return convert(node)
+        return call.proceed()
     switches.note(EXPAND)
     scalar = relax.const(value.reshape(()), str(value.dtype))
     return op.full(relax.ShapeExpr(shape), scalar) if shape else scalar

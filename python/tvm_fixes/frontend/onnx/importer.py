@@ -15,6 +15,7 @@
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import onnx
@@ -23,15 +24,13 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax.frontend import onnx as tvm_onnx
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter as TVMGraphImporter
-from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
 
 from ...errors import OpNotImplemented
 from ...fixes.onnx_importer import FUNCTIONS, IF, LOOPS, QUANTIZED, SHAPE_VALUES, UNNAMED_DIMS
-from ...fixes.weights import FOLD_CONSTANT
 from ...relax.source_nodes import SourceNode, mark, spread
 from ...support import switches
 from ...support.serial import in_turn
-from . import corrections
+from .call import CONVERTERS, Call, Context, float_defaults, operator_of
 from .check import check_inputs, check_model, check_size, is_known_domain
 from .control_flow import (
     Condition,
@@ -41,13 +40,11 @@ from .control_flow import (
     convert_rest,
     with_dataflow,
 )
-from .corrections import operator_of
 from .declared_ranks import declared_ranks
 from .evaluate import evaluate
 from .external import Read, with_external, without_external
 from .functions import expand_functions
 from .inputs import Dim, input_shapes
-from .large_constants import deferred
 from .liveness import live_nodes, without_strings
 from .loops import convert_loop, convert_scan, has_branches
 from .narrow import (
@@ -59,31 +56,18 @@ from .narrow import (
     narrow_result,
     to_narrow,
 )
-from .node import Node, float_defaults
 from .node_errors import name_of, naming, unsupported
-from .opset6 import as_opset_7
 from .order import in_order
 from .parameters import constant_operands, parameter_names
 from .sparse import with_dense_tensors
+from .stock import STOCK_OPERATORS, convert_stock
 from .unified import with_values
 from .values import KnownValues, Value, extents_of
 
 __all__ = ["ONNXGraphImporter", "from_onnx"]
 
-_FIXES = {
-    FUNCTIONS,
-    IF,
-    LOOPS,
-    SHAPE_VALUES,
-    UNNAMED_DIMS,
-    *corrections.correcting_fixes(),
-}
-
-_SHAPE_OPERANDS = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Resize": 3}
-"""The operands that TVM's converters accept only as shapes or as constants."""
-
-_CONVERTERS = _get_convert_map().keys()
-"""The operators that TVM has a converter for."""
+_FIXES = {FUNCTIONS, IF, LOOPS, SHAPE_VALUES, UNNAMED_DIMS}
+"""The fixes of the importer itself."""
 
 _ONE_OUTPUT = {
     "ConcatFromSequence",
@@ -105,7 +89,7 @@ _MIN_IR_VERSION = 3
 
 def corrected_operators() -> frozenset[str]:
     """The operators with a correction, and those that only this importer converts."""
-    return corrections.corrected_operators() | _LOOPS
+    return CONVERTERS.operators() | _LOOPS
 
 
 def has_converter(node: onnx.NodeProto) -> bool:
@@ -113,8 +97,8 @@ def has_converter(node: onnx.NodeProto) -> bool:
     if not is_known_domain(node.domain):
         return False
     # TVM converts If and Constant without an entry in its table of converters.
-    converted = {*_CONVERTERS, "If", "Constant", *(_LOOPS if _converts_loops() else ())}
-    return node.op_type in converted or bool(corrections.enabled_corrections(operator_of(node)))
+    converted = {*STOCK_OPERATORS, "If", "Constant", *(_LOOPS if _converts_loops() else ())}
+    return node.op_type in converted or CONVERTERS.has(operator_of(node))
 
 
 def _check_size(output: Any) -> None:
@@ -262,11 +246,6 @@ class ONNXGraphImporter(TVMGraphImporter):
         """Convert a node; return its outputs as Relax expressions or values."""
         defaults = {} if node.domain else float_defaults(node.op_type, self.opset)
         attributes = defaults | self._parse_attr(node.attribute)
-        attributes["tvm_custom"] = {
-            "name": name_of(node),
-            "num_outputs": len(node.output),
-            "rank": self._ranks.get(node.output[0]),
-        }
         undefined = [name for name in node.input if name and name not in self._nodes]
         if undefined:
             raise ValueError(f"{node.op_type} {name_of(node)!r}: undefined operands {undefined}")
@@ -306,7 +285,9 @@ class ONNXGraphImporter(TVMGraphImporter):
         if node.op_type in ("Cast", "CastLike") and self._narrow.get(node.output[0]):
             return None  # an evaluated cast would not keep only the lowest bits
         operands = [self._nodes[name] if name else None for name in node.input]
-        values = evaluate(operator_of(node), operands, attributes, self.opset, self.known)
+        values = evaluate(
+            operator_of(node), operands, attributes, self.opset, self.known, len(node.output)
+        )
         if values is None:
             return None
         switches.note(SHAPE_VALUES)
@@ -394,11 +375,21 @@ class ONNXGraphImporter(TVMGraphImporter):
         ]
         operator = operator_of(node)
         operands = list(constant_operands(operator, operands, self.known))
-        if operator not in _CONVERTERS and not corrections.enabled_corrections(operator):
+        if operator not in STOCK_OPERATORS and not CONVERTERS.has(operator):
             raise unsupported([node])  # in a branch
         narrow = tuple(map(self._narrow.get, node.input))
         result = self._convert(
-            Node(operator, tuple(operands), attributes, self.opset, self.bb, self.known, narrow)
+            Call(
+                operator,
+                tuple(operands),
+                attributes,
+                self.opset,
+                SourceNode(name_of(node), operator),
+                self._context,
+                outputs=len(node.output),
+                rank=self._ranks.get(node.output[0]),
+                narrow=narrow,
+            )
         )
         if node.op_type in _ONE_OUTPUT:
             return [result]
@@ -437,27 +428,22 @@ class ONNXGraphImporter(TVMGraphImporter):
     def _convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
-        return self._convert(Node(op_name, tuple(inputs), attrs, opset, self.bb, self.known))
+        custom = attrs.pop("tvm_custom", {"name": op_name, "num_outputs": 1})
+        source = SourceNode(custom["name"], op_name)
+        call = Call(op_name, tuple(inputs), attrs, opset, source, self._context)
+        return self._convert(replace(call, outputs=custom["num_outputs"]))
 
-    def _convert(self, node: Node) -> relax.Expr:
-        """Convert a node with the corrections of its operator, then with TVM's converter."""
-        node = as_opset_7(node) if self.opset < 7 else node
-        result = corrections.convert_corrected(node, self._convert_as_tvm)
+    def _convert(self, call: Call) -> relax.Expr:
+        """Convert a call with the converters of its operator, then with TVM's."""
+        result = call.convert()
         return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
 
-    def _convert_as_tvm(self, node: Node) -> relax.Expr:
-        call = deferred(node) if switches.enabled(FOLD_CONSTANT) else None
-        if call is not None:
-            return call
-        operands = list(node.operands)
-        index = _SHAPE_OPERANDS.get(node.operator)
-        if switches.enabled(SHAPE_VALUES) and index is not None:
-            value = node.value(index)
-            if value is not None and not value.is_static:
-                operands[index] = relax.ShapeExpr(value.extents())
-        return super()._convert_operator(
-            node.operator, onnx_input(operands), dict(node.attributes), node.opset
-        )
+    @property
+    def _context(self) -> Context:
+        return Context(self.bb, self.known, self._convert_stock)
+
+    def _convert_stock(self, call: Call) -> Any:
+        return convert_stock(call, self._nodes, self._params)
 
 
 @in_turn
@@ -535,7 +521,7 @@ def import_model(
         Returns the tensor of an initializer, which may be stored in a file; by default a copy of
         the elements in the model.
     """
-    if not any(map(switches.enabled, _FIXES)):
+    if not any(map(switches.enabled, _FIXES | CONVERTERS.fixes())):
         if read is not None:
             model = with_external(model, read)
         return tvm_onnx.from_onnx(
@@ -562,9 +548,9 @@ def import_model(
             stacklevel=2,
         )
     if switches.enabled(FUNCTIONS):
-        ours = filter(corrections.enabled_corrections, corrections.corrected_operators())
+        ours = filter(CONVERTERS.has, CONVERTERS.operators())
         # TVM's converter of Attention is for the operator of ONNX Runtime's domain, not ONNX's.
-        model = expand_functions(model, {*_get_convert_map(), *ours, "If"} - {"Attention"})
+        model = expand_functions(model, {*STOCK_OPERATORS, *ours, "If"} - {"Attention"})
     importer = ONNXGraphImporter(
         shape_dict,
         dtype_dict,

@@ -36,33 +36,33 @@ from tvm.relax import op
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
+from .call import Call, converts
 from .large_constants import taken_rows
-from .node import Converter, Node
 
 __all__ = ["INDEXED", "convert_indexed"]
 
 
-def _reduction(node: Node) -> str:
-    reduction = node.text("reduction", "none")
+def _reduction(call: Call) -> str:
+    reduction = call.text("reduction", "none")
     return "update" if reduction == "none" else reduction
 
 
-def _scatter_elements(node: Node, *operands: relax.Expr) -> relax.Expr:
-    return op.scatter_elements(*operands, _axis(node), _reduction(node))
+def _scatter_elements(call: Call, *operands: relax.Expr) -> relax.Expr:
+    return op.scatter_elements(*operands, _axis(call), _reduction(call))
 
 
-def _scatter_nd(node: Node, *operands: relax.Expr) -> relax.Expr:
-    return op.scatter_nd(*operands, _reduction(node))
+def _scatter_nd(call: Call, *operands: relax.Expr) -> relax.Expr:
+    return op.scatter_nd(*operands, _reduction(call))
 
 
-def _axis(node: Node) -> int:
-    return int(node.attributes.get("axis", 0))
+def _axis(call: Call) -> int:
+    return int(call.attributes.get("axis", 0))
 
 
 INDEXED: dict[str, Callable[..., relax.Expr]] = {
-    "Gather": lambda node, data, i: op.take(data, i, _axis(node)),
-    "GatherElements": lambda node, data, i: op.gather_elements(data, i, _axis(node)),
-    "GatherND": lambda node, data, i: op.gather_nd(data, i, node.attributes.get("batch_dims", 0)),
+    "Gather": lambda call, data, i: op.take(data, i, _axis(call)),
+    "GatherElements": lambda call, data, i: op.gather_elements(data, i, _axis(call)),
+    "GatherND": lambda call, data, i: op.gather_nd(data, i, call.attributes.get("batch_dims", 0)),
     "Scatter": _scatter_elements,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
@@ -70,7 +70,7 @@ INDEXED: dict[str, Callable[..., relax.Expr]] = {
 """For each operator, a function that builds its Relax call."""
 
 
-def _check_indices(node: Node) -> None:
+def _check_indices(call: Call) -> None:
     """Reject constant indices beyond axes of static extent, as the verifier would.
 
     The extents may follow from nodes that came before, whatever the dims of an input are named.
@@ -80,23 +80,24 @@ def _check_indices(node: Node) -> None:
     tvm.error.OpAttributeInvalid
         If an index is out of range.
     """
-    indices, extents = node.constant(1), node.known.extents(node.operands[0])
+    indices, extents = call.constant(1), call.known.extents(call.operands[0])
     if indices is None or extents is None or not indices.size:
         return
-    first = node.attributes.get("batch_dims", 0) if node.operator == "GatherND" else 0
-    if node.operator.endswith("ND"):
+    first = call.attributes.get("batch_dims", 0) if call.operator == "GatherND" else 0
+    if call.operator.endswith("ND"):
         columns = [indices[..., column] for column in range(indices.shape[-1])]
         of_axes = list(zip(columns, extents[first:], strict=False))
     else:
-        of_axes = [(indices, extents[_axis(node)])] if extents else []
+        of_axes = [(indices, extents[_axis(call)])] if extents else []
     for column, extent in of_axes:
         low, high = int(column.min()), int(column.max())
         if isinstance(extent, int) and not -extent <= low <= high < extent:
             reason = f"expected {-extent} to {extent - 1} for an axis of extent {extent}"
-            raise node.invalid("indices", f"{low} to {high}", reason)
+            raise call.invalid("indices", f"{low} to {high}", reason)
 
 
-def convert_indexed(node: Node, convert: Converter) -> relax.Expr:
+@converts(*INDEXED, fix=FIX_ID)
+def convert_indexed(call: Call) -> relax.Expr:
     """Convert an operator to a Relax call; let TVM convert constants and shapes.
 
     Raises
@@ -104,18 +105,18 @@ def convert_indexed(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If a constant index is out of range.
     """
-    operands = list(node.operands)
+    operands = list(call.operands)
     are_tensors = all(isinstance(getattr(e, "ty", None), relax.TensorType) for e in operands)
     are_constants = all(isinstance(e, ir.GenericConst) for e in operands)
-    if not are_tensors or (are_constants and node.operator != "ScatterElements"):
-        return convert(node)
+    if not are_tensors or (are_constants and call.operator != "ScatterElements"):
+        return call.proceed()
     reductions = ("none", "add", "mul", "min", "max", b"none", b"add", b"mul", b"min", b"max")
-    if node.attributes.get("reduction", "none") not in reductions:
-        return convert(node)
-    _check_indices(node)
+    if call.attributes.get("reduction", "none") not in reductions:
+        return call.proceed()
+    _check_indices(call)
     switches.note(FIX_ID)
-    if node.operator == "Gather" and _axis(node) == 0:
-        rows = taken_rows(node, *operands)
+    if call.operator == "Gather" and _axis(call) == 0:
+        rows = taken_rows(call, *operands)
         if rows is not None:
             return rows
-    return INDEXED[node.operator](node, *operands)
+    return INDEXED[call.operator](call, *operands)

@@ -34,11 +34,13 @@ from onnx import helper
 from tvm import relax
 from tvm.relax import op
 
+from ...fixes.weights import FOLD_CONSTANT
 from ...support.tensors import nbytes_of
+from ..convert import EVERY
 from ..dtypes import dtype_of
-from .node import Extent, Node, extents_of
+from .call import Call, Extent, converts, extents_of
 
-__all__ = ["deferred", "taken_rows"]
+__all__ = ["convert_deferred", "taken_rows"]
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -46,7 +48,14 @@ _MAX_FOLDED_BYTES = 1 << 16
 """The maximum size of a result that the importer computes."""
 
 
-def deferred(node: Node) -> relax.Expr | None:
+@converts(EVERY, place="large constants", fix=FOLD_CONSTANT)
+def convert_deferred(call: Call) -> relax.Expr:
+    """Convert a call on large constants to an operator, for FoldConstant and its budget."""
+    result = _deferred(call)
+    return call.proceed() if result is None else result
+
+
+def _deferred(call: Call) -> relax.Expr | None:
     """The operator of a node on large constants, which FoldConstant computes within its budget.
 
     Returns
@@ -54,38 +63,38 @@ def deferred(node: Node) -> relax.Expr | None:
     relax.Expr or None
         None for other nodes, which TVM's converter converts.
     """
-    convert = _OPERATORS.get(node.operator)
-    operands = node.operands
+    convert = _OPERATORS.get(call.operator)
+    operands = call.operands
     if convert is None or not all(isinstance(x, tvm.ir.GenericConst) for x in operands):
         return None
     if all(nbytes_of(x.value.shape, dtype_of(x)) <= _MAX_FOLDED_BYTES // 8 for x in operands):
         return None
-    return convert(node)
+    return convert(call)
 
 
-def _transpose(node: Node) -> relax.Expr | None:
-    axes = node.attributes.get("perm")
-    rank = len(extents_of(node.operands[0]) or [])
+def _transpose(call: Call) -> relax.Expr | None:
+    axes = call.attributes.get("perm")
+    rank = len(extents_of(call.operands[0]) or [])
     if axes is not None and sorted(axes) != list(range(rank)):
         return None
-    return op.permute_dims(node.operands[0], None if axes is None else list(axes))
+    return op.permute_dims(call.operands[0], None if axes is None else list(axes))
 
 
-def _cast(node: Node) -> relax.Expr | None:
+def _cast(call: Call) -> relax.Expr | None:
     """A cast to floats, which rounds in one way."""
-    target = str(helper.tensor_dtype_to_np_dtype(node.attributes["to"]))
-    return op.astype(node.operands[0], target) if target in _FLOATS else None
+    target = str(helper.tensor_dtype_to_np_dtype(call.attributes["to"]))
+    return op.astype(call.operands[0], target) if target in _FLOATS else None
 
 
-def _binary(operator: Callable[..., relax.Expr]) -> Callable[[Node], relax.Expr | None]:
-    def convert(node: Node) -> relax.Expr | None:
-        is_float = all(dtype_of(operand) in _FLOATS for operand in node.operands)
-        return operator(*node.operands) if is_float else None
+def _binary(operator: Callable[..., relax.Expr]) -> Callable[[Call], relax.Expr | None]:
+    def convert(call: Call) -> relax.Expr | None:
+        is_float = all(dtype_of(operand) in _FLOATS for operand in call.operands)
+        return operator(*call.operands) if is_float else None
 
     return convert
 
 
-_OPERATORS: dict[str, Callable[[Node], relax.Expr | None]] = {
+_OPERATORS: dict[str, Callable[[Call], relax.Expr | None]] = {
     "Add": _binary(op.add),
     "Cast": _cast,
     "Mul": _binary(op.multiply),
@@ -101,7 +110,7 @@ _MAX_STEPS = 4
 
 
 def taken_rows(
-    node: Node, table: relax.Expr, indices: relax.Expr, steps: int = _MAX_STEPS
+    call: Call, table: relax.Expr, indices: relax.Expr, steps: int = _MAX_STEPS
 ) -> relax.Expr | None:
     """Rows of a table that deferred operators compute: computed after they are taken.
 
@@ -110,7 +119,7 @@ def taken_rows(
     Parameters
     ----------
     table : Expr
-        An operand that `deferred` computes.
+        An operand that :func:`convert_deferred` computes.
     indices : Expr
     steps : int
         The maximum number of operators in a row.
@@ -122,24 +131,24 @@ def taken_rows(
         that broadcast along them.
     """
     extents = extents_of(table)
-    call = node.builder.lookup_binding(table) if isinstance(table, relax.Var) else table
-    if not extents or not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
+    value = call.builder.lookup_binding(table) if isinstance(table, relax.Var) else table
+    if not extents or not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return None
-    if str(call.op.name) not in ("relax.astype", *_ELEMENTWISE):
+    if str(value.op.name) not in ("relax.astype", *_ELEMENTWISE):
         return None
     parts = []
-    for part in call.args:
-        rows = _rows_of(node, part, len(extents), extents[0], indices, steps - 1)
+    for part in value.args:
+        rows = _rows_of(call, part, len(extents), extents[0], indices, steps - 1)
         if rows is None:
             return None
         parts.append(rows)
-    if call.op.name == "relax.astype":
+    if value.op.name == "relax.astype":
         return op.astype(parts[0], dtype_of(table))
-    return relax.Call(call.op, [node.emit(part) for part in parts], call.attrs)
+    return relax.Call(value.op, [call.emit(part) for part in parts], value.attrs)
 
 
 def _rows_of(
-    node: Node, part: relax.Expr, rank: int, count: Extent, indices: relax.Expr, steps: int
+    call: Call, part: relax.Expr, rank: int, count: Extent, indices: relax.Expr, steps: int
 ) -> relax.Expr | None:
     """The rows of an operand of a table of this rank and number of rows."""
     extents = extents_of(part)
@@ -147,7 +156,7 @@ def _rows_of(
         return None
     if not isinstance(part, tvm.ir.GenericConst):
         is_table = steps > 0 and len(extents) == rank and extents[0] == count
-        return taken_rows(node, part, indices, steps) if is_table else None
+        return taken_rows(call, part, indices, steps) if is_table else None
     if len(extents) == rank and extents[0] == count:
         return op.take(part, indices, 0)
     if len(extents) == rank and extents[0] == 1:

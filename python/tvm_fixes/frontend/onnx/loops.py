@@ -42,10 +42,10 @@ from ...support import switches
 from ..extents import Extent, extents_of, slice_at
 from ..recursion import LoopTypeError, scan
 from .batched_scan import batched_body
+from .call import invalid_value
 from .graph import GraphImporter
 from .loop_counts import iterations_left
 from .loop_invariants import unchanged, with_row_products, without_inputs
-from .node import invalid_value
 from .order import outer_names
 from .values import Element, Value
 

@@ -30,9 +30,10 @@ How to remove
 import numpy as np
 from tvm import relax
 
+from ...fixes.onnx_importer import MICROSOFT
 from ..dtypes import dtype_of
+from .call import Call, converts
 from .microsoft_operands import check_rank, check_vector, named_shape, round_to, widen
-from .node import Converter, Node
 from .quantization import named_operands
 
 __all__ = [
@@ -45,33 +46,38 @@ __all__ = [
 ]
 
 
-def convert_gelu(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.Gelu", fix=MICROSOFT, noted=True)
+def convert_gelu(call: Call) -> relax.Expr:
     """Convert a Gelu, with the error function."""
-    given = named_operands(node, "X", ("X",))
-    return _rounded(node, relax.op.nn.gelu(widen(node, given["X"])))
+    given = named_operands(call, "X", ("X",))
+    return _rounded(call, relax.op.nn.gelu(widen(call, given["X"])))
 
 
-def convert_fast_gelu(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.FastGelu", fix=MICROSOFT, noted=True)
+def convert_fast_gelu(call: Call) -> relax.Expr:
     """Convert a FastGelu, with the hyperbolic tangent, of data and an optional bias."""
-    given = named_operands(node, "X bias", ("X",))
-    return _rounded(node, relax.op.nn.gelu_tanh(_biased(node, given["X"], given["bias"])))
+    given = named_operands(call, "X bias", ("X",))
+    return _rounded(call, relax.op.nn.gelu_tanh(_biased(call, given["X"], given["bias"])))
 
 
-def convert_bias_gelu(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.BiasGelu", fix=MICROSOFT, noted=True)
+def convert_bias_gelu(call: Call) -> relax.Expr:
     """Convert a BiasGelu."""
-    given = named_operands(node, "A B", ("A", "B"))
-    return _rounded(node, relax.op.nn.gelu(_biased(node, given["A"], given["B"], "B")))
+    given = named_operands(call, "A B", ("A", "B"))
+    return _rounded(call, relax.op.nn.gelu(_biased(call, given["A"], given["B"], "B")))
 
 
-def convert_quick_gelu(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.QuickGelu", fix=MICROSOFT, noted=True)
+def convert_quick_gelu(call: Call) -> relax.Expr:
     """Convert a QuickGelu, ``x * sigmoid(alpha * x)``."""
-    data = widen(node, named_operands(node, "X", ("X",))["X"])
-    alpha = relax.const(np.float32(node.attributes.get("alpha", 1.702)), dtype_of(data))
+    data = widen(call, named_operands(call, "X", ("X",))["X"])
+    alpha = relax.const(np.float32(call.attributes.get("alpha", 1.702)), dtype_of(data))
     gate = relax.op.sigmoid(relax.op.multiply(data, alpha))
-    return _rounded(node, relax.op.multiply(data, gate))
+    return _rounded(call, relax.op.multiply(data, gate))
 
 
-def convert_bias_split_gelu(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.BiasSplitGelu", fix=MICROSOFT, noted=True)
+def convert_bias_split_gelu(call: Call) -> relax.Expr:
     """Convert a BiasSplitGelu: the first half of the channels times the Gelu of the second.
 
     Raises
@@ -79,35 +85,36 @@ def convert_bias_split_gelu(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the number of channels is unknown or odd.
     """
-    given = named_operands(node, "X bias", ("X", "bias"))
-    channels = check_rank(node, "X", given["X"], 3)[-1]
+    given = named_operands(call, "X bias", ("X", "bias"))
+    channels = check_rank(call, "X", given["X"], 3)[-1]
     if not isinstance(channels, int) or channels % 2:
-        raise node.invalid("last extent of X", channels, "expected an even number")
-    halves = node.emit(relax.op.split(_biased(node, given["X"], given["bias"]), 2, -1))
-    left, right = (node.emit(relax.TupleGetItem(halves, index)) for index in range(2))
-    return _rounded(node, relax.op.multiply(left, relax.op.nn.gelu(right)))
+        raise call.invalid("last extent of X", channels, "expected an even number")
+    halves = call.emit(relax.op.split(_biased(call, given["X"], given["bias"]), 2, -1))
+    left, right = (call.emit(relax.TupleGetItem(halves, index)) for index in range(2))
+    return _rounded(call, relax.op.multiply(left, relax.op.nn.gelu(right)))
 
 
-def convert_bias_add(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.BiasAdd", fix=MICROSOFT, noted=True)
+def convert_bias_add(call: Call) -> relax.Expr:
     """Convert a BiasAdd: data, bias and residual."""
-    given = named_operands(node, "X bias skip", ("X", "bias", "skip"))
-    biased = _biased(node, given["X"], given["bias"])
-    return _rounded(node, relax.op.add(biased, widen(node, given["skip"])))
+    given = named_operands(call, "X bias skip", ("X", "bias", "skip"))
+    biased = _biased(call, given["X"], given["bias"])
+    return _rounded(call, relax.op.add(biased, widen(call, given["skip"])))
 
 
 def _biased(
-    node: Node, data: relax.Expr, bias: relax.Expr | None, name: str = "bias"
+    call: Call, data: relax.Expr, bias: relax.Expr | None, name: str = "bias"
 ) -> relax.Expr:
     """Data and bias, added in the accumulation dtype."""
-    wide = widen(node, data)
+    wide = widen(call, data)
     if bias is None:
         return wide
-    shape = named_shape(node, "X", data)
+    shape = named_shape(call, "X", data)
     if not shape:
-        raise node.invalid("rank of X", 0, "expected at least 1")
-    check_vector(node, name, bias, shape[-1])
-    return node.emit(relax.op.add(wide, widen(node, bias)))
+        raise call.invalid("rank of X", 0, "expected at least 1")
+    check_vector(call, name, bias, shape[-1])
+    return call.emit(relax.op.add(wide, widen(call, bias)))
 
 
-def _rounded(node: Node, value: relax.Expr) -> relax.Expr:
-    return round_to(node, value, dtype_of(node.operands[0]))
+def _rounded(call: Call, value: relax.Expr) -> relax.Expr:
+    return round_to(call, value, dtype_of(call.operands[0]))

@@ -32,12 +32,13 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
+from ...fixes.onnx_importer import MICROSOFT
 from ..dtypes import dtype_of
 from .attention import join_heads, scaled_product, split_heads, with_bias
+from .call import Call, Extent, converts
 from .extents import equal, expression, maximum
 from .microsoft_operands import check_rank, check_vector, named_shape, reject, round_to, widen
 from .microsoft_rotary import rotate
-from .node import Converter, Extent, Node
 from .quantization import named_operands
 from .shape_operands import extents_or_symbols, named, require
 
@@ -72,7 +73,8 @@ class _Lengths:
     end: relax.Expr
 
 
-def convert_group_query_attention(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.GroupQueryAttention", fix=MICROSOFT, noted=True)
+def convert_group_query_attention(call: Call) -> relax.Expr:
     """Convert a GroupQueryAttention: causal attention with a cache of keys and values.
 
     Raises
@@ -80,90 +82,90 @@ def convert_group_query_attention(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If an operand or an attribute is not supported, or the shapes of operands do not agree.
     """
-    given = named_operands(node, _NAMES, ("query", "seqlens_k", "total_sequence_length"))
-    _check(node, given)
-    dtype, window = dtype_of(given["query"]), node.attributes.get("local_window_size", -1)
-    query, key, value = _heads(node, given)
-    lengths = _lengths(node, given, query)
-    if node.attributes.get("do_rotary", 0):
-        query, key = _rotated(node, convert, given, lengths, (query, key))
-    key = _cached(node, given["past_key"], key, lengths)
-    value = _cached(node, given["past_value"], value, lengths)
-    groups = node.attributes["num_heads"] // node.attributes["kv_num_heads"]
-    repeated = [_repeated(node, part, groups) for part in (key, value)]
-    scores = scaled_product(node, query, repeated[0], node.attributes.get("scale", 0.0))
-    cap = node.attributes.get("softcap", 0.0)
+    given = named_operands(call, _NAMES, ("query", "seqlens_k", "total_sequence_length"))
+    _check(call, given)
+    dtype, window = dtype_of(given["query"]), call.attributes.get("local_window_size", -1)
+    query, key, value = _heads(call, given)
+    lengths = _lengths(call, given, query)
+    if call.attributes.get("do_rotary", 0):
+        query, key = _rotated(call, given, lengths, (query, key))
+    key = _cached(call, given["past_key"], key, lengths)
+    value = _cached(call, given["past_value"], value, lengths)
+    groups = call.attributes["num_heads"] // call.attributes["kv_num_heads"]
+    repeated = [_repeated(call, part, groups) for part in (key, value)]
+    scores = scaled_product(call, query, repeated[0], call.attributes.get("scale", 0.0))
+    cap = call.attributes.get("softcap", 0.0)
     if cap:
         factor = relax.const(cap, dtype_of(scores))
         scores = relax.op.multiply(relax.op.tanh(relax.op.divide(scores, factor)), factor)
-        scores = node.emit(scores)
+        scores = call.emit(scores)
     if given["attention_bias"] is not None:
-        scores = with_bias(node, scores, given["attention_bias"])
-    weights = _softmax(node, _hidden(node, scores, lengths, window), given["head_sink"])
-    out = node.emit(relax.op.matmul(weights, repeated[1]))
-    fields = [round_to(node, x, dtype) for x in (join_heads(node, out), key, value)]
-    count = node.attributes["tvm_custom"]["num_outputs"]
+        scores = with_bias(call, scores, given["attention_bias"])
+    weights = _softmax(call, _hidden(call, scores, lengths, window), given["head_sink"])
+    out = call.emit(relax.op.matmul(weights, repeated[1]))
+    fields = [round_to(call, x, dtype) for x in (join_heads(call, out), key, value)]
+    count = call.outputs
     return fields[0] if count == 1 else relax.Tuple(fields[:count])
 
 
-def _check(node: Node, given: dict[str, Any]) -> None:
+def _check(call: Call, given: dict[str, Any]) -> None:
     """Reject unsupported forms."""
-    reject(node, given, "k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
-    reject(node, given, "sliding_window_cache", "kv_cache_bit_width", "qk_output")
+    reject(call, given, "k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
+    reject(call, given, "sliding_window_cache", "kv_cache_bit_width", "qk_output")
     for name in ("k_quant_type", "v_quant_type"):
-        if node.text(name, "NONE") != "NONE":
-            raise node.invalid(f"attribute {name}", node.text(name, "NONE"), "expected NONE")
+        if call.text(name, "NONE") != "NONE":
+            raise call.invalid(f"attribute {name}", call.text(name, "NONE"), "expected NONE")
     if (given["past_key"] is None) != (given["past_value"] is None):
-        raise node.invalid("operands", "incomplete", "expected past_key and past_value, or neither")
-    heads, pairs = (node.attributes.get(name, 0) for name in ("num_heads", "kv_num_heads"))
+        raise call.invalid("operands", "incomplete", "expected past_key and past_value, or neither")
+    heads, pairs = (call.attributes.get(name, 0) for name in ("num_heads", "kv_num_heads"))
     if heads < 1 or pairs < 1 or heads % pairs:
         reason = f"expected a divisor of num_heads, {heads}"
-        raise node.invalid("attribute kv_num_heads", pairs, reason)
-    if node.attributes.get("do_rotary", 0):
+        raise call.invalid("attribute kv_num_heads", pairs, reason)
+    if call.attributes.get("do_rotary", 0):
         for name in ("cos_cache", "sin_cache"):
             if given[name] is None:
-                raise node.invalid(f"operand {name}", "missing", "expected one for do_rotary")
+                raise call.invalid(f"operand {name}", "missing", "expected one for do_rotary")
     if given["head_sink"] is not None:
-        check_vector(node, "head_sink", given["head_sink"], heads)
+        check_vector(call, "head_sink", given["head_sink"], heads)
 
 
-def _heads(node: Node, given: dict[str, Any]) -> list[relax.Expr]:
+def _heads(call: Call, given: dict[str, Any]) -> list[relax.Expr]:
     """Query, key and value, of shape (batch, heads, length, size)."""
-    heads, pairs = node.attributes["num_heads"], node.attributes["kv_num_heads"]
-    query = widen(node, given["query"])
-    width = check_rank(node, "query", query, 3)[2]
+    heads, pairs = call.attributes["num_heads"], call.attributes["kv_num_heads"]
+    query = widen(call, given["query"])
+    width = check_rank(call, "query", query, 3)[2]
     if given["key"] is not None and given["value"] is not None:
-        parts = [query, widen(node, given["key"]), widen(node, given["value"])]
+        parts = [query, widen(call, given["key"]), widen(call, given["value"])]
     elif given["key"] is not None or given["value"] is not None:
-        raise node.invalid("operands", "incomplete", "expected key and value, or neither")
+        raise call.invalid("operands", "incomplete", "expected key and value, or neither")
     else:
         total = heads + 2 * pairs
         if not isinstance(width, int) or width % total:
-            raise node.invalid("width of query", width, f"expected a multiple of {total}")
+            raise call.invalid("width of query", width, f"expected a multiple of {total}")
         size = width // total
-        split = node.emit(relax.op.split(query, [heads * size, (heads + pairs) * size], -1))
-        parts = [node.emit(relax.TupleGetItem(split, index)) for index in range(3)]
+        split = call.emit(relax.op.split(query, [heads * size, (heads + pairs) * size], -1))
+        parts = [call.emit(relax.TupleGetItem(split, index)) for index in range(3)]
     named = zip(("query", "key", "value"), parts, (heads, pairs, pairs), strict=True)
-    found = [split_heads(node, name, part, count) for name, part, count in named]
-    sizes = [named_shape(node, "query", part)[-1] for part in found]
+    found = [split_heads(call, name, part, count) for name, part, count in named]
+    sizes = [named_shape(call, "query", part)[-1] for part in found]
     if len(set(sizes)) != 1:
-        raise node.invalid("sizes of a head of query, key and value", sizes, "expected one size")
+        raise call.invalid("sizes of a head of query, key and value", sizes, "expected one size")
     return found
 
 
-def _lengths(node: Node, given: dict[str, Any], query: relax.Expr) -> _Lengths:
+def _lengths(call: Call, given: dict[str, Any], query: relax.Expr) -> _Lengths:
     """The lengths that the operands declare."""
-    batch, _, new, _ = named_shape(node, "query", query)
+    batch, _, new, _ = named_shape(call, "query", query)
     index = _NAMES.split().index("total_sequence_length")
-    (total,) = extents_or_symbols(node, index, "total_sequence_length")
-    check_vector(node, "seqlens_k", given["seqlens_k"], batch)
+    (total,) = extents_or_symbols(call, index, "total_sequence_length")
+    check_vector(call, "seqlens_k", given["seqlens_k"], batch)
     end = relax.op.add(relax.op.astype(given["seqlens_k"], "int64"), relax.const(1, "int64"))
-    end = node.emit(end)
-    past = node.builder.emit_te(_earlier, end, expression(total), expression(new))
+    end = call.emit(end)
+    past = call.builder.emit_te(_earlier, end, expression(total), expression(new))
     present = total
     if given["past_key"] is not None:
-        shape = check_rank(node, "past_key", given["past_key"], 4)
-        present = named(node, maximum(node.known, total, shape[2]), "present")
+        shape = check_rank(call, "past_key", given["past_key"], 4)
+        present = named(call, maximum(call.known, total, shape[2]), "present")
     return _Lengths(new, total, present, past, end)
 
 
@@ -178,8 +180,7 @@ def _earlier(end: te.Tensor, total: tirx.Expr, new: tirx.Expr) -> te.Tensor:
 
 
 def _rotated(
-    node: Node,
-    convert: Converter,
+    call: Call,
     given: dict[str, Any],
     lengths: _Lengths,
     parts: tuple[relax.Expr, relax.Expr],
@@ -187,22 +188,22 @@ def _rotated(
     """Query and key, rotated at their positions."""
     positions = given["position_ids"]
     if positions is None:
-        steps = node.emit(relax.op.arange(0, lengths.new, 1, "int64"))
-        positions = relax.op.add(node.emit(relax.op.expand_dims(lengths.past, 1)), steps)
-        positions = node.emit(positions)
+        steps = call.emit(relax.op.arange(0, lengths.new, 1, "int64"))
+        positions = relax.op.add(call.emit(relax.op.expand_dims(lengths.past, 1)), steps)
+        positions = call.emit(positions)
     else:
-        batch, _, new, _ = named_shape(node, "query", parts[0])
-        shape = check_rank(node, "position_ids", positions, 2)
+        batch, _, new, _ = named_shape(call, "query", parts[0])
+        shape = check_rank(call, "position_ids", positions, 2)
         for pair in zip(shape, (batch, new), strict=True):
             reason = f"expected [{batch}, {new}]"
-            require(node, equal(node.known, *pair), "shape of position_ids", shape, reason)
+            require(call, equal(call.known, *pair), "shape of position_ids", shape, reason)
         extents = map(expression, (lengths.total, new))
-        positions = node.builder.emit_te(_given_positions, positions, *extents)
-    interleaved = bool(node.attributes.get("rotary_interleaved", 0))
+        positions = call.builder.emit_te(_given_positions, positions, *extents)
+    interleaved = bool(call.attributes.get("rotary_interleaved", 0))
     caches, dtype = (given["cos_cache"], given["sin_cache"]), dtype_of(given["query"])
-    turned = [rotate(node, convert, part, positions, caches, interleaved) for part in parts]
+    turned = [rotate(call, part, positions, caches, interleaved) for part in parts]
     # The cache keeps rotated keys in the dtype of the operands.
-    return [widen(node, round_to(node, part, dtype)) for part in turned]
+    return [widen(call, round_to(call, part, dtype)) for part in turned]
 
 
 def _given_positions(ids: te.Tensor, total: tirx.Expr, new: tirx.Expr) -> te.Tensor:
@@ -214,17 +215,17 @@ def _given_positions(ids: te.Tensor, total: tirx.Expr, new: tirx.Expr) -> te.Ten
     )
 
 
-def _cached(node: Node, past: relax.Expr | None, new: relax.Expr, lengths: _Lengths) -> relax.Expr:
+def _cached(call: Call, past: relax.Expr | None, new: relax.Expr, lengths: _Lengths) -> relax.Expr:
     """The cache of keys or values: the earlier positions, the new ones, and zeros."""
-    batch, heads, _, size = named_shape(node, "key", new)
+    batch, heads, _, size = named_shape(call, "key", new)
     if past is None:
-        past = node.emit(relax.op.zeros(relax.ShapeExpr([batch, heads, 0, size]), dtype_of(new)))
-    shape, expected = check_rank(node, "past_key", past, 4), [batch, heads, "positions", size]
+        past = call.emit(relax.op.zeros(relax.ShapeExpr([batch, heads, 0, size]), dtype_of(new)))
+    shape, expected = check_rank(call, "past_key", past, 4), [batch, heads, "positions", size]
     for axis in (0, 1, 3):
-        holds = equal(node.known, shape[axis], expected[axis])
-        require(node, holds, "shape of past_key or past_value", shape, f"expected {expected}")
-    operands = (widen(node, past), new, lengths.past, expression(lengths.present))
-    return node.builder.emit_te(_joined, *operands)
+        holds = equal(call.known, shape[axis], expected[axis])
+        require(call, holds, "shape of past_key or past_value", shape, f"expected {expected}")
+    operands = (widen(call, past), new, lengths.past, expression(lengths.present))
+    return call.builder.emit_te(_joined, *operands)
 
 
 def _joined(past: te.Tensor, new: te.Tensor, counts: te.Tensor, present: tirx.Expr) -> te.Tensor:
@@ -241,14 +242,14 @@ def _joined(past: te.Tensor, new: te.Tensor, counts: te.Tensor, present: tirx.Ex
     return te.compute((batch, heads, present, size), element, name="cache")
 
 
-def _repeated(node: Node, value: relax.Expr, groups: int) -> relax.Expr:
+def _repeated(call: Call, value: relax.Expr, groups: int) -> relax.Expr:
     """Each head of keys or values, repeated for the query heads that share it."""
-    return value if groups == 1 else node.emit(relax.op.repeat(value, groups, 1))
+    return value if groups == 1 else call.emit(relax.op.repeat(value, groups, 1))
 
 
-def _hidden(node: Node, scores: relax.Expr, lengths: _Lengths, window: int) -> relax.Expr:
+def _hidden(call: Call, scores: relax.Expr, lengths: _Lengths, window: int) -> relax.Expr:
     """The scores, with those of keys that a query does not see replaced by the lowest number."""
-    dtype, causal = dtype_of(scores), node.attributes.get("causal", 1)
+    dtype, causal = dtype_of(scores), call.attributes.get("causal", 1)
     least = tirx.const(np.finfo(dtype).min, dtype)
 
     def hidden(scores: te.Tensor, past: te.Tensor, end: te.Tensor) -> te.Tensor:
@@ -263,20 +264,20 @@ def _hidden(node: Node, scores: relax.Expr, lengths: _Lengths, window: int) -> r
 
         return te.compute(scores.shape, element, name="hidden")
 
-    return node.builder.emit_te(hidden, scores, lengths.past, lengths.end)
+    return call.builder.emit_te(hidden, scores, lengths.past, lengths.end)
 
 
-def _softmax(node: Node, scores: relax.Expr, sink: relax.Expr | None) -> relax.Expr:
+def _softmax(call: Call, scores: relax.Expr, sink: relax.Expr | None) -> relax.Expr:
     """The softmax of the scores; a sink is an additional score, of a key without a value."""
-    smooth = node.attributes.get("smooth_softmax", -1) == 1
+    smooth = call.attributes.get("smooth_softmax", -1) == 1
     if sink is None and not smooth:
-        return node.emit(relax.op.nn.softmax(scores, -1))
-    batch, heads, length, total = named_shape(node, "scores", scores)
+        return call.emit(relax.op.nn.softmax(scores, -1))
+    batch, heads, length, total = named_shape(call, "scores", scores)
     shape = relax.ShapeExpr([batch, heads, length, 1])
     if sink is None:
         column = relax.op.zeros(shape, dtype_of(scores))
     else:
-        column = relax.op.broadcast_to(relax.op.expand_dims(widen(node, sink), [0, 2, 3]), shape)
-    extended = node.emit(relax.op.concat([scores, node.emit(column)], axis=-1))
-    weights = node.emit(relax.op.nn.softmax(extended, -1))
-    return node.emit(relax.op.strided_slice(weights, [3], [0], [total]))
+        column = relax.op.broadcast_to(relax.op.expand_dims(widen(call, sink), [0, 2, 3]), shape)
+    extended = call.emit(relax.op.concat([scores, call.emit(column)], axis=-1))
+    weights = call.emit(relax.op.nn.softmax(extended, -1))
+    return call.emit(relax.op.strided_slice(weights, [3], [0], [total]))

@@ -21,86 +21,85 @@ from typing import Any
 from tvm import relax
 
 from ..dtypes import accumulation_dtype, dtype_of
+from .call import Call, Extent, float_defaults
 from .extents import equal
-from .node import Converter, Extent, Node, float_defaults
 from .shape_operands import require
 
 __all__ = ["as_onnx", "check_rank", "check_vector", "named_shape", "reject", "round_to", "widen"]
 
 
-def widen(node: Node, value: relax.Expr) -> relax.Expr:
+def widen(call: Call, value: relax.Expr) -> relax.Expr:
     """`value` in its accumulation dtype."""
     dtype = dtype_of(value)
     wide = accumulation_dtype(dtype)
-    return value if wide == dtype else node.emit(relax.op.astype(value, wide))
+    return value if wide == dtype else call.emit(relax.op.astype(value, wide))
 
 
-def round_to(node: Node, value: relax.Expr, dtype: str) -> relax.Expr:
+def round_to(call: Call, value: relax.Expr, dtype: str) -> relax.Expr:
     """`value` in `dtype`, bound to a variable."""
-    value = node.emit(value)
-    return value if dtype_of(value) == dtype else node.emit(relax.op.astype(value, dtype))
+    value = call.emit(value)
+    return value if dtype_of(value) == dtype else call.emit(relax.op.astype(value, dtype))
 
 
 def as_onnx(
-    node: Node,
-    convert: Converter,
+    call: Call,
     operator: str,
     *operands: relax.Expr | None,
     opset: int | None = None,
     **attributes: Any,
 ) -> relax.Expr:
     """The first result of ONNX's `operator`; by default with the version of the model's opset."""
-    opset = node.opset if opset is None else opset
-    kept = {"tvm_custom": node.attributes["tvm_custom"] | {"num_outputs": 1}}
+    opset = call.version if opset is None else opset
     called = replace(
-        node,
+        call,
         operator=operator,
         operands=operands,
-        attributes=float_defaults(operator, opset) | kept | attributes,
-        opset=opset,
+        attributes=float_defaults(operator, opset) | attributes,
+        version=opset,
+        outputs=1,
         narrow=(),
     )
-    result = convert(called)
+    result = called.convert()
     if isinstance(result, relax.Tuple):
         result = result.fields[0]
-    result = node.emit(result)
+    result = call.emit(result)
     is_tuple = isinstance(result.ty, relax.TupleType)
-    return node.emit(relax.TupleGetItem(result, 0)) if is_tuple else result
+    return call.emit(relax.TupleGetItem(result, 0)) if is_tuple else result
 
 
 # Checks
 
 
-def named_shape(node: Node, name: str, value: relax.Expr) -> list[Extent]:
+def named_shape(call: Call, name: str, value: relax.Expr) -> list[Extent]:
     """The extents of an operand, which must be known."""
-    extents = node.known.extents(value)
+    extents = call.known.extents(value)
     if extents is None:
-        raise node.invalid(f"shape of {name}", value.ty, "expected a known shape")
+        raise call.invalid(f"shape of {name}", value.ty, "expected a known shape")
     return extents
 
 
-def check_rank(node: Node, name: str, value: relax.Expr, *ranks: int) -> list[Extent]:
+def check_rank(call: Call, name: str, value: relax.Expr, *ranks: int) -> list[Extent]:
     """The extents of an operand whose rank must be one of `ranks`."""
-    extents = named_shape(node, name, value)
+    extents = named_shape(call, name, value)
     if len(extents) not in ranks:
         expected = " or ".join(map(str, ranks))
-        raise node.invalid(f"rank of {name}", len(extents), f"expected {expected}")
+        raise call.invalid(f"rank of {name}", len(extents), f"expected {expected}")
     return extents
 
 
-def check_vector(node: Node, name: str, value: relax.Expr | None, extent: Extent) -> None:
+def check_vector(call: Call, name: str, value: relax.Expr | None, extent: Extent) -> None:
     """Reject an operand that is not a vector of `extent` elements; None is allowed."""
     if value is not None:
-        (found,) = check_rank(node, name, value, 1)
+        (found,) = check_rank(call, name, value, 1)
         reason = f"expected [{extent}]"
-        require(node, equal(node.known, found, extent), f"shape of {name}", [found], reason)
+        require(call, equal(call.known, found, extent), f"shape of {name}", [found], reason)
 
 
-def reject(node: Node, given: dict[str, Any], *names: str) -> None:
+def reject(call: Call, given: dict[str, Any], *names: str) -> None:
     """Reject operands that are given, and attributes that are not 0, among `names`."""
     for name in names:
         if given.get(name) is not None:
-            raise node.invalid(f"operand {name}", "given", "expected none")
-        value = node.attributes.get(name, 0)
+            raise call.invalid(f"operand {name}", "given", "expected none")
+        value = call.attributes.get(name, 0)
         if value:
-            raise node.invalid(f"attribute {name}", value, "expected 0")
+            raise call.invalid(f"attribute {name}", value, "expected 0")

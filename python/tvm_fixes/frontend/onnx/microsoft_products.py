@@ -32,9 +32,10 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import relax
 
+from ...fixes.onnx_importer import MICROSOFT
 from ..dtypes import dtype_of
+from .call import Call, converts
 from .microsoft_operands import as_onnx, check_rank, named_shape, round_to, widen
-from .node import Converter, Node
 from .quantization import check_dtype, named_operands
 
 __all__ = [
@@ -75,7 +76,8 @@ _GEMM_ACTIVATIONS: dict[str, Sequence[str]] = {
 # Matrix products
 
 
-def convert_fused_matmul(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.FusedMatMul", "com.microsoft.TransposeMatMul", fix=MICROSOFT, noted=True)
+def convert_fused_matmul(call: Call) -> relax.Expr:
     """Convert a FusedMatMul or TransposeMatMul: a scaled product of transposed operands.
 
     Raises
@@ -83,33 +85,34 @@ def convert_fused_matmul(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the rank of an operand is 0 or unknown.
     """
-    given = named_operands(node, "A B", ("A", "B"))
+    given = named_operands(call, "A B", ("A", "B"))
     dtype = dtype_of(given["A"])
-    operands = [_transposed(node, name, given[name]) for name in ("A", "B")]
-    out = as_onnx(node, convert, "MatMul", *operands)
-    factor = float(np.float32(node.attributes.get("alpha", 1.0)))
+    operands = [_transposed(call, name, given[name]) for name in ("A", "B")]
+    out = as_onnx(call, "MatMul", *operands)
+    factor = float(np.float32(call.attributes.get("alpha", 1.0)))
     if factor == 1:
-        return round_to(node, out, dtype)
+        return round_to(call, out, dtype)
     scaled = relax.op.multiply(out, relax.const(factor, dtype_of(out)))
-    return round_to(node, scaled, dtype)
+    return round_to(call, scaled, dtype)
 
 
-def _transposed(node: Node, name: str, operand: relax.Expr) -> relax.Expr:
+def _transposed(call: Call, name: str, operand: relax.Expr) -> relax.Expr:
     """An operand in the accumulation dtype, transposed as the attributes say."""
-    rank = len(named_shape(node, name, operand))
+    rank = len(named_shape(call, name, operand))
     if rank == 0:
-        raise node.invalid(f"rank of {name}", 0, "expected at least 1")
+        raise call.invalid(f"rank of {name}", 0, "expected at least 1")
     order = list(range(rank))
     # A vector is not transposed.
-    if node.attributes.get(f"transBatch{name}", 0) and rank > 2:
+    if call.attributes.get(f"transBatch{name}", 0) and rank > 2:
         order = [*order[1:-1], 0, order[-1]]
-    if node.attributes.get(f"trans{name}", 0) and rank > 1:
+    if call.attributes.get(f"trans{name}", 0) and rank > 1:
         order = [*order[:-2], order[-1], order[-2]]
-    wide = widen(node, operand)
-    return wide if order == sorted(order) else node.emit(relax.op.permute_dims(wide, order))
+    wide = widen(call, operand)
+    return wide if order == sorted(order) else call.emit(relax.op.permute_dims(wide, order))
 
 
-def convert_fused_gemm(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.FusedGemm", fix=MICROSOFT, noted=True)
+def convert_fused_gemm(call: Call) -> relax.Expr:
     """Convert a FusedGemm: a Gemm and an activation.
 
     Raises
@@ -117,39 +120,41 @@ def convert_fused_gemm(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the activation is not supported.
     """
-    given = named_operands(node, "A B C", ("A", "B"))
+    given = named_operands(call, "A B C", ("A", "B"))
     names = ("alpha", "beta", "transA", "transB")
-    operands = [widen(node, given[name]) for name in ("A", "B")]
+    operands = [widen(call, given[name]) for name in ("A", "B")]
     if given["C"] is not None:
-        operands.append(widen(node, given["C"]))
-    attributes = {name: node.attributes[name] for name in names if name in node.attributes}
-    out = as_onnx(node, convert, "Gemm", *operands, **attributes)
-    activation = node.text("activation", "")
+        operands.append(widen(call, given["C"]))
+    attributes = {name: call.attributes[name] for name in names if name in call.attributes}
+    out = as_onnx(call, "Gemm", *operands, **attributes)
+    activation = call.text("activation", "")
     prefix = "activation_"
     parameters = {
-        name: node.attributes[prefix + name]
+        name: call.attributes[prefix + name]
         for name in _GEMM_ACTIVATIONS.get(activation, ())
-        if prefix + name in node.attributes
+        if prefix + name in call.attributes
     }
     if activation:
-        _check_activation(node, activation, _GEMM_ACTIVATIONS)
-        out = as_onnx(node, convert, activation, out, **parameters)
-    return round_to(node, out, dtype_of(given["A"]))
+        _check_activation(call, activation, _GEMM_ACTIVATIONS)
+        out = as_onnx(call, activation, out, **parameters)
+    return round_to(call, out, dtype_of(given["A"]))
 
 
-def convert_gemm_fast_gelu(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.GemmFastGelu", fix=MICROSOFT, noted=True)
+def convert_gemm_fast_gelu(call: Call) -> relax.Expr:
     """Convert a GemmFastGelu: a product, an optional bias, and the tanh form of Gelu."""
-    given = named_operands(node, "X W bias", ("X", "W"))
-    out = as_onnx(node, convert, "MatMul", *(widen(node, given[name]) for name in ("X", "W")))
+    given = named_operands(call, "X W bias", ("X", "W"))
+    out = as_onnx(call, "MatMul", *(widen(call, given[name]) for name in ("X", "W")))
     if given["bias"] is not None:
-        out = node.emit(relax.op.add(out, widen(node, given["bias"])))
-    return round_to(node, relax.op.nn.gelu_tanh(out), dtype_of(given["X"]))
+        out = call.emit(relax.op.add(out, widen(call, given["bias"])))
+    return round_to(call, relax.op.nn.gelu_tanh(out), dtype_of(given["X"]))
 
 
 # Convolutions
 
 
-def convert_fused_conv(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.FusedConv", fix=MICROSOFT, noted=True)
+def convert_fused_conv(call: Call) -> relax.Expr:
     """Convert a FusedConv: a convolution, an optional addend, and an activation.
 
     Raises
@@ -157,10 +162,11 @@ def convert_fused_conv(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the activation is not supported.
     """
-    return _fused_conv(node, convert, is_channels_last=False)
+    return _fused_conv(call, is_channels_last=False)
 
 
-def convert_nhwc_conv(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.NhwcConv", "com.microsoft.NhwcFusedConv", fix=MICROSOFT, noted=True)
+def convert_nhwc_conv(call: Call) -> relax.Expr:
     """Convert an NhwcConv or NhwcFusedConv, whose data has its channels last.
 
     Raises
@@ -168,78 +174,77 @@ def convert_nhwc_conv(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the activation is not supported.
     """
-    return _fused_conv(node, convert, is_channels_last=True)
+    return _fused_conv(call, is_channels_last=True)
 
 
-def _fused_conv(node: Node, convert: Converter, *, is_channels_last: bool) -> relax.Expr:
-    given = named_operands(node, "X W B Z", ("X", "W"))
-    wide = {name: None if x is None else widen(node, x) for name, x in given.items()}
-    data = _channels_first(node, wide["X"]) if is_channels_last else wide["X"]
-    out = _convolution(node, convert, data, wide["W"], wide["B"])
+def _fused_conv(call: Call, *, is_channels_last: bool) -> relax.Expr:
+    given = named_operands(call, "X W B Z", ("X", "W"))
+    wide = {name: None if x is None else widen(call, x) for name, x in given.items()}
+    data = _channels_first(call, wide["X"]) if is_channels_last else wide["X"]
+    out = _convolution(call, data, wide["W"], wide["B"])
     if is_channels_last:
-        out = _channels_last(node, out)
-    return round_to(node, _activated(node, convert, out, wide["Z"]), dtype_of(given["X"]))
+        out = _channels_last(call, out)
+    return round_to(call, _activated(call, out, wide["Z"]), dtype_of(given["X"]))
 
 
-def convert_nhwc_max_pool(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.NhwcMaxPool", fix=MICROSOFT, noted=True)
+def convert_nhwc_max_pool(call: Call) -> relax.Expr:
     """Convert an NhwcMaxPool of 8-bit integers."""
-    given = named_operands(node, "x", ("x",))
-    check_dtype(node, "x", given["x"], "int8", "uint8")
+    given = named_operands(call, "x", ("x",))
+    check_dtype(call, "x", given["x"], "int8", "uint8")
     names = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
-    attributes = {name: node.attributes[name] for name in names if name in node.attributes}
-    data = _channels_first(node, given["x"])
-    return _channels_last(node, as_onnx(node, convert, "MaxPool", data, opset=12, **attributes))
+    attributes = {name: call.attributes[name] for name in names if name in call.attributes}
+    data = _channels_first(call, given["x"])
+    return _channels_last(call, as_onnx(call, "MaxPool", data, opset=12, **attributes))
 
 
 def _convolution(
-    node: Node, convert: Converter, data: relax.Expr, weight: relax.Expr, bias: relax.Expr | None
+    call: Call, data: relax.Expr, weight: relax.Expr, bias: relax.Expr | None
 ) -> relax.Expr:
     attributes = {
-        name: node.attributes[name] for name in _CONVOLUTION_ATTRIBUTES if name in node.attributes
+        name: call.attributes[name] for name in _CONVOLUTION_ATTRIBUTES if name in call.attributes
     }
-    return as_onnx(node, convert, "Conv", data, weight, bias, **attributes)
+    return as_onnx(call, "Conv", data, weight, bias, **attributes)
 
 
-def _activated(
-    node: Node, convert: Converter, value: relax.Expr, addend: relax.Expr | None
-) -> relax.Expr:
+def _activated(call: Call, value: relax.Expr, addend: relax.Expr | None) -> relax.Expr:
     """The activation of the sum of `value` and `addend`."""
     if addend is not None:
-        shapes = [named_shape(node, *pair) for pair in (("Y", value), ("Z", addend))]
+        shapes = [named_shape(call, *pair) for pair in (("Y", value), ("Z", addend))]
         if len(shapes[0]) != len(shapes[1]) or any(
-            node.known.equal(*pair) is False for pair in zip(*shapes, strict=True)
+            call.known.equal(*pair) is False for pair in zip(*shapes, strict=True)
         ):
-            raise node.invalid("shape of Z", shapes[1], f"expected {shapes[0]}")
-        value = node.emit(relax.op.add(value, addend))
-    activation = node.text("activation", "")
+            raise call.invalid("shape of Z", shapes[1], f"expected {shapes[0]}")
+        value = call.emit(relax.op.add(value, addend))
+    activation = call.text("activation", "")
     if not activation:
         return value
-    names = _check_activation(node, activation, _CONVOLUTION_ACTIVATIONS)
-    values = list(node.attributes.get("activation_params", ()))
+    names = _check_activation(call, activation, _CONVOLUTION_ACTIVATIONS)
+    values = list(call.attributes.get("activation_params", ()))
     if len(values) != len(names):
         reason = f"expected {len(names)} of {activation}"
-        raise node.invalid("attribute activation_params", values, reason)
+        raise call.invalid("attribute activation_params", values, reason)
     if activation == "Clip":
         # Before opset 11, the limits are attributes.
         limits = dict(zip(names, values, strict=True))
-        return as_onnx(node, convert, "Clip", value, opset=6, **limits)
-    return as_onnx(node, convert, activation, value, **dict(zip(names, values, strict=True)))
+        return as_onnx(call, "Clip", value, opset=6, **limits)
+    return as_onnx(call, activation, value, **dict(zip(names, values, strict=True)))
 
 
 def _check_activation(
-    node: Node, activation: str, known: dict[str, Sequence[str]]
+    call: Call, activation: str, known: dict[str, Sequence[str]]
 ) -> Sequence[str]:
     if activation not in known:
         reason = f"expected {', '.join(known)}"
-        raise node.invalid("attribute activation", activation, reason)
+        raise call.invalid("attribute activation", activation, reason)
     return known[activation]
 
 
-def _channels_first(node: Node, data: relax.Expr) -> relax.Expr:
-    rank = len(check_rank(node, "X", data, 3, 4, 5))
-    return node.emit(relax.op.permute_dims(data, [0, rank - 1, *range(1, rank - 1)]))
+def _channels_first(call: Call, data: relax.Expr) -> relax.Expr:
+    rank = len(check_rank(call, "X", data, 3, 4, 5))
+    return call.emit(relax.op.permute_dims(data, [0, rank - 1, *range(1, rank - 1)]))
 
 
-def _channels_last(node: Node, data: relax.Expr) -> relax.Expr:
+def _channels_last(call: Call, data: relax.Expr) -> relax.Expr:
     rank = data.ty.ndim
-    return node.emit(relax.op.permute_dims(data, [0, *range(2, rank), 1]))
+    return call.emit(relax.op.permute_dims(data, [0, *range(2, rank), 1]))

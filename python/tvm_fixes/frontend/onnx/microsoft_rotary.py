@@ -28,18 +28,20 @@ How to remove
 
 from tvm import relax
 
+from ...fixes.onnx_importer import MICROSOFT
 from ..dtypes import dtype_of
 from .attention import join_heads, split_heads
+from .call import Call, Extent, converts
 from .extents import equal
 from .microsoft_operands import as_onnx, check_rank, named_shape, round_to, widen
-from .node import Converter, Extent, Node
 from .quantization import named_operands
 from .shape_operands import require
 
 __all__ = ["convert_rotary_embedding", "rotate"]
 
 
-def convert_rotary_embedding(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.RotaryEmbedding", fix=MICROSOFT, noted=True)
+def convert_rotary_embedding(call: Call) -> relax.Expr:
     """Convert a RotaryEmbedding of data of rank 3, or of heads.
 
     Raises
@@ -48,48 +50,47 @@ def convert_rotary_embedding(node: Node, convert: Converter) -> relax.Expr:
         If an attribute is not supported, or the shapes of operands do not agree.
     """
     names = "input position_ids cos_cache sin_cache"
-    given = named_operands(node, names, names.split())
-    scale = node.attributes.get("scale", 1.0)
+    given = named_operands(call, names, names.split())
+    scale = call.attributes.get("scale", 1.0)
     if scale != 1:
-        raise node.invalid("attribute scale", scale, "expected 1")
-    data, dtype = widen(node, given["input"]), dtype_of(given["input"])
-    shape = check_rank(node, "input", data, 3, 4)
+        raise call.invalid("attribute scale", scale, "expected 1")
+    data, dtype = widen(call, given["input"]), dtype_of(given["input"])
+    shape = check_rank(call, "input", data, 3, 4)
     if len(shape) == 3:
-        data = split_heads(node, "input", data, _heads(node, given, shape))
-    batch, _, length, _ = named_shape(node, "input", data)
+        data = split_heads(call, "input", data, _heads(call, given, shape))
+    batch, _, length, _ = named_shape(call, "input", data)
     positions = given["position_ids"]
-    found = check_rank(node, "position_ids", positions, 1, 2)
+    found = check_rank(call, "position_ids", positions, 1, 2)
     if len(found) == 1:  # the position of the first element
-        is_one = equal(node.known, found[0], 1)
-        require(node, is_one, "shape of position_ids", found, "expected [1]")
-        offsets = node.emit(relax.op.arange(0, length, 1, dtype_of(positions)))
-        positions = node.emit(relax.op.expand_dims(relax.op.add(offsets, positions), 0))
+        is_one = equal(call.known, found[0], 1)
+        require(call, is_one, "shape of position_ids", found, "expected [1]")
+        offsets = call.emit(relax.op.arange(0, length, 1, dtype_of(positions)))
+        positions = call.emit(relax.op.expand_dims(relax.op.add(offsets, positions), 0))
     else:
         for pair in zip(found, (batch, length), strict=True):
             reason = f"expected [{batch}, {length}]"
-            require(node, equal(node.known, *pair), "shape of position_ids", found, reason)
-    interleaved = bool(node.attributes.get("interleaved", 0))
+            require(call, equal(call.known, *pair), "shape of position_ids", found, reason)
+    interleaved = bool(call.attributes.get("interleaved", 0))
     caches = (given["cos_cache"], given["sin_cache"])
-    rotated = rotate(node, convert, data, positions, caches, interleaved)
-    out = join_heads(node, rotated) if len(shape) == 3 else rotated
-    return round_to(node, out, dtype)
+    rotated = rotate(call, data, positions, caches, interleaved)
+    out = join_heads(call, rotated) if len(shape) == 3 else rotated
+    return round_to(call, out, dtype)
 
 
-def _heads(node: Node, given: dict[str, relax.Expr], shape: list[Extent]) -> int:
+def _heads(call: Call, given: dict[str, relax.Expr], shape: list[Extent]) -> int:
     """The number of heads of data of rank 3, from the attribute or from the shape of the caches."""
-    heads = node.attributes.get("num_heads", 0)
-    if node.attributes.get("rotary_embedding_dim", 0) or heads:
+    heads = call.attributes.get("num_heads", 0)
+    if call.attributes.get("rotary_embedding_dim", 0) or heads:
         return heads
-    half = check_rank(node, "cos_cache", given["cos_cache"], 2)[1]
+    half = check_rank(call, "cos_cache", given["cos_cache"], 2)[1]
     if not isinstance(half, int) or not isinstance(shape[2], int) or shape[2] % (2 * half):
         reason = f"expected half of a divisor of the width of input, {shape[2]}"
-        raise node.invalid("width of cos_cache", half, reason)
+        raise call.invalid("width of cos_cache", half, reason)
     return shape[2] // (2 * half)
 
 
 def rotate(
-    node: Node,
-    convert: Converter,
+    call: Call,
     heads: relax.Expr,
     positions: relax.Expr,
     caches: tuple[relax.Expr, relax.Expr],
@@ -108,27 +109,25 @@ def rotate(
     interleaved : bool
         Whether the elements of a pair are adjacent; else they are half of the elements apart.
     """
-    _, half = check_rank(node, "cos_cache", caches[0], 2)
-    size = named_shape(node, "input", heads)[-1]
+    _, half = check_rank(call, "cos_cache", caches[0], 2)
+    size = named_shape(call, "input", heads)[-1]
     if not isinstance(half, int) or not isinstance(size, int) or 2 * half > size:
-        raise node.invalid("width of cos_cache", half, f"expected at most half of {size}")
-    if named_shape(node, "sin_cache", caches[1])[-1] != half:
-        found = named_shape(node, "sin_cache", caches[1])
-        raise node.invalid("shape of sin_cache", found, f"expected a width of {half}")
+        raise call.invalid("width of cos_cache", half, f"expected at most half of {size}")
+    if named_shape(call, "sin_cache", caches[1])[-1] != half:
+        found = named_shape(call, "sin_cache", caches[1])
+        raise call.invalid("shape of sin_cache", found, f"expected a width of {half}")
     cosine, sine = (
-        node.emit(
-            relax.op.expand_dims(widen(node, as_onnx(node, convert, "Gather", x, positions)), 1)
-        )
+        call.emit(relax.op.expand_dims(widen(call, as_onnx(call, "Gather", x, positions)), 1))
         for x in caches
     )
-    first, second = _halves(node, heads, half, interleaved)
-    emit, op = node.emit, relax.op
+    first, second = _halves(call, heads, half, interleaved)
+    emit, op = call.emit, relax.op
     turned = [
         emit(op.subtract(op.multiply(first, cosine), op.multiply(second, sine))),
         emit(op.add(op.multiply(first, sine), op.multiply(second, cosine))),
     ]
     if interleaved:
-        batch, count, length, _ = named_shape(node, "input", heads)
+        batch, count, length, _ = named_shape(call, "input", heads)
         pairs = emit(op.concat([emit(op.expand_dims(part, -1)) for part in turned], axis=-1))
         turned = [emit(op.reshape(pairs, relax.ShapeExpr([batch, count, length, 2 * half])))]
     if 2 * half < size:
@@ -137,12 +136,12 @@ def rotate(
 
 
 def _halves(
-    node: Node, heads: relax.Expr, half: int, interleaved: bool
+    call: Call, heads: relax.Expr, half: int, interleaved: bool
 ) -> tuple[relax.Expr, relax.Expr]:
     """The first and the second elements of the pairs."""
     starts, step = ((0, 1), 2) if interleaved else ((0, half), 1)
     first, second = (
-        node.emit(relax.op.strided_slice(heads, [3], [start], [end], [step]))
+        call.emit(relax.op.strided_slice(heads, [3], [start], [end], [step]))
         for start, end in zip(starts, (2 * half if interleaved else half, 2 * half), strict=True)
     )
     return first, second

@@ -34,10 +34,12 @@ from dataclasses import replace
 import numpy as np
 from tvm import relax, te, tirx
 
+from ...fixes.onnx_importer import MICROSOFT
+from ..convert import Converter
 from ..dtypes import dtype_of
+from .call import Call, converts
 from .extents import expression
 from .microsoft_operands import as_onnx, check_rank, check_vector, named_shape, round_to, widen
-from .node import Converter, Correction, Node
 from .quantization import named_operands
 from .shape_operands import extents_or_symbols, integers, require_all, to_shape_tensor
 
@@ -48,11 +50,10 @@ __all__ = [
     "convert_microsoft_pad",
     "convert_microsoft_range",
     "convert_unique",
-    "renamed",
 ]
 
 
-def renamed(opset: int, names: str, required: int, attributes: str = "") -> Correction:
+def _renamed(opset: int, names: str, required: int, attributes: str = "") -> Converter[Call]:
     """Make a converter that treats a node as ONNX's operator of the same name.
 
     Parameters
@@ -65,19 +66,24 @@ def renamed(opset: int, names: str, required: int, attributes: str = "") -> Corr
         The number of operands that must be given.
     """
 
-    def convert_renamed(node: Node, convert: Converter) -> relax.Expr:
-        given = named_operands(node, names, names.split()[:required])
+    def convert_renamed(call: Call) -> relax.Expr:
+        given = named_operands(call, names, names.split()[:required])
         operands = list(given.values())
         while operands and operands[-1] is None:
             operands.pop()
-        kept = {n: node.attributes[n] for n in attributes.split() if n in node.attributes}
-        operator = node.operator.rpartition(".")[2]
-        return as_onnx(node, convert, operator, *operands, opset=opset, **kept)
+        kept = {n: call.attributes[n] for n in attributes.split() if n in call.attributes}
+        operator = call.operator.rpartition(".")[2]
+        return as_onnx(call, operator, *operands, opset=opset, **kept)
 
     return convert_renamed
 
 
-def convert_expand_dims(node: Node, convert: Converter) -> relax.Expr:
+converts("com.microsoft.GatherND", fix=MICROSOFT, noted=True)(_renamed(11, "data indices", 2))
+converts("com.microsoft.Trilu", fix=MICROSOFT, noted=True)(_renamed(14, "X k", 1, "upper"))
+
+
+@converts("com.microsoft.ExpandDims", fix=MICROSOFT, noted=True)
+def convert_expand_dims(call: Call) -> relax.Expr:
     """Convert an ExpandDims, whose axis is a constant.
 
     Raises
@@ -85,81 +91,85 @@ def convert_expand_dims(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the axis is not a constant, or out of range.
     """
-    given = named_operands(node, "X axis", ("X", "axis"))
-    axes, rank = integers(node, 1, "axis"), given["X"].ty.ndim
+    given = named_operands(call, "X axis", ("X", "axis"))
+    axes, rank = integers(call, 1, "axis"), given["X"].ty.ndim
     if len(axes) != 1 or not -rank - 1 <= axes[0] <= rank:
-        raise node.invalid("operand axis", axes, f"expected one from {-rank - 1} to {rank}")
+        raise call.invalid("operand axis", axes, f"expected one from {-rank - 1} to {rank}")
     return relax.op.expand_dims(given["X"], axes)
 
 
-def convert_grid_sample(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.GridSample", fix=MICROSOFT, noted=True)
+def convert_grid_sample(call: Call) -> relax.Expr:
     """Convert a GridSample."""
-    given = named_operands(node, "X Grid", ("X", "Grid"))
+    given = named_operands(call, "X Grid", ("X", "Grid"))
     names = ("align_corners", "mode", "padding_mode")
-    attributes = {name: node.attributes[name] for name in names if name in node.attributes}
-    check_rank(node, "X", given["X"], 4)
-    operands = (widen(node, given[name]) for name in ("X", "Grid"))
-    out = as_onnx(node, convert, "GridSample", *operands, opset=16, **attributes)
-    return round_to(node, out, dtype_of(given["X"]))
+    attributes = {name: call.attributes[name] for name in names if name in call.attributes}
+    check_rank(call, "X", given["X"], 4)
+    operands = (widen(call, given[name]) for name in ("X", "Grid"))
+    out = as_onnx(call, "GridSample", *operands, opset=16, **attributes)
+    return round_to(call, out, dtype_of(given["X"]))
 
 
-def convert_microsoft_pad(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.Pad", fix=MICROSOFT, noted=True)
+def convert_microsoft_pad(call: Call) -> relax.Expr:
     """Convert a Pad, whose pads may have the shape [1, n]."""
-    given = named_operands(node, "data pads value", ("data", "pads"))
-    operands = [given["data"], _flat(node, 1, "pads")]
+    given = named_operands(call, "data pads value", ("data", "pads"))
+    operands = [given["data"], _flat(call, 1, "pads")]
     if given["value"] is not None:
-        operands.append(_scalar(node, 2))
-    return as_onnx(node, convert, "Pad", *operands, opset=13, mode=node.text("mode", "constant"))
+        operands.append(_scalar(call, 2))
+    return as_onnx(call, "Pad", *operands, opset=13, mode=call.text("mode", "constant"))
 
 
-def convert_microsoft_range(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.Range", fix=MICROSOFT, noted=True)
+def convert_microsoft_range(call: Call) -> relax.Expr:
     """Convert a Range, whose operands may be vectors of one element, and whose step may be 1."""
-    given = named_operands(node, "start limit delta", ("start", "limit"))
-    operands = [_scalar(node, index) for index in range(2)]
+    given = named_operands(call, "start limit delta", ("start", "limit"))
+    operands = [_scalar(call, index) for index in range(2)]
     if given["delta"] is None:
         operands.append(relax.const(1, dtype_of(operands[0])))
     else:
-        operands.append(_scalar(node, 2))
-    return as_onnx(node, convert, "Range", *operands, opset=11)
+        operands.append(_scalar(call, 2))
+    return as_onnx(call, "Range", *operands, opset=11)
 
 
-def convert_unique(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.Unique", fix=MICROSOFT, noted=True)
+def convert_unique(call: Call) -> relax.Expr:
     """Convert a Unique: the elements in the order of their first positions, indices and counts."""
-    given = named_operands(node, "x", ("x",))
-    check_rank(node, "x", given["x"], 1)
-    custom = node.attributes["tvm_custom"] | {"num_outputs": 4}
-    called = replace(node, operator="Unique", opset=11)
-    outputs = convert(called.with_attributes(sorted=0, tvm_custom=custom))
+    given = named_operands(call, "x", ("x",))
+    check_rank(call, "x", given["x"], 1)
+    called = replace(call, operator="Unique", version=11, outputs=4)
+    outputs = called.with_attributes(sorted=0).convert()
     fields = list(outputs.fields)
     kept = [fields[0], *fields[2:]]
-    return relax.Tuple(kept[: node.attributes["tvm_custom"]["num_outputs"]])
+    return relax.Tuple(kept[: call.outputs])
 
 
-def _flat(node: Node, index: int, name: str) -> relax.Expr:
+def _flat(call: Call, index: int, name: str) -> relax.Expr:
     """An operand of shape [n] or [1, n] as a vector."""
-    operand, array = node.operands[index], node.constant(index)
+    operand, array = call.operands[index], call.constant(index)
     if array is not None:
         return relax.const(array.reshape(-1))
-    if len(check_rank(node, name, operand, 1, 2)) == 1:
+    if len(check_rank(call, name, operand, 1, 2)) == 1:
         return operand
-    return node.emit(relax.op.reshape(operand, [-1]))
+    return call.emit(relax.op.reshape(operand, [-1]))
 
 
-def _scalar(node: Node, index: int) -> relax.Expr:
+def _scalar(call: Call, index: int) -> relax.Expr:
     """An operand of one element as a scalar."""
-    operand, array = node.operands[index], node.constant(index)
+    operand, array = call.operands[index], call.constant(index)
     if array is not None and array.size == 1:
         return relax.const(array.reshape(()))
-    shape = named_shape(node, f"operand {index}", operand)
+    shape = named_shape(call, f"operand {index}", operand)
     if shape not in ([], [1]):
-        raise node.invalid(f"shape of operand {index}", shape, "expected one element")
-    return operand if not shape else node.emit(relax.op.reshape(operand, ()))
+        raise call.invalid(f"shape of operand {index}", shape, "expected one element")
+    return operand if not shape else call.emit(relax.op.reshape(operand, ()))
 
 
 # Regions
 
 
-def convert_crop_and_resize(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.CropAndResize", fix=MICROSOFT, noted=True)
+def convert_crop_and_resize(call: Call) -> relax.Expr:
     """Convert a CropAndResize, which samples regions on a grid that includes their corners.
 
     Raises
@@ -168,32 +178,32 @@ def convert_crop_and_resize(node: Node, convert: Converter) -> relax.Expr:
         If the mode is unknown, or the shapes of operands do not agree.
     """
     names = "X rois batch_indices crop_size"
-    given = named_operands(node, names, names.split())
-    mode = node.text("mode", "bilinear")
+    given = named_operands(call, names, names.split())
+    mode = call.text("mode", "bilinear")
     if mode not in ("bilinear", "nearest"):
-        raise node.invalid("attribute mode", mode, "expected bilinear or nearest")
-    batch = check_rank(node, "X", given["X"], 4)[0]
-    regions, width = check_rank(node, "rois", given["rois"], 2)
+        raise call.invalid("attribute mode", mode, "expected bilinear or nearest")
+    batch = check_rank(call, "X", given["X"], 4)[0]
+    regions, width = check_rank(call, "rois", given["rois"], 2)
     if width != 4:
-        raise node.invalid("shape of rois", [regions, width], f"expected [{regions}, 4]")
-    check_vector(node, "batch_indices", given["batch_indices"], regions)
-    size = extents_or_symbols(node, 3, "crop_size")
+        raise call.invalid("shape of rois", [regions, width], f"expected [{regions}, 4]")
+    check_vector(call, "batch_indices", given["batch_indices"], regions)
+    size = extents_or_symbols(call, 3, "crop_size")
     if len(size) != 2:
-        raise node.invalid("operand crop_size", size, "expected two elements")
-    images = node.emit(relax.op.astype(given["batch_indices"], "int64"))
-    count = node.emit(relax.op.reshape(to_shape_tensor(node, [batch]), ()))
+        raise call.invalid("operand crop_size", size, "expected two elements")
+    images = call.emit(relax.op.astype(given["batch_indices"], "int64"))
+    count = call.emit(relax.op.reshape(to_shape_tensor(call, [batch]), ()))
     inside = relax.op.logical_and(
         relax.op.greater_equal(images, relax.const(0, "int64")), relax.op.less(images, count)
     )
-    require_all(node, inside)
-    outside = float(np.float32(node.attributes.get("extrapolation_value", 0.0)))
+    require_all(call, inside)
+    outside = float(np.float32(call.attributes.get("extrapolation_value", 0.0)))
 
     def crop(*operands: te.Tensor | tirx.Expr) -> te.Tensor:
         return _crop(*operands, outside=outside, nearest=mode == "nearest")
 
-    operands = (widen(node, given["X"]), widen(node, given["rois"]), images)
-    out = node.builder.emit_te(crop, *operands, *map(expression, size))
-    return round_to(node, out, dtype_of(given["X"]))
+    operands = (widen(call, given["X"]), widen(call, given["rois"]), images)
+    out = call.builder.emit_te(crop, *operands, *map(expression, size))
+    return round_to(call, out, dtype_of(given["X"]))
 
 
 def _crop(

@@ -44,7 +44,7 @@ from tvm import relax
 from ...fixes.onnx_importer import QUANTIZED
 from ...support import switches
 from ..dtypes import dtype_of
-from .node import Converter, Node
+from .call import Call, converts
 from .small_floats import FLOAT4, from_small, is_small_float, to_small
 
 __all__ = [
@@ -137,7 +137,7 @@ def narrow_result(
     Parameters
     ----------
     operator : str
-        The operator; see :func:`tvm_fixes.frontend.onnx.corrections.operator_of`.
+        The operator; see :func:`tvm_fixes.frontend.onnx.call.operator_of`.
     attributes : mapping
         The attributes of the node.
     operands : sequence
@@ -193,23 +193,24 @@ def check_output(name: str, dtype: str | None) -> None:
         )
 
 
-def convert_narrow_cast(node: Node, convert: Converter) -> relax.Expr:
+@converts("Cast", "CastLike", place="narrow", fix=QUANTIZED)
+def convert_narrow_cast(call: Call) -> relax.Expr:
     """Convert a Cast or CastLike to fewer than 8 bits.
 
     As in ONNX Runtime, floats are rounded half away from zero to integers, and the lowest bits are
     kept.
     """
-    if node.operator == "Cast":
-        target = narrow_dtype(node.attributes["to"])
+    if call.operator == "Cast":
+        target = narrow_dtype(call.attributes["to"])
     else:
-        target = node.dtype(1) if node.dtype(1) in _DTYPES.values() else None
+        target = call.dtype(1) if call.dtype(1) in _DTYPES.values() else None
     if target is None:
-        return convert(node)
+        return call.proceed()
     switches.note(QUANTIZED)
-    value = node.operands[0]
+    value = call.operands[0]
     if is_small_float(dtype_of(value)):
-        value = from_small(node.builder, value)
-    return to_narrow(node.builder, value, target)
+        value = from_small(call.builder, value)
+    return to_narrow(call.builder, value, target)
 
 
 def to_narrow(builder: relax.BlockBuilder, value: relax.Expr, target: str) -> relax.Expr:

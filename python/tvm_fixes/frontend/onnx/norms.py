@@ -42,8 +42,8 @@ from tvm import relax
 from ...fixes.onnx_importer import NORMS
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
+from .call import Call, Extent, converts
 from .extents import equal, is_static
-from .node import Converter, Extent, Node
 from .shape_operands import axes_of, matched, require, shaped
 
 __all__ = [
@@ -58,7 +58,8 @@ __all__ = [
 ]
 
 
-def convert_layer_norm(node: Node, convert: Converter) -> relax.Expr:
+@converts("LayerNormalization", fix=NORMS)
+def convert_layer_norm(call: Call) -> relax.Expr:
     """Convert a LayerNormalization, including its outputs Mean and InvStdDev.
 
     Raises
@@ -66,30 +67,31 @@ def convert_layer_norm(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the axis is out of range, or the scale or the bias does not broadcast to the axes.
     """
-    node = _with_matched_shapes(node, _axes_from(node), broadcast=True)
-    if node.operand(2) is None and not is_static(*shaped(node, 1, "Scale")[1]):
+    call = _with_matched_shapes(call, _axes_from(call), broadcast=True)
+    if call.operand(2) is None and not is_static(*shaped(call, 1, "Scale")[1]):
         # TVM would create a constant bias, which needs static extents.
         switches.note(NORMS)
-        data, scale = node.operands[:2]
-        node = node.with_operands(data, scale, node.emit(relax.op.zeros_like(scale)))
-    count = node.attributes["tvm_custom"]["num_outputs"]
+        data, scale = call.operands[:2]
+        call = call.with_operands(data, scale, call.emit(relax.op.zeros_like(scale)))
+    count = call.outputs
     if count < 2:
-        return convert(node)
+        return call.proceed()
     switches.note(NORMS)
-    data = node.operands[0]
-    axes = _axes_from(node)
+    data = call.operands[0]
+    axes = _axes_from(call)
     # stash_type 1, float32, is the only one that the specification allows.
-    wide = node.emit(relax.op.astype(data, accumulation_dtype(dtype_of(data))))
-    mean = node.emit(relax.op.mean(wide, axes, keepdims=True))
+    wide = call.emit(relax.op.astype(data, accumulation_dtype(dtype_of(data))))
+    mean = call.emit(relax.op.mean(wide, axes, keepdims=True))
     variance = relax.op.mean(relax.op.square(relax.op.subtract(wide, mean)), axes, keepdims=True)
-    epsilon = relax.const(node.attributes.get("epsilon", 1e-5), dtype_of(wide))
-    inverse_deviation = node.emit(relax.op.rsqrt(relax.op.add(variance, epsilon)))
-    out = node.builder.normalize(convert(node))
+    epsilon = relax.const(call.attributes.get("epsilon", 1e-5), dtype_of(wide))
+    inverse_deviation = call.emit(relax.op.rsqrt(relax.op.add(variance, epsilon)))
+    out = call.builder.normalize(call.proceed())
     out = out.fields[0] if isinstance(out, relax.Tuple) else relax.TupleGetItem(out, 0)
-    return relax.Tuple([node.emit(out), mean, inverse_deviation][:count])
+    return relax.Tuple([call.emit(out), mean, inverse_deviation][:count])
 
 
-def convert_batch_norm(node: Node, convert: Converter) -> relax.Expr:
+@converts("BatchNormalization", fix=NORMS)
+def convert_batch_norm(call: Call) -> relax.Expr:
     """Convert a BatchNormalization whose ``momentum`` is the weight of the old statistics.
 
     Raises
@@ -98,28 +100,29 @@ def convert_batch_norm(node: Node, convert: Converter) -> relax.Expr:
         If the number of elements of an operand differs from the number of channels; or if operands
         with an element for each one of a sample (``spatial`` 0, up to opset 8) have another shape.
     """
-    if not node.attributes.get("spatial", 1):
-        return _normalize_elements(node)
-    node = _with_matched_shapes(node, [1])
-    if not node.attributes.get("training_mode", 0):
-        return convert(node)
+    if not call.attributes.get("spatial", 1):
+        return _normalize_elements(call)
+    call = _with_matched_shapes(call, [1])
+    if not call.attributes.get("training_mode", 0):
+        return call.proceed()
     switches.note(NORMS)
-    return convert(node.with_attributes(momentum=1 - node.attributes.get("momentum", 0.9)))
+    return call.with_attributes(momentum=1 - call.attributes.get("momentum", 0.9)).proceed()
 
 
-def _normalize_elements(node: Node) -> relax.Expr:
+def _normalize_elements(call: Call) -> relax.Expr:
     """Convert a BatchNormalization whose operands have the shape of a sample."""
     switches.note(NORMS)
-    _, extents = shaped(node, 0, "X")
-    node = _with_matched_shapes(node, list(range(1, len(extents))))
-    data, scale, bias, mean, variance = node.operands
-    epsilon = relax.const(node.attributes.get("epsilon", 1e-5), dtype_of(variance))
-    factor = node.emit(relax.op.multiply(scale, relax.op.rsqrt(relax.op.add(variance, epsilon))))
-    centered = node.emit(relax.op.subtract(data, mean))
+    _, extents = shaped(call, 0, "X")
+    call = _with_matched_shapes(call, list(range(1, len(extents))))
+    data, scale, bias, mean, variance = call.operands
+    epsilon = relax.const(call.attributes.get("epsilon", 1e-5), dtype_of(variance))
+    factor = call.emit(relax.op.multiply(scale, relax.op.rsqrt(relax.op.add(variance, epsilon))))
+    centered = call.emit(relax.op.subtract(data, mean))
     return relax.op.add(relax.op.multiply(centered, factor), bias)
 
 
-def convert_instance_norm(node: Node, convert: Converter) -> relax.Expr:
+@converts("InstanceNormalization", fix=NORMS)
+def convert_instance_norm(call: Call) -> relax.Expr:
     """Convert an InstanceNormalization.
 
     Raises
@@ -127,10 +130,11 @@ def convert_instance_norm(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the number of elements of an operand differs from the number of channels.
     """
-    return convert(_with_matched_shapes(node, [1]))
+    return _with_matched_shapes(call, [1]).proceed()
 
 
-def convert_rms_norm(node: Node, convert: Converter) -> relax.Expr:
+@converts("RMSNormalization", fix=NORMS)
+def convert_rms_norm(call: Call) -> relax.Expr:
     """Convert an RMSNormalization.
 
     Raises
@@ -138,34 +142,34 @@ def convert_rms_norm(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the axis is out of range, or the scale does not broadcast to the axes.
     """
-    node = _with_matched_shapes(node, _axes_from(node), broadcast=True)
-    if dtype_of(node.operands[0]) == "float64":
+    call = _with_matched_shapes(call, _axes_from(call), broadcast=True)
+    if dtype_of(call.operands[0]) == "float64":
         # ONNX Runtime computes in float64 too; the default stash_type would round to float32.
         switches.note(NORMS)
-        node = node.with_attributes(stash_type=int(onnx.TensorProto.DOUBLE))
-    return convert(node)
+        call = call.with_attributes(stash_type=int(onnx.TensorProto.DOUBLE))
+    return call.proceed()
 
 
-def _axes_from(node: Node) -> list[int]:
+def _axes_from(call: Call) -> list[int]:
     """The attribute ``axis`` and all axes after it."""
-    rank = len(shaped(node, 0, "X")[1])
-    axis = node.attributes.get("axis", -1)
+    rank = len(shaped(call, 0, "X")[1])
+    axis = call.attributes.get("axis", -1)
     if not -rank <= axis < rank:
-        raise node.invalid("attribute axis", axis, f"expected an axis of X, which has rank {rank}")
+        raise call.invalid("attribute axis", axis, f"expected an axis of X, which has rank {rank}")
     return list(range(axis % rank, rank))
 
 
-def _with_matched_shapes(node: Node, axes: list[int], *, broadcast: bool = False) -> Node:
+def _with_matched_shapes(call: Call, axes: list[int], *, broadcast: bool = False) -> Call:
     """This node with the shapes of all operands matched to the extents of the first one on `axes`.
 
     The model checks symbolic extents at run time; without that, TVM infers no shape of the result.
     If `broadcast` is set, the operands are broadcast to these extents.
     """
-    data, extents = shaped(node, 0, "X")
+    data, extents = shaped(call, 0, "X")
     if not len(extents) > axes[0]:
-        raise node.invalid("shape of X", extents, f"expected an axis {axes[0]}")
-    operands = [data, *node.operands[1:]]
-    shapes = [node.known.extents(x) if x is not None else None for x in operands]
+        raise call.invalid("shape of X", extents, f"expected an axis {axes[0]}")
+    operands = [data, *call.operands[1:]]
+    shapes = [call.known.extents(x) if x is not None else None for x in operands]
     wanted = list(extents)
     for shape in filter(None, shapes[1:]):
         for axis, extent in zip(reversed(axes), reversed(shape), strict=False):
@@ -174,23 +178,23 @@ def _with_matched_shapes(node: Node, axes: list[int], *, broadcast: bool = False
                 wanted[axis] = extent
     if any(a is not b for a, b in zip(wanted, extents, strict=True)):
         switches.note(NORMS)
-        operands[0] = matched(node, data, extents, wanted)
+        operands[0] = matched(call, data, extents, wanted)
     target = [wanted[axis] for axis in axes]
     for index, own in enumerate(shapes):
         if index and own is not None:
-            operands[index] = _fit_to_shape(node, index, own, target, broadcast)
-    return node.with_operands(*operands)
+            operands[index] = _fit_to_shape(call, index, own, target, broadcast)
+    return call.with_operands(*operands)
 
 
 def _fit_to_shape(
-    node: Node, index: int, shape: list[Extent], target: list[Extent], broadcast: bool
+    call: Call, index: int, shape: list[Extent], target: list[Extent], broadcast: bool
 ) -> relax.Expr:
     """The operand at `index`, of shape `shape`, checked and broadcast to shape `target`."""
-    known, operand = node.known, node.operands[index]
+    known, operand = call.known, call.operands[index]
     subject, reason = f"shape of operand {index}", f"expected {target}"
     missing_axes = len(target) - len(shape)
     if missing_axes < 0 or (missing_axes and not broadcast):
-        raise node.invalid(subject, shape, reason)
+        raise call.invalid(subject, shape, reason)
     pairs = list(zip(shape, target[missing_axes:], strict=True))
     if not missing_axes and all(known.equal(*pair) for pair in pairs):
         return operand
@@ -198,13 +202,14 @@ def _fit_to_shape(
     broadcasts = [broadcast and known.equal(extent, 1) is True for extent in shape]
     for pair, is_broadcast in zip(pairs, broadcasts, strict=True):
         if not is_broadcast:
-            require(node, equal(known, *pair), subject, shape, reason)
+            require(call, equal(known, *pair), subject, shape, reason)
     shape = [a if keeps_one else b for (a, b), keeps_one in zip(pairs, broadcasts, strict=True)]
-    checked = node.emit(relax.op.reshape(operand, relax.ShapeExpr(shape)))
-    return node.emit(relax.op.broadcast_to(checked, relax.ShapeExpr(target)))
+    checked = call.emit(relax.op.reshape(operand, relax.ShapeExpr(shape)))
+    return call.emit(relax.op.broadcast_to(checked, relax.ShapeExpr(target)))
 
 
-def convert_lp_norm(node: Node, convert: Converter) -> relax.Expr:
+@converts("LpNormalization", fix=NORMS)
+def convert_lp_norm(call: Call) -> relax.Expr:
     """Convert an LpNormalization, ``x / norm``, or 0 if the norm is 0.
 
     Raises
@@ -212,35 +217,37 @@ def convert_lp_norm(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If ``p`` is neither 1 nor 2.
     """
-    data = node.operands[0]
-    p, axis = node.attributes.get("p", 2), node.attributes.get("axis", -1)
+    data = call.operands[0]
+    p, axis = call.attributes.get("p", 2), call.attributes.get("axis", -1)
     if p not in (1, 2):
-        raise node.invalid("attribute p", p, "expected 1 or 2")
+        raise call.invalid("attribute p", p, "expected 1 or 2")
     switches.note(NORMS)
     power = relax.op.abs(data) if p == 1 else relax.op.square(data)
-    norm = node.emit(relax.op.sum(power, axis, keepdims=True))
+    norm = call.emit(relax.op.sum(power, axis, keepdims=True))
     if p == 2:
-        norm = node.emit(relax.op.sqrt(norm))
+        norm = call.emit(relax.op.sqrt(norm))
     zero = relax.const(0, dtype_of(data))
     return relax.op.where(relax.op.equal(norm, zero), zero, relax.op.divide(data, norm))
 
 
-def convert_mean_variance_norm(node: Node, convert: Converter) -> relax.Expr:
+@converts("MeanVarianceNormalization", fix=NORMS)
+def convert_mean_variance_norm(call: Call) -> relax.Expr:
     """Convert a MeanVarianceNormalization, ``(x - mean) / (deviation + 1e-9)``."""
-    data, extents = shaped(node, 0, "X")
-    axes = axes_of(node, list(node.attributes.get("axes", (0, 2, 3))), len(extents))
+    data, extents = shaped(call, 0, "X")
+    axes = axes_of(call, list(call.attributes.get("axes", (0, 2, 3))), len(extents))
     switches.note(NORMS)
     dtype = dtype_of(data)
-    wide = node.emit(relax.op.astype(data, accumulation_dtype(dtype)))
+    wide = call.emit(relax.op.astype(data, accumulation_dtype(dtype)))
     mean = relax.op.mean(wide, axes, keepdims=True)
-    centered = node.emit(relax.op.subtract(wide, mean))
+    centered = call.emit(relax.op.subtract(wide, mean))
     variance = relax.op.mean(relax.op.square(centered), axes, keepdims=True)
     epsilon = relax.const(1e-9, accumulation_dtype(dtype))
     deviation = relax.op.add(relax.op.sqrt(variance), epsilon)
     return relax.op.astype(relax.op.divide(centered, deviation), dtype)
 
 
-def convert_group_norm(node: Node, convert: Converter) -> relax.Expr:
+@converts("GroupNormalization", fix=NORMS)
+def convert_group_norm(call: Call) -> relax.Expr:
     """Convert a GroupNormalization; before opset 21, scale and bias have one element per group.
 
     Raises
@@ -248,22 +255,22 @@ def convert_group_norm(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the rank or the channels of the data are unknown, or ``num_groups`` does not divide them.
     """
-    if node.opset >= 21:
-        node = _with_matched_shapes(node, [1])
-    data, extents = shaped(node, 0, "X")
-    channels, groups = extents[1], node.attributes["num_groups"]
+    if call.version >= 21:
+        call = _with_matched_shapes(call, [1])
+    data, extents = shaped(call, 0, "X")
+    channels, groups = extents[1], call.attributes["num_groups"]
     if not isinstance(channels, int) or groups < 1 or channels % groups:
         reason = f"expected a divisor of the {channels} channels"
-        raise node.invalid("attribute num_groups", groups, reason)
+        raise call.invalid("attribute num_groups", groups, reason)
     switches.note(NORMS)
     dtype = dtype_of(data)
     wide, scale, bias = (
-        node.emit(relax.op.astype(operand, accumulation_dtype(dtype)))
-        for operand in node.operands[:3]
+        call.emit(relax.op.astype(operand, accumulation_dtype(dtype)))
+        for operand in call.operands[:3]
     )
-    if node.opset < 21:
+    if call.version < 21:
         repeats = channels // groups
-        scale, bias = (node.emit(relax.op.repeat(value, repeats, 0)) for value in (scale, bias))
+        scale, bias = (call.emit(relax.op.repeat(value, repeats, 0)) for value in (scale, bias))
     out = relax.op.nn.group_norm(
         wide,
         scale,
@@ -271,12 +278,13 @@ def convert_group_norm(node: Node, convert: Converter) -> relax.Expr:
         groups,
         channel_axis=1,
         axes=list(range(2, len(extents))),
-        epsilon=node.attributes.get("epsilon", 1e-5),
+        epsilon=call.attributes.get("epsilon", 1e-5),
     )
     return relax.op.astype(out, dtype)
 
 
-def convert_lrn(node: Node, convert: Converter) -> relax.Expr:
+@converts("LRN", fix=NORMS)
+def convert_lrn(call: Call) -> relax.Expr:
     """Convert an LRN, ``x / (bias + alpha / size * sum) ** beta``; it sums squares over channels.
 
     Raises
@@ -284,21 +292,21 @@ def convert_lrn(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the rank of the data is unknown, or ``size`` is not positive.
     """
-    data, extents = shaped(node, 0, "X")
-    size = node.attributes["size"]
+    data, extents = shaped(call, 0, "X")
+    size = call.attributes["size"]
     if size < 1:
-        raise node.invalid("attribute size", size, "expected at least 1")
+        raise call.invalid("attribute size", size, "expected at least 1")
     switches.note(NORMS)
     dtype = dtype_of(data)
-    wide = node.emit(relax.op.astype(data, accumulation_dtype(dtype)))
-    squares = node.emit(relax.op.square(wide))
-    squares = node.emit(relax.op.reshape(squares, [extents[0], 1, extents[1], -1]))
+    wide = call.emit(relax.op.astype(data, accumulation_dtype(dtype)))
+    squares = call.emit(relax.op.square(wide))
+    squares = call.emit(relax.op.reshape(squares, [extents[0], 1, extents[1], -1]))
     padding = [(size - 1) // 2, 0, size // 2, 0]
     mean = relax.op.nn.avg_pool2d(squares, (size, 1), padding=padding, count_include_pad=True)
-    mean = relax.op.reshape(node.emit(mean), relax.ShapeExpr(extents))
+    mean = relax.op.reshape(call.emit(mean), relax.ShapeExpr(extents))
 
     def number(name: str, default: float) -> relax.Expr:
-        return relax.const(node.attributes.get(name, default), accumulation_dtype(dtype))
+        return relax.const(call.attributes.get(name, default), accumulation_dtype(dtype))
 
     base = relax.op.add(relax.op.multiply(mean, number("alpha", 1e-4)), number("bias", 1.0))
     scale = relax.op.power(base, number("beta", 0.75))

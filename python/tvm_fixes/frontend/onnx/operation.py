@@ -39,6 +39,7 @@ class Operation:
     attributes: dict[str, Any]
     opset: int
     known: KnownValues
+    outputs: int = 1
 
     def has(self, index: int) -> bool:
         """Whether an operand is given."""

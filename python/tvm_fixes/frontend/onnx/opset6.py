@@ -12,48 +12,55 @@
 # and limitations under the License.
 """Operators of opset 6 and older, whose operands broadcast from an axis that an attribute names."""
 
+from typing import Any
+
 from tvm import relax
 
+from ..convert import EVERY
 from .broadcast import BROADCASTING
-from .node import Node
-
-__all__ = ["as_opset_7"]
+from .call import Call, converts
 
 
-def as_opset_7(node: Node) -> Node:
-    """A node of opset 6 or older in the form of opset 7.
+@converts(EVERY, place="old opsets", until=7)
+def convert_as_opset_7(call: Call) -> Any:
+    """Convert a call of opset 6 or older in the form of opset 7.
 
     Raises
     ------
     tvm.error.OpAttributeInvalid
         If the attribute ``axis`` is not an axis from which the second operand broadcasts.
     """
-    if node.operator == "Upsample" and "height_scale" in node.attributes:
-        scales = [1.0, 1.0, node.attributes["height_scale"], node.attributes["width_scale"]]
-        return node.with_attributes(scales=scales)
-    if node.operator == "PRelu":
-        return _aligned(node, 1)
-    if node.operator in BROADCASTING and node.attributes.get("broadcast"):
-        axis = node.attributes.get("axis")
-        node = node.with_attributes(removed=("axis", "broadcast"))
-        return node if axis is None else _aligned(node, axis)
-    return node
+    return _as_opset_7(call).proceed()
 
 
-def _aligned(node: Node, axis: int) -> Node:
+def _as_opset_7(call: Call) -> Call:
+    """A call of opset 6 or older in the form of opset 7."""
+    if call.operator == "Upsample" and "height_scale" in call.attributes:
+        scales = [1.0, 1.0, call.attributes["height_scale"], call.attributes["width_scale"]]
+        return call.with_attributes(scales=scales)
+    if call.operator == "PRelu":
+        return _aligned(call, 1)
+    if call.operator in BROADCASTING and call.attributes.get("broadcast"):
+        axis = call.attributes.get("axis")
+        call = call.with_attributes(removed=("axis", "broadcast"))
+        return call if axis is None else _aligned(call, axis)
+    return call
+
+
+def _aligned(call: Call, axis: int) -> Call:
     """The node with a second operand whose first axis is `axis` of the first operand."""
-    data, other = node.operands
+    data, other = call.operands
     rank, count = data.ty.ndim, other.ty.ndim
     if rank < 0 or count < 0:
-        raise node.invalid("ranks of the operands", [rank, count], "expected known ranks")
+        raise call.invalid("ranks of the operands", [rank, count], "expected known ranks")
     first = axis + rank if axis < 0 else axis
-    if node.operator == "PRelu" and (count != 1 or rank < 2):
-        return node
+    if call.operator == "PRelu" and (count != 1 or rank < 2):
+        return call
     if not 0 <= first <= rank - count:
         reason = f"expected an axis of the first operand with {count} axes from there on"
-        raise node.invalid("attribute axis", axis, reason)
+        raise call.invalid("attribute axis", axis, reason)
     added = rank - count - first
     if not added:
-        return node
+        return call
     moved = relax.op.expand_dims(other, list(range(count, count + added)))
-    return node.with_operands(data, node.emit(moved))
+    return call.with_operands(data, call.emit(moved))

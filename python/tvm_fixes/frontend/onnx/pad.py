@@ -39,9 +39,9 @@ from tvm.relax import op
 from ...fixes.onnx_importer import PAD
 from ...support import switches
 from ..dtypes import dtype_of
+from .call import Call, Extent, converts, extents_of
 from .computed_axes import axes_count, pairs_of_all_axes
 from .extents import expression
-from .node import Converter, Extent, Node, extents_of
 from .shape_operands import (
     axes_of,
     integers,
@@ -59,7 +59,8 @@ __all__ = ["convert_pad"]
 _MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 
-def convert_pad(node: Node, convert: Converter) -> relax.Expr:
+@converts("Pad", fix=PAD)
+def convert_pad(call: Call) -> relax.Expr:
     """Convert a Pad to ``relax.nn.pad``.
 
     A TIR function pads instead if the pads depend on dims, or if the pads or constant_value are
@@ -73,89 +74,89 @@ def convert_pad(node: Node, convert: Converter) -> relax.Expr:
         axes, or the pads crop or reflect more elements than an axis has.  If the last check depends
         on symbols, a ``match_cast`` raises an error at run time instead.
     """
-    data = node.operands[0]
+    data = call.operands[0]
     extents = extents_of(data)
-    mode = node.text("mode", "constant")
-    if mode not in _MODES or (mode == "wrap" and node.opset < 19):
-        known = [name for name in _MODES if name != "wrap" or node.opset >= 19]
-        raise node.invalid("attribute mode", mode, f"expected one of {', '.join(known)}")
+    mode = call.text("mode", "constant")
+    if mode not in _MODES or (mode == "wrap" and call.version < 19):
+        known = [name for name in _MODES if name != "wrap" or call.version >= 19]
+        raise call.invalid("attribute mode", mode, f"expected one of {', '.join(known)}")
     if extents is None:
-        raise node.invalid("type of data", data.ty, "expected a tensor of known rank")
-    if node.operand(3) is not None and node.constant(3) is None:
-        node = _with_all_axes(node, len(extents))
-    if node.opset >= 11 and any(
-        node.operand(index) is not None and node.constant(index) is None for index in (1, 2)
+        raise call.invalid("type of data", data.ty, "expected a tensor of known rank")
+    if call.operand(3) is not None and call.constant(3) is None:
+        call = _with_all_axes(call, len(extents))
+    if call.version >= 11 and any(
+        call.operand(index) is not None and call.constant(index) is None for index in (1, 2)
     ):
         switches.note(PAD)
-        return _pad_at_run_time(node, mode)
-    widths = given = _widths(node, len(extents))
-    fill = _fill_value(node)
+        return _pad_at_run_time(call, mode)
+    widths = given = _widths(call, len(extents))
+    fill = _fill_value(call)
     if fill != float(fill):  # the fill of relax.nn.pad is a float, which would round this integer
-        return convert(node)
+        return call.proceed()
 
     switches.note(PAD)
     if mode != "constant":
-        data, extents, widths = _crop(node, data, extents, widths)
+        data, extents, widths = _crop(call, data, extents, widths)
     for axis, (extent, (before, after)) in enumerate(zip(extents, widths, strict=True)):
         min_extent = {"constant": 0, "reflect": max(before, after) + 1}.get(mode, 1)
         min_extent = max(min_extent if max(before, after) > 0 else 0, -before - after)
         reason = f"expected less in mode {mode} for axis {axis}, which has {extent} elements"
         if min_extent > 0:
-            require(node, extent >= min_extent, "pads (before, after) of each axis", given, reason)
+            require(call, extent >= min_extent, "pads (before, after) of each axis", given, reason)
     if not any(map(any, widths)):
         return data
     return relax.op.nn.pad(data, [w for pair in widths for w in pair], _MODES[mode], float(fill))
 
 
-def _widths(node: Node, rank: int) -> list[tuple[int, int]]:
+def _widths(call: Call, rank: int) -> list[tuple[int, int]]:
     """The padding before and after each axis."""
-    if node.opset < 11:
-        pads, axes = list(node.attributes.get("pads", [])), list(range(rank))
+    if call.version < 11:
+        pads, axes = list(call.attributes.get("pads", [])), list(range(rank))
     else:
-        pads, axes = integers(node, 1, "pads"), _axes(node, rank)
-    _check_count(node, len(pads), len(axes))
+        pads, axes = integers(call, 1, "pads"), _axes(call, rank)
+    _check_count(call, len(pads), len(axes))
     widths = [(0, 0)] * rank
     for index, axis in enumerate(axes):
         widths[axis] = (pads[index], pads[index + len(axes)])
     return widths
 
 
-def _with_all_axes(node: Node, rank: int) -> Node:
+def _with_all_axes(call: Call, rank: int) -> Call:
     """The node with pads for all axes, without the operand axes, whose values are computed."""
-    pads, count = vector(node, 1, "pads"), axes_count(node, 3)
+    pads, count = vector(call, 1, "pads"), axes_count(call, 3)
     if not isinstance(count, int):
-        raise node.invalid("shape of axes", [count], "expected a static extent")
-    _check_count(node, length_of(pads), count)
-    return node.with_operands(
-        node.operands[0], pairs_of_all_axes(node, pads, 3, rank), node.operand(2)
+        raise call.invalid("shape of axes", [count], "expected a static extent")
+    _check_count(call, length_of(pads), count)
+    return call.with_operands(
+        call.operands[0], pairs_of_all_axes(call, pads, 3, rank), call.operand(2)
     )
 
 
-def _axes(node: Node, rank: int) -> list[int]:
-    if node.operand(3) is None:
+def _axes(call: Call, rank: int) -> list[int]:
+    if call.operand(3) is None:
         return list(range(rank))
-    return axes_of(node, integers(node, 3, "axes"), rank)
+    return axes_of(call, integers(call, 3, "axes"), rank)
 
 
-def _check_count(node: Node, pads: int, axes: int) -> None:
+def _check_count(call: Call, pads: int, axes: int) -> None:
     if pads != 2 * axes:
         reason = f"expected two per axis for {axes} axes"
-        raise node.invalid("number of pads", pads, reason)
+        raise call.invalid("number of pads", pads, reason)
 
 
-def _fill_value(node: Node) -> float:
-    if node.opset < 11:
-        return node.attributes.get("value", 0.0)
-    if node.operand(2) is None:
+def _fill_value(call: Call) -> float:
+    if call.version < 11:
+        return call.attributes.get("value", 0.0)
+    if call.operand(2) is None:
         return 0.0
-    value = node.constant(2)
+    value = call.constant(2)
     if value is None:
-        raise node.invalid("operand constant_value", node.operand(2), "expected a constant")
+        raise call.invalid("operand constant_value", call.operand(2), "expected a constant")
     return value.item()
 
 
 def _crop(
-    node: Node,
+    call: Call,
     data: relax.Expr,
     extents: list[Extent],
     widths: list[tuple[int, int]],
@@ -171,21 +172,21 @@ def _crop(
         cropped[axis] = last - first
         if isinstance(cropped[axis], int) and cropped[axis] < 0:
             reason = f"expected to crop less of axis {axis}, which has {extents[axis]} elements"
-            raise node.invalid("pads (before, after) of each axis", widths, reason)
-    data = node.emit(relax.op.strided_slice(data, axes, begin, end))
+            raise call.invalid("pads (before, after) of each axis", widths, reason)
+    data = call.emit(relax.op.strided_slice(data, axes, begin, end))
     return data, cropped, [(max(before, 0), max(after, 0)) for before, after in widths]
 
 
-def _pad_at_run_time(node: Node, mode: str) -> relax.Expr:
+def _pad_at_run_time(call: Call, mode: str) -> relax.Expr:
     """Convert a Pad with computed `pads`."""
-    data, extents = shaped(node, 0, "data")
-    axes, pads = _axes(node, len(extents)), vector(node, 1, "pads")
-    _check_count(node, length_of(pads), len(axes))
+    data, extents = shaped(call, 0, "data")
+    axes, pads = _axes(call, len(extents)), vector(call, 1, "pads")
+    _check_count(call, length_of(pads), len(axes))
     dtype = dtype_of(data)
-    fill = relax.const(0, dtype) if node.operand(2) is None else node.operands[2]
-    fill = node.emit(op.reshape(fill, ()))
+    fill = relax.const(0, dtype) if call.operand(2) is None else call.operands[2]
+    fill = call.emit(op.reshape(fill, ()))
     result = list(extents)
-    for axis, extent in zip(axes, _padded_extents(node, mode, extents, axes, pads), strict=True):
+    for axis, extent in zip(axes, _padded_extents(call, mode, extents, axes, pads), strict=True):
         result[axis] = extent
 
     def pad(data: te.Tensor, pads: te.Tensor, fill: te.Tensor, *shape: tirx.Expr) -> te.Tensor:
@@ -205,7 +206,7 @@ def _pad_at_run_time(node: Node, mode: str) -> relax.Expr:
         return te.compute(shape, element)
 
     zero = tirx.const(0, "int64")
-    return node.builder.emit_te(pad, data, pads, fill, *map(expression, result))
+    return call.builder.emit_te(pad, data, pads, fill, *map(expression, result))
 
 
 _POSITIONS: dict[str, Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]] = {
@@ -224,30 +225,30 @@ _POSITIONS: dict[str, Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]] = 
 
 
 def _padded_extents(
-    node: Node, mode: str, extents: list[Extent], axes: list[int], pads: relax.Expr
+    call: Call, mode: str, extents: list[Extent], axes: list[int], pads: relax.Expr
 ) -> list[Extent]:
     """The padded extents of `axes`, with run-time checks that `pads` are valid for the mode."""
     zero, count = relax.const(0, "int64"), len(axes)
     if not axes:
         return []
     before, after = (
-        node.emit(op.strided_slice(pads, [0], [first], [first + count])) for first in (0, count)
+        call.emit(op.strided_slice(pads, [0], [first], [first + count])) for first in (0, count)
     )
-    extent = to_shape_tensor(node, [extents[axis] for axis in axes])
-    result = node.emit(op.add(op.add(extent, before), after))
-    require_all(node, op.greater_equal(result, zero))
+    extent = to_shape_tensor(call, [extents[axis] for axis in axes])
+    result = call.emit(op.add(op.add(extent, before), after))
+    require_all(call, op.greater_equal(result, zero))
     if mode != "constant":
         cropped = op.add(op.add(extent, op.minimum(before, zero)), op.minimum(after, zero))
-        cropped = node.emit(cropped)
-        widest = node.emit(op.maximum(before, after))
+        cropped = call.emit(cropped)
+        widest = call.emit(op.maximum(before, after))
         is_enough = op.greater(cropped, widest if mode == "reflect" else zero)
-        require_all(node, op.logical_or(is_enough, op.less_equal(widest, zero)))
-        require_all(node, op.greater_equal(cropped, zero))
-    value = node.value(1)
+        require_all(call, op.logical_or(is_enough, op.less_equal(widest, zero)))
+        require_all(call, op.greater_equal(cropped, zero))
+    value = call.value(1)
     if value is None:
-        return symbols(node, result, "padded")
+        return symbols(call, result, "padded")
     given = value.extents()
     return [
-        node.known.simplify(extents[axis] + given[index] + given[index + count])
+        call.known.simplify(extents[axis] + given[index] + given[index + count])
         for index, axis in enumerate(axes)
     ]

@@ -44,7 +44,7 @@ from ...relax.legalize.pool_ceil_mode import ends_rounded_up
 from ...support import switches
 from ..dtypes import dtype_of
 from .auto_pad import AUTO_PADS, same_count, same_pads
-from .node import Converter, Extent, Node, extents_of
+from .call import Call, Extent, converts, extents_of
 from .shape_operands import require
 
 __all__ = ["convert_lp_pool", "convert_max_unpool", "convert_pool"]
@@ -73,7 +73,7 @@ class _Windows:
         return [d * (k - 1) + 1 for d, k in zip(self.dilations, self.kernel, strict=True)]
 
     @classmethod
-    def of(cls, node: Node) -> Self:
+    def of(cls, call: Call) -> Self:
         """Read the windows of `node`, with ``auto_pad`` resolved.
 
         Raises
@@ -83,10 +83,10 @@ class _Windows:
             shape of X is unknown, or the number of windows is negative.  If the last check depends
             on symbols, the model does it at run time; it then also rejects parts of a window.
         """
-        data = node.operands[0]
+        data = call.operands[0]
         extents = extents_of(data)
         if extents is None or not 3 <= len(extents) <= 5:
-            raise node.invalid("type of X", data.ty, "expected a known shape of rank 3 to 5")
+            raise call.invalid("type of X", data.ty, "expected a known shape of rank 3 to 5")
         extents, rank = extents[2:], len(extents) - 2
         lists = {}
         for name, count, minimum in (
@@ -95,13 +95,13 @@ class _Windows:
             ("dilations", rank, 1),
             ("pads", 2 * rank, 0),
         ):
-            lists[name] = values = list(node.attributes.get(name, [minimum] * count))
+            lists[name] = values = list(call.attributes.get(name, [minimum] * count))
             if len(values) != count or min(values) < minimum:
                 reason = f"expected {count} elements of at least {minimum}"
-                raise node.invalid(f"attribute {name}", values, reason)
-        auto_pad = node.text("auto_pad", "NOTSET")
+                raise call.invalid(f"attribute {name}", values, reason)
+        auto_pad = call.text("auto_pad", "NOTSET")
         if auto_pad not in AUTO_PADS:
-            raise node.invalid("attribute auto_pad", auto_pad, f"expected one of {AUTO_PADS}")
+            raise call.invalid("attribute auto_pad", auto_pad, f"expected one of {AUTO_PADS}")
         windows = cls(
             extents,
             lists["kernel_shape"],
@@ -109,20 +109,20 @@ class _Windows:
             lists["dilations"],
             lists["pads"][:rank],
             lists["pads"][rank:],
-            bool(node.attributes.get("ceil_mode", 0)),
+            bool(call.attributes.get("ceil_mode", 0)),
         )
         if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
             return windows._with_same_pads(auto_pad)
         if auto_pad == "VALID":
             windows = replace(windows, before=[0] * rank, after=[0] * rank)
         divides_by_kernel = (
-            node.operator == "AveragePool" and node.opset < 19 and not windows.rounds_up
+            call.operator == "AveragePool" and call.version < 19 and not windows.rounds_up
         )
         for axis in range(rank):
-            windows = windows._with_data(node, axis, divides_by_kernel)
+            windows = windows._with_data(call, axis, divides_by_kernel)
         return windows
 
-    def _with_data(self, node: Node, axis: int, divides_by_kernel: bool) -> Self:
+    def _with_data(self, call: Call, axis: int, divides_by_kernel: bool) -> Self:
         """Shorten a window that exceeds the padded data, as ONNX Runtime does.
 
         It rounds the number of windows towards 0: a window that exceeds the data by less than the
@@ -139,7 +139,7 @@ class _Windows:
             least, holds = min_extent - 2 * stride + 1, missing < 2 * stride
         if least > 0:
             reason = f"expected at least {least} elements on spatial axis {axis}"
-            require(node, holds, "shape of X", self.extents, reason)
+            require(call, holds, "shape of X", self.extents, reason)
         if isinstance(missing, tirx.Expr) or missing <= 0:
             return self
         if missing >= stride:
@@ -198,7 +198,8 @@ class _Windows:
         ]
 
 
-def convert_pool(node: Node, convert: Converter) -> relax.Expr:
+@converts("AveragePool", "MaxPool", fix=POOLING)
+def convert_pool(call: Call) -> relax.Expr:
     """Convert a MaxPool or AveragePool.
 
     Raises
@@ -206,68 +207,68 @@ def convert_pool(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If an attribute is invalid, or the output Indices is used and a dim is symbolic.
     """
-    windows = _Windows.of(node)
+    windows = _Windows.of(call)
     own = {
         "kernel_shape": windows.kernel,
         "strides": windows.strides,
         "pads": [*windows.before, *windows.after],
     }
     rank = len(windows.kernel)
-    given = {"strides": [1] * rank, "pads": [0] * 2 * rank} | node.attributes
-    has_same_pads = node.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    given = {"strides": [1] * rank, "pads": [0] * 2 * rank, **call.attributes}
+    has_same_pads = call.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
     if has_same_pads or any(list(given[name]) != values for name, values in own.items()):
         switches.note(POOLING)
         mode = int(windows.rounds_up)
-        node = node.with_attributes(removed=("auto_pad",), ceil_mode=mode, **own)
-    if node.attributes["tvm_custom"]["num_outputs"] > 1:
+        call = call.with_attributes(removed=("auto_pad",), ceil_mode=mode, **own)
+    if call.outputs > 1:
         switches.note(POOLING)
-        return _with_indices(node, windows)
+        return _with_indices(call, windows)
     if windows.symbolic is None:
-        return convert(node)
-    return _pool_of_padded(node, windows, convert)
+        return call.proceed()
+    return _pool_of_padded(call, windows)
 
 
-def _pool_of_padded(node: Node, windows: _Windows, convert: Converter) -> relax.Expr:
+def _pool_of_padded(call: Call, windows: _Windows) -> relax.Expr:
     """Pool data with padding that depends on symbols."""
-    dtype = dtype_of(node.operands[0])
-    if node.operator == "MaxPool":
+    dtype = dtype_of(call.operands[0])
+    if call.operator == "MaxPool":
         is_float = dtype.startswith(("float", "bfloat"))
         lowest = tirx.const(-math.inf, dtype) if is_float else tirx.min_value(dtype)
-        data = _padded(node, node.operands[0], windows, lowest)
-        return _with_counts(node, windows, convert(node.with_operands(data)))
-    data = _padded(node, node.operands[0], windows)
-    mean = node.emit(node.builder.normalize(convert(node.with_operands(data))))
-    if not node.attributes.get("count_include_pad", 0):
-        ones = node.emit(relax.op.ones((1, 1, *windows.extents), dtype))
-        share = convert(node.with_operands(_padded(node, ones, windows)))
-        mean = node.emit(relax.op.divide(mean, node.emit(share)))
-    return _with_counts(node, windows, mean)
+        data = _padded(call, call.operands[0], windows, lowest)
+        return _with_counts(call, windows, call.with_operands(data).proceed())
+    data = _padded(call, call.operands[0], windows)
+    mean = call.emit(call.builder.normalize(call.with_operands(data).proceed()))
+    if not call.attributes.get("count_include_pad", 0):
+        ones = call.emit(relax.op.ones((1, 1, *windows.extents), dtype))
+        share = call.with_operands(_padded(call, ones, windows)).proceed()
+        mean = call.emit(relax.op.divide(mean, call.emit(share)))
+    return _with_counts(call, windows, mean)
 
 
 def _padded(
-    node: Node, data: relax.Expr, windows: _Windows, value: tirx.Expr | None = None
+    call: Call, data: relax.Expr, windows: _Windows, value: tirx.Expr | None = None
 ) -> relax.Expr:
     """The data with the padding that depends on symbols."""
     before, after = zip(*(windows.symbolic or ()), strict=True)
     pads = [0, 0, *before], [0, 0, *after]
     value = tirx.const(0, dtype_of(data)) if value is None else value
-    return node.builder.emit_te(topi.nn.pad, data, *pads, pad_value=value)
+    return call.builder.emit_te(topi.nn.pad, data, *pads, pad_value=value)
 
 
-def _with_counts(node: Node, windows: _Windows, pooled: relax.Expr) -> relax.Expr:
+def _with_counts(call: Call, windows: _Windows, pooled: relax.Expr) -> relax.Expr:
     """The result of pooling, with extents that later operators can compare."""
     counts = map(same_count, windows.extents, windows.strides)
-    pooled = node.builder.normalize(pooled)
+    pooled = call.builder.normalize(pooled)
     shape = [*pooled.ty.shape.values[:2], *counts]
-    return node.builder.match_cast(pooled, relax.TensorType(shape, pooled.ty.dtype))
+    return call.builder.match_cast(pooled, relax.TensorType(shape, pooled.ty.dtype))
 
 
-def _with_indices(node: Node, windows: _Windows) -> relax.Expr:
+def _with_indices(call: Call, windows: _Windows) -> relax.Expr:
     """Convert a MaxPool to the maximum of each window, and the index of that element in X."""
-    data = node.operands[0]
+    data = call.operands[0]
     counts, extents = windows.counts(), extents_of(data)
     if counts is None or extents is None or not all(isinstance(e, int) for e in extents):
-        raise node.invalid(
+        raise call.invalid(
             "shape of X", data.ty.shape, "expected a static shape for the output Indices"
         )
     spatial = extents[2:]
@@ -286,10 +287,10 @@ def _with_indices(node: Node, windows: _Windows) -> relax.Expr:
     # Elements are numbered row-major, or column-major (storage_order 1) within a channel; the
     # elements of the next channel or batch follow.
     numbers = np.arange(size)
-    if node.attributes.get("storage_order", 0):
+    if call.attributes.get("storage_order", 0):
         numbers = np.arange(size).reshape(spatial[::-1]).transpose().ravel()
 
-    emit, planes = node.emit, extents[0] * extents[1]
+    emit, planes = call.emit, extents[0] * extents[1]
     flat = emit(relax.op.reshape(data, (planes, size)))
     dtype = dtype_of(data)
     lowest = -np.inf if dtype.startswith(("float", "bfloat")) else np.iinfo(dtype).min
@@ -310,7 +311,8 @@ def _with_indices(node: Node, windows: _Windows) -> relax.Expr:
     return relax.Tuple([emit(relax.op.reshape(value, shape)) for value in (largest, indices)])
 
 
-def convert_lp_pool(node: Node, convert: Converter) -> relax.Expr:
+@converts("LpPool", fix=POOLING)
+def convert_lp_pool(call: Call) -> relax.Expr:
     """Convert an LpPool, the p-norm of each window; padding counts as 0.
 
     Raises
@@ -319,28 +321,28 @@ def convert_lp_pool(node: Node, convert: Converter) -> relax.Expr:
         If an attribute is invalid; or if ``ceil_mode`` is set, a dim is symbolic, and a pad is at
         least as large as the window.
     """
-    windows = _Windows.of(node)
-    data, after = node.operands[0], windows.after
+    windows = _Windows.of(call)
+    data, after = call.operands[0], windows.after
     if windows.symbolic is not None:
-        data = _padded(node, data, windows)
+        data = _padded(call, data, windows)
     if windows.rounds_up:
         counts = windows.counts()
         if counts is not None:
             after = windows.ends(counts)
         elif any(end >= span for end, span in zip(after, windows.spans, strict=True)):
             reason = "expected a static shape for ceil_mode with pads as large as the window"
-            raise node.invalid("shape of X", data.ty.shape, reason)
+            raise call.invalid("shape of X", data.ty.shape, reason)
         else:
             after = ends_rounded_up(after, windows.strides, windows.spans)
     switches.note(POOLING)
     dtype = dtype_of(data)
-    p = node.attributes.get("p", 2)
+    p = call.attributes.get("p", 2)
     cropped_axes = [axis for axis, end in enumerate(after) if end < 0]
     if cropped_axes:
         ends = [windows.extents[axis] + after[axis] for axis in cropped_axes]
         axes = [axis + 2 for axis in cropped_axes]
-        data = node.emit(relax.op.strided_slice(data, axes, [0] * len(axes), ends))
-    data = node.emit(relax.op.power(relax.op.abs(data), relax.const(p, dtype)))
+        data = call.emit(relax.op.strided_slice(data, axes, [0] * len(axes), ends))
+    data = call.emit(relax.op.power(relax.op.abs(data), relax.const(p, dtype)))
     pool = getattr(relax.op.nn, f"avg_pool{len(windows.kernel)}d")
     mean = pool(
         data,
@@ -350,12 +352,13 @@ def convert_lp_pool(node: Node, convert: Converter) -> relax.Expr:
         windows.dilations,
         count_include_pad=True,
     )
-    total = node.emit(relax.op.multiply(mean, relax.const(math.prod(windows.kernel), dtype)))
+    total = call.emit(relax.op.multiply(mean, relax.const(math.prod(windows.kernel), dtype)))
     norm = relax.op.power(total, relax.const(1 / p, dtype))
-    return norm if windows.symbolic is None else _with_counts(node, windows, norm)
+    return norm if windows.symbolic is None else _with_counts(call, windows, norm)
 
 
-def convert_max_unpool(node: Node, convert: Converter) -> relax.Expr:
+@converts("MaxUnpool", fix=POOLING)
+def convert_max_unpool(call: Call) -> relax.Expr:
     """Convert a MaxUnpool to a scatter of its elements.
 
     Without ``output_shape`` an axis gets ``(extent - 1) * stride - pads + kernel`` elements.
@@ -367,26 +370,26 @@ def convert_max_unpool(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If a dim is symbolic, or ``output_shape`` is smaller or not a constant.
     """
-    pads = node.attributes.get("pads")
+    pads = call.attributes.get("pads")
     if pads is not None:
         # TVM adds up adjacent pads, but ONNX lists all pads before the axes, then all after.
         rank = len(pads) // 2
         pairs_of_pads = [pad for pair in zip(pads[:rank], pads[rank:], strict=True) for pad in pair]
-        node = node.with_attributes(pads=tuple(pairs_of_pads))
-    if node.operand(2) is None:
-        return convert(node)
-    given = node.constant(2)
+        call = call.with_attributes(pads=tuple(pairs_of_pads))
+    if call.operand(2) is None:
+        return call.proceed()
+    given = call.constant(2)
     if given is None:
-        raise node.invalid("operand output_shape", node.operand(2), "expected a constant")
-    data, indices = node.operands[:2]
+        raise call.invalid("operand output_shape", call.operand(2), "expected a constant")
+    data, indices = call.operands[:2]
     switches.note(POOLING)
     shape = given.ravel().tolist()
-    unpooled = node.builder.normalize(convert(node.with_operands(data, indices)))
+    unpooled = call.builder.normalize(call.with_operands(data, indices).proceed())
     min_shape = extents_of(unpooled)
     if min_shape is None or any(
         not isinstance(e, int) or e > s for e, s in zip(min_shape, shape, strict=True)
     ):
         reason = f"expected at least {min_shape}"
-        raise node.invalid("operand output_shape", shape, reason)
+        raise call.invalid("operand output_shape", shape, reason)
     widths = [w for e, s in zip(min_shape, shape, strict=True) for w in (0, s - e)]
     return relax.op.nn.pad(unpooled, widths)

@@ -18,10 +18,10 @@ import onnx
 from onnx import defs
 
 from ..operators import Operator, counted
-from . import ml
 from .check import nodes_in, place_of
 from .importer import has_converter
 from .liveness import live_nodes
+from .ml.maps import DOMAIN, REJECTED
 
 # The maximum nesting of operators without a converter whose bodies call each other.
 _MAX_NESTING = 8
@@ -59,7 +59,7 @@ def _problem_of(node: onnx.NodeProto, versions: Mapping[str, int]) -> str:
     """Why an operator is unsupported, perhaps with a remedy; empty if it is supported."""
     if not _is_supported(node, versions):
         return "no converter"
-    return ml.REJECTED.get(node.op_type, "") if node.domain == ml.DOMAIN else ""
+    return REJECTED.get(node.op_type, "") if node.domain == DOMAIN else ""
 
 
 def _is_supported(node: onnx.NodeProto, versions: Mapping[str, int], depth: int = 0) -> bool:

@@ -35,13 +35,14 @@ from tvm.sym import Analyzer
 from ...fixes.onnx_importer import PRELU
 from ...support import switches
 from ..dtypes import dtype_of
-from .node import Converter, Node, extents_of
+from .call import Call, converts, extents_of
 from .shape_operands import matched
 
 __all__ = ["convert_prelu"]
 
 
-def convert_prelu(node: Node, convert: Converter) -> relax.Expr:
+@converts("PRelu", fix=PRELU)
+def convert_prelu(call: Call) -> relax.Expr:
     """Convert a PRelu, to ``relax.nn.prelu`` if it has one slope, or slopes along one axis.
 
     Raises
@@ -49,10 +50,10 @@ def convert_prelu(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the slope cannot be broadcast to the shape of X.
     """
-    data, slope = node.operands
+    data, slope = call.operands
     extents, slopes = extents_of(data), extents_of(slope)
     if extents is None or slopes is None:
-        return convert(node)
+        return call.proceed()
     slopes = [1] * (len(extents) - len(slopes)) + slopes
     static = [isinstance(extent, int) for extent in extents]
     # The isinstance check comes first: comparing a symbolic extent does not yield a bool.
@@ -69,14 +70,14 @@ def convert_prelu(node: Node, convert: Converter) -> relax.Expr:
     )
     if not fits:
         reason = f"expected a shape that broadcasts to that of X, {data.ty.shape}"
-        raise node.invalid("shape of slope", slope.ty.shape, reason)
+        raise call.invalid("shape of slope", slope.ty.shape, reason)
 
     if not all(static[axis] for axis in known_axes):
         switches.note(PRELU)
         shape = [
             slopes[axis] if axis in known_axes else extent for axis, extent in enumerate(extents)
         ]
-        data = matched(node, data, extents, shape)
+        data = matched(call, data, extents, shape)
         static = [old or axis in known_axes for axis, old in enumerate(static)]
     # nn.prelu does not support bfloat16.
     floating = dtype_of(data).startswith("float")
@@ -87,6 +88,6 @@ def convert_prelu(node: Node, convert: Converter) -> relax.Expr:
         negative = relax.op.less(data, relax.const(0, dtype_of(data)))
         return relax.op.where(negative, relax.op.multiply(data, slope), data)
     if varying or static[-1]:
-        return convert(node.with_operands(data, slope))
+        return call.with_operands(data, slope).proceed()
     switches.note(PRELU)
     return relax.op.nn.prelu(data, relax.op.reshape(slope, (1,)), static_axes[-1])

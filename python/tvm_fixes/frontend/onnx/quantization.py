@@ -18,7 +18,7 @@ Other operators dequantize their operands, compute in float32, and quantize the 
 """
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,8 @@ from tvm import relax
 
 from ..dtypes import dtype_of
 from .broadcast import broadcast_batches
+from .call import Call, extents_of
 from .contractions import check_matmul
-from .node import Converter, Node, extents_of
 
 __all__ = [
     "add_bias",
@@ -51,7 +51,7 @@ __all__ = [
 # Operands
 
 
-def named_operands(node: Node, names: str, required: Sequence[str] = ()) -> dict[str, Any]:
+def named_operands(call: Call, names: str, required: Sequence[str] = ()) -> dict[str, Any]:
     """The operands by name; None for one that is omitted.
 
     Parameters
@@ -67,52 +67,52 @@ def named_operands(node: Node, names: str, required: Sequence[str] = ()) -> dict
         If an operand is missing, or there are too many.
     """
     expected = names.split()
-    if len(node.operands) > len(expected):
+    if len(call.operands) > len(expected):
         reason = f"expected at most {len(expected)}"
-        raise node.invalid("number of operands", len(node.operands), reason)
-    operands = {name: node.operand(index) for index, name in enumerate(expected)}
+        raise call.invalid("number of operands", len(call.operands), reason)
+    operands = {name: call.operand(index) for index, name in enumerate(expected)}
     for name in required:
         if operands[name] is None:
-            raise node.invalid(f"operand {name}", "missing", f"expected {', '.join(required)}")
+            raise call.invalid(f"operand {name}", "missing", f"expected {', '.join(required)}")
     return operands
 
 
-def check_dtype(node: Node, name: str, value: relax.Expr | None, *dtypes: str) -> None:
+def check_dtype(call: Call, name: str, value: relax.Expr | None, *dtypes: str) -> None:
     """Reject an operand whose dtype is not one of `dtypes`."""
     if value is not None and dtype_of(value) not in dtypes:
-        raise node.invalid(f"dtype of {name}", dtype_of(value), f"expected {' or '.join(dtypes)}")
+        raise call.invalid(f"dtype of {name}", dtype_of(value), f"expected {' or '.join(dtypes)}")
 
 
-def check_scalars(node: Node, operands: dict[str, Any], *names: str) -> None:
+def check_scalars(call: Call, operands: dict[str, Any], *names: str) -> None:
     """Reject operands that have more than one element, or axes of unknown extent."""
     for name in names:
         value = operands[name]
         if value is not None and not is_scalar(value):
             shape = extents_of(value)
-            raise node.invalid(f"shape of {name}", shape, "expected a scalar, or one element")
+            raise call.invalid(f"shape of {name}", shape, "expected a scalar, or one element")
 
 
-def check_shape(node: Node, name: str, value: relax.Expr, *shapes: Sequence[int]) -> None:
+def check_shape(call: Call, name: str, value: relax.Expr, *shapes: Sequence[int]) -> None:
     """Reject an operand whose static shape is not one of `shapes`."""
     shape = extents_of(value)
     if shape is None or not any(shape == list(expected) for expected in shapes):
         reason = f"expected {' or '.join(str(list(expected)) for expected in shapes)}"
-        raise node.invalid(f"shape of {name}", shape, reason)
+        raise call.invalid(f"shape of {name}", shape, reason)
 
 
 def check_per_channel(
-    node: Node, operands: dict[str, Any], value: relax.Expr, axis: int, *names: str
+    call: Call, operands: dict[str, Any], value: relax.Expr, axis: int, *names: str
 ) -> None:
     """Reject 1-D parameters of `value` without one element, or one for each index of `axis`."""
-    extents = node.known.extents(value)
+    extents = call.known.extents(value)
     for name in names:
         parameter = operands[name]
         if parameter is None or parameter.ty.ndim != 1 or is_scalar(parameter) or extents is None:
             continue
-        shape = node.known.extents(parameter)
-        if shape is not None and node.known.equal(shape[0], extents[axis]) is False:
+        shape = call.known.extents(parameter)
+        if shape is not None and call.known.equal(shape[0], extents[axis]) is False:
             reason = f"expected one element, or {extents[axis]}"
-            raise node.invalid(f"shape of {name}", shape, reason)
+            raise call.invalid(f"shape of {name}", shape, reason)
 
 
 def is_scalar(value: relax.Expr) -> bool:
@@ -123,15 +123,15 @@ def is_scalar(value: relax.Expr) -> bool:
 # Quantization
 
 
-def as_float32(node: Node, value: relax.Expr) -> relax.Expr:
+def as_float32(call: Call, value: relax.Expr) -> relax.Expr:
     """`value` cast to float32, unless it has this dtype."""
     if dtype_of(value) == "float32":
         return value
-    return node.emit(relax.op.astype(value, "float32"))
+    return call.emit(relax.op.astype(value, "float32"))
 
 
 def quantize(
-    node: Node,
+    call: Call,
     value: relax.Expr,
     scale: relax.Expr,
     zero: relax.Expr | None,
@@ -143,68 +143,68 @@ def quantize(
     The division is in float32 for narrower floats too, as in ONNX Runtime.
     """
     zero = relax.const(0, dtype) if zero is None else zero
-    value, scale = as_float32(node, value), as_float32(node, scale)
-    array = node.known.array(scale, max_elements=1)
+    value, scale = as_float32(call, value), as_float32(call, scale)
+    array = call.known.array(scale, max_elements=1)
     if array is not None and array.ndim == 0 and array == 0:
         # TVM would evaluate the division by a scalar constant, and fail.
         scale = relax.const(array.reshape(1))
-    return node.emit(relax.op.quantize(value, scale, zero, axis, dtype))
+    return call.emit(relax.op.quantize(value, scale, zero, axis, dtype))
 
 
 def dequantize(
-    node: Node, value: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, axis: int = 0
+    call: Call, value: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, axis: int = 0
 ) -> relax.Expr:
     """Dequantize to float32; 1-D parameters apply along `axis`."""
     zero = relax.const(0, dtype_of(value)) if zero is None else zero
-    return node.emit(relax.op.dequantize(value, as_float32(node, scale), zero, axis, "float32"))
+    return call.emit(relax.op.dequantize(value, as_float32(call, scale), zero, axis, "float32"))
 
 
 def round_and_clip(
-    node: Node, scaled: relax.Expr, zero: relax.Expr | None, dtype: str
+    call: Call, scaled: relax.Expr, zero: relax.Expr | None, dtype: str
 ) -> relax.Expr:
     """Round `scaled` half to even, add `zero` and clip to `dtype`."""
-    rounded = node.emit(relax.op.round(scaled))
+    rounded = call.emit(relax.op.round(scaled))
     if zero is not None:
-        rounded = node.emit(relax.op.add(rounded, as_float32(node, zero)))
+        rounded = call.emit(relax.op.add(rounded, as_float32(call, zero)))
     limits = np.iinfo(dtype)
     return relax.op.astype(relax.op.clip(rounded, limits.min, limits.max), dtype)
 
 
-def dynamic_parameters(node: Node, value: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
+def dynamic_parameters(call: Call, value: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
     """The scale and the zero point for which uint8 covers 0 and all elements of `value`.
 
     If all elements are 0, the scale is 1, as in ONNX Runtime.
     """
-    emit, zero = node.emit, relax.const(0, "float32")
+    emit, zero = call.emit, relax.const(0, "float32")
     greatest = emit(relax.op.maximum(relax.op.max(value), zero))
     least = emit(relax.op.minimum(relax.op.min(value), zero))
     width = emit(relax.op.subtract(greatest, least))
     scale = emit(relax.op.divide(width, relax.const(255, "float32")))
     scale = emit(relax.op.where(relax.op.equal(width, zero), relax.const(1, "float32"), scale))
     start = emit(relax.op.divide(relax.op.negative(least), scale))
-    return scale, emit(round_and_clip(node, start, None, "uint8"))
+    return scale, emit(round_and_clip(call, start, None, "uint8"))
 
 
 # Products
 
 
 def subtract_zero_point(
-    node: Node, value: relax.Expr, zero: relax.Expr | None, axis: int | None = None
+    call: Call, value: relax.Expr, zero: relax.Expr | None, axis: int | None = None
 ) -> relax.Expr:
     """`value - zero` in int32; a 1-D `zero` applies along `axis`."""
-    value = node.emit(relax.op.astype(value, "int32"))
+    value = call.emit(relax.op.astype(value, "int32"))
     if zero is None:
         return value
-    zero = node.emit(relax.op.astype(zero, "int32"))
+    zero = call.emit(relax.op.astype(zero, "int32"))
     if axis is not None and zero.ty.ndim == 1:
         shape = [1] * value.ty.ndim
         shape[axis] = -1
-        zero = node.emit(relax.op.reshape(zero, shape))
-    return node.emit(relax.op.subtract(value, zero))
+        zero = call.emit(relax.op.reshape(zero, shape))
+    return call.emit(relax.op.subtract(value, zero))
 
 
 def as_matrices(
-    node: Node, lhs: relax.Expr, rhs: relax.Expr
+    call: Call, lhs: relax.Expr, rhs: relax.Expr
 ) -> tuple[relax.Expr, relax.Expr, list[int]]:
     """The operands of a product as matrices, and the axes to remove from their product.
 
@@ -212,40 +212,43 @@ def as_matrices(
     """
     excess = []
     if lhs.ty.ndim == 1:
-        lhs = node.emit(relax.op.expand_dims(lhs, 0))
+        lhs = call.emit(relax.op.expand_dims(lhs, 0))
         excess.append(-2)
     if rhs.ty.ndim == 1:
-        rhs = node.emit(relax.op.expand_dims(rhs, 1))
+        rhs = call.emit(relax.op.expand_dims(rhs, 1))
         excess.append(-1)
     return lhs, rhs, excess
 
 
-def integer_product(node: Node, lhs: relax.Expr, rhs: relax.Expr) -> relax.Expr:
+def integer_product(call: Call, lhs: relax.Expr, rhs: relax.Expr) -> relax.Expr:
     """The matrix product of two int32 tensors in int32, after a check of their extents."""
 
-    def multiply(product: Node) -> relax.Expr:
+    def multiply(product: Call) -> relax.Expr:
         return relax.op.matmul(*product.operands, out_dtype="int32")
 
-    convert: Converter = partial(broadcast_batches, convert=multiply)
+    def broadcast(product: Call) -> relax.Expr:
+        return broadcast_batches(replace(product, rest=multiply))
+
     # The message of a check names both operands.
-    return node.emit(node.builder.normalize(check_matmul(node.with_operands(lhs, rhs), convert)))
+    product = check_matmul(replace(call, operands=(lhs, rhs), rest=broadcast))
+    return call.emit(call.builder.normalize(product))
 
 
 def scale_product(
-    node: Node, total: relax.Expr, factors: Sequence[relax.Expr], divisor: relax.Expr | None = None
+    call: Call, total: relax.Expr, factors: Sequence[relax.Expr], divisor: relax.Expr | None = None
 ) -> relax.Expr:
     """`total` times the product of `factors`, divided by `divisor`, in float32.
 
     As in ONNX Runtime, the factors are multiplied with each other first.
     """
-    factor, *others = (as_float32(node, value) for value in factors)
+    factor, *others = (as_float32(call, value) for value in factors)
     for other in others:
-        factor = node.emit(relax.op.multiply(factor, other))
+        factor = call.emit(relax.op.multiply(factor, other))
     if divisor is not None:
-        factor = node.emit(relax.op.divide(factor, as_float32(node, divisor)))
-    return node.emit(relax.op.multiply(as_float32(node, total), factor))
+        factor = call.emit(relax.op.divide(factor, as_float32(call, divisor)))
+    return call.emit(relax.op.multiply(as_float32(call, total), factor))
 
 
-def add_bias(node: Node, value: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
+def add_bias(call: Call, value: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
     """`value + bias`, or `value` if there is no bias."""
-    return value if bias is None else node.emit(relax.op.add(value, bias))
+    return value if bias is None else call.emit(relax.op.add(value, bias))

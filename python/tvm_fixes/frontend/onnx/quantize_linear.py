@@ -41,9 +41,9 @@ from tvm import relax, tirx
 from ...fixes.onnx_importer import QUANTIZED
 from ...support import switches
 from ..dtypes import dtype_of
+from .call import Call, Extent, converts
 from .extents import equal
 from .narrow import carrier_of, limits_of
-from .node import Converter, Extent, Node
 from .quantization import (
     as_float32,
     check_dtype,
@@ -70,7 +70,8 @@ _INTEGER = re.compile(r"u?int(2|4|8|16|32)$")
 _FLOATS = ("float32", "float16", "bfloat16")
 
 
-def convert_quantize_linear(node: Node, convert: Converter) -> relax.Expr:
+@converts("QuantizeLinear", "com.microsoft.QuantizeLinear", fix=QUANTIZED)
+def convert_quantize_linear(call: Call) -> relax.Expr:
     """Convert a QuantizeLinear.
 
     The division is in float32, as in ONNX Runtime, which ignores the attribute ``precision``.
@@ -82,27 +83,27 @@ def convert_quantize_linear(node: Node, convert: Converter) -> relax.Expr:
         agree.
     """
     switches.note(QUANTIZED)
-    given = named_operands(node, "x y_scale y_zero_point", ("x", "y_scale"))
+    given = named_operands(call, "x y_scale y_zero_point", ("x", "y_scale"))
     data, scale, zero = given.values()
-    check_dtype(node, "x", data, *_FLOATS, "int32")
-    check_dtype(node, "y_scale", scale, *_FLOATS)
-    dtype = _quantized_dtype(node, zero)
-    grid = _Grid.of(node, "y")
+    check_dtype(call, "x", data, *_FLOATS, "int32")
+    check_dtype(call, "y_scale", scale, *_FLOATS)
+    dtype = _quantized_dtype(call, zero)
+    grid = _Grid.of(call, "y")
     carrier = carrier_of(dtype)
-    data, scale, zero = grid.aligned(node, data, scale, zero)
+    data, scale, zero = grid.aligned(call, data, scale, zero)
     if is_small_float(dtype):
-        return _quantize_to_floats(node, grid, data, scale, zero, dtype)
+        return _quantize_to_floats(call, grid, data, scale, zero, dtype)
     if grid.block:
-        spread = partial(grid.spread, node)
-        scaled = node.emit(relax.op.divide(as_float32(node, data), spread(as_float32(node, scale))))
-        out = round_and_clip(node, scaled, None if zero is None else spread(zero), carrier)
+        spread = partial(grid.spread, call)
+        scaled = call.emit(relax.op.divide(as_float32(call, data), spread(as_float32(call, scale))))
+        out = round_and_clip(call, scaled, None if zero is None else spread(zero), carrier)
     else:
-        out = quantize(node, data, scale, zero, carrier, grid.axis)
-    return out if carrier == dtype else relax.op.clip(node.emit(out), *limits_of(dtype))
+        out = quantize(call, data, scale, zero, carrier, grid.axis)
+    return out if carrier == dtype else relax.op.clip(call.emit(out), *limits_of(dtype))
 
 
 def _quantize_to_floats(
-    node: Node,
+    call: Call,
     grid: "_Grid",
     data: relax.Expr,
     scale: relax.Expr,
@@ -111,29 +112,30 @@ def _quantize_to_floats(
 ) -> relax.Expr:
     """The quotient of data and scale, plus the zero point, as 8-bit floats."""
     op = relax.op
-    scaled = node.emit(
-        op.divide(as_float32(node, data), grid.spread(node, as_float32(node, scale)))
+    scaled = call.emit(
+        op.divide(as_float32(call, data), grid.spread(call, as_float32(call, scale)))
     )
     if zero is not None:
-        scaled = node.emit(op.add(scaled, grid.spread(node, from_small(node.builder, zero))))
-    return to_small(node.builder, scaled, dtype, bool(node.attributes.get("saturate", 1)))
+        scaled = call.emit(op.add(scaled, grid.spread(call, from_small(call.builder, zero))))
+    return to_small(call.builder, scaled, dtype, bool(call.attributes.get("saturate", 1)))
 
 
-def _quantized_dtype(node: Node, zero: relax.Expr | None) -> str:
+def _quantized_dtype(call: Call, zero: relax.Expr | None) -> str:
     """The dtype of the result: that of the zero point, ``output_dtype``, or uint8."""
-    number = node.attributes.get("output_dtype", 0)
+    number = call.attributes.get("output_dtype", 0)
     wanted = str(helper.tensor_dtype_to_np_dtype(number)) if number else None
-    dtype = wanted or "uint8" if zero is None else node.dtype(2)
+    dtype = wanted or "uint8" if zero is None else call.dtype(2)
     if not (_INTEGER.match(dtype) or is_small_float(dtype)) or dtype.endswith("32"):
         reason = "expected integers of 2 to 16 bits, or floats of 8"
-        raise node.invalid("dtype of y", dtype, reason)
+        raise call.invalid("dtype of y", dtype, reason)
     if wanted not in (None, dtype):
         reason = f"expected {dtype}, the dtype of y_zero_point"
-        raise node.invalid("attribute output_dtype", wanted, reason)
+        raise call.invalid("attribute output_dtype", wanted, reason)
     return dtype
 
 
-def convert_dequantize_linear(node: Node, convert: Converter) -> relax.Expr:
+@converts("DequantizeLinear", "com.microsoft.DequantizeLinear", fix=QUANTIZED)
+def convert_dequantize_linear(call: Call) -> relax.Expr:
     """Convert a DequantizeLinear; compute in float32, then round once.
 
     Raises
@@ -142,45 +144,46 @@ def convert_dequantize_linear(node: Node, convert: Converter) -> relax.Expr:
         If the data are neither integers nor 8-bit floats, or the operands do not agree.
     """
     switches.note(QUANTIZED)
-    given = named_operands(node, "x x_scale x_zero_point", ("x", "x_scale"))
+    given = named_operands(call, "x x_scale x_zero_point", ("x", "x_scale"))
     data, scale, zero = given.values()
-    if not (_INTEGER.match(node.dtype(0)) or is_small_float(node.dtype(0))):
+    if not (_INTEGER.match(call.dtype(0)) or is_small_float(call.dtype(0))):
         reason = "expected integers of 2 to 32 bits, or floats of 8"
-        raise node.invalid("dtype of x", node.dtype(0), reason)
-    check_dtype(node, "x_scale", scale, *_FLOATS)
-    if zero is not None and node.dtype(2) != node.dtype(0):
-        reason = f"expected {node.dtype(0)}, the dtype of x"
-        raise node.invalid("dtype of x_zero_point", node.dtype(2), reason)
-    number = node.attributes.get("output_dtype", 0)
+        raise call.invalid("dtype of x", call.dtype(0), reason)
+    check_dtype(call, "x_scale", scale, *_FLOATS)
+    if zero is not None and call.dtype(2) != call.dtype(0):
+        reason = f"expected {call.dtype(0)}, the dtype of x"
+        raise call.invalid("dtype of x_zero_point", call.dtype(2), reason)
+    number = call.attributes.get("output_dtype", 0)
     dtype = str(helper.tensor_dtype_to_np_dtype(number)) if number else dtype_of(scale)
     if dtype not in _FLOATS:
-        raise node.invalid("attribute output_dtype", dtype, f"expected one of {_FLOATS}")
-    grid = _Grid.of(node, "x")
-    data, scale, zero = grid.aligned(node, data, scale, zero)
-    if is_small_float(node.dtype(0)):
-        moved = from_small(node.builder, data)
+        raise call.invalid("attribute output_dtype", dtype, f"expected one of {_FLOATS}")
+    grid = _Grid.of(call, "x")
+    data, scale, zero = grid.aligned(call, data, scale, zero)
+    if is_small_float(call.dtype(0)):
+        moved = from_small(call.builder, data)
         if zero is not None:
-            origin = grid.spread(node, from_small(node.builder, zero))
-            moved = node.emit(relax.op.subtract(moved, origin))
-        spread_scale = grid.spread(node, as_float32(node, scale))
-        out = node.emit(relax.op.multiply(moved, spread_scale))
+            origin = grid.spread(call, from_small(call.builder, zero))
+            moved = call.emit(relax.op.subtract(moved, origin))
+        spread_scale = grid.spread(call, as_float32(call, scale))
+        out = call.emit(relax.op.multiply(moved, spread_scale))
     elif grid.block:
-        scale = grid.spread(node, as_float32(node, scale))
-        zero = None if zero is None else grid.spread(node, zero)
-        moved = as_float32(node, subtract_zero_point(node, data, zero))
-        out = node.emit(relax.op.multiply(moved, scale))
+        scale = grid.spread(call, as_float32(call, scale))
+        zero = None if zero is None else grid.spread(call, zero)
+        moved = as_float32(call, subtract_zero_point(call, data, zero))
+        out = call.emit(relax.op.multiply(moved, scale))
     else:
-        out = dequantize(node, data, scale, zero, grid.axis)
+        out = dequantize(call, data, scale, zero, grid.axis)
     return out if dtype == "float32" else relax.op.astype(out, dtype)
 
 
-def convert_dynamic_quantize_linear(node: Node, convert: Converter) -> relax.Expr:
+@converts("DynamicQuantizeLinear", fix=QUANTIZED)
+def convert_dynamic_quantize_linear(call: Call) -> relax.Expr:
     """Convert a DynamicQuantizeLinear; the scale of zeros is 1."""
     switches.note(QUANTIZED)
-    given = named_operands(node, "x", ("x",))
-    check_dtype(node, "x", given["x"], "float32")
-    scale, zero = dynamic_parameters(node, given["x"])
-    return relax.Tuple([quantize(node, given["x"], scale, zero, "uint8"), scale, zero])
+    given = named_operands(call, "x", ("x",))
+    check_dtype(call, "x", given["x"], "float32")
+    scale, zero = dynamic_parameters(call, given["x"])
+    return relax.Tuple([quantize(call, given["x"], scale, zero, "uint8"), scale, zero])
 
 
 @dataclass(frozen=True)
@@ -202,7 +205,7 @@ class _Grid:
     block: int
 
     @classmethod
-    def of(cls, node: Node, prefix: str) -> Self:
+    def of(cls, call: Call, prefix: str) -> Self:
         """Read the attributes of a node with data, scale and zero point.
 
         Parameters
@@ -216,38 +219,38 @@ class _Grid:
             If an attribute is out of range, or the shapes do not agree; the model checks symbolic
             extents at run time.
         """
-        data, scale, zero = (node.operand(index) for index in range(3))
+        data, scale, zero = (call.operand(index) for index in range(3))
         rank = data.ty.ndim
-        axis = node.attributes.get("axis", 1)
-        block = node.attributes.get("block_size", 0)
+        axis = call.attributes.get("axis", 1)
+        block = call.attributes.get("block_size", 0)
         if block < 0:
-            raise node.invalid("attribute block_size", block, "expected 0 or more")
+            raise call.invalid("attribute block_size", block, "expected 0 or more")
         if not block and is_scalar(scale):
             if zero is not None and not is_scalar(zero):
-                shape = node.known.extents(zero)
-                raise node.invalid(f"shape of {prefix}_zero_point", shape, "expected one element")
+                shape = call.known.extents(zero)
+                raise call.invalid(f"shape of {prefix}_zero_point", shape, "expected one element")
             return cls(0, None, 0)
         if rank == 1 and axis == 1:  # the default, which TVM accepts for vectors
             axis = 0
         if not -rank <= axis < rank:
             reason = f"expected {-rank} to {rank - 1}, or a scale of one element"
-            raise node.invalid("attribute axis", axis, reason)
+            raise call.invalid("attribute axis", axis, reason)
         axis %= rank
-        extents = node.known.extents(data)
+        extents = call.known.extents(data)
         if extents is None:
-            raise node.invalid(f"shape of {prefix}", data.ty, "expected a known shape")
+            raise call.invalid(f"shape of {prefix}", data.ty, "expected a known shape")
         expected: list[Extent] = [extents[axis]]
         if block:
             count = (extents[axis] + block - 1) // block
             expected = [count if index == axis else e for index, e in enumerate(extents)]
-        _check_parameters(node, prefix, expected)
+        _check_parameters(call, prefix, expected)
         return cls(axis, extents[axis], block)
 
     def aligned(
-        self, node: Node, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None
+        self, call: Call, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None
     ) -> tuple[relax.Expr, relax.Expr, relax.Expr | None]:
         """The operands with matching extents where they must agree, which TVM cannot infer."""
-        extents, shape = node.known.extents(data), node.known.extents(scale)
+        extents, shape = call.known.extents(data), call.known.extents(scale)
         if self.extent is None or extents is None or shape is None:
             return data, scale, zero
         pairs = [(self.axis, 0)]
@@ -259,12 +262,12 @@ class _Grid:
             else:
                 shape[index] = extents[axis]
         return (
-            _with_extents(node, data, extents),
-            _with_extents(node, scale, shape),
-            None if zero is None else _with_extents(node, zero, shape),
+            _with_extents(call, data, extents),
+            _with_extents(call, scale, shape),
+            None if zero is None else _with_extents(call, zero, shape),
         )
 
-    def spread(self, node: Node, parameter: relax.Expr) -> relax.Expr:
+    def spread(self, call: Call, parameter: relax.Expr) -> relax.Expr:
         """A parameter in a shape that broadcasts to that of the data.
 
         A parameter per block is repeated for each element of the block.
@@ -272,45 +275,45 @@ class _Grid:
         if self.extent is None:
             return parameter
         if not self.block:
-            others = [axis for axis in range(node.operands[0].ty.ndim) if axis != self.axis]
-            return node.emit(relax.op.expand_dims(parameter, others))
-        return per_block(node, parameter, self.axis, self.block, self.extent)
+            others = [axis for axis in range(call.operands[0].ty.ndim) if axis != self.axis]
+            return call.emit(relax.op.expand_dims(parameter, others))
+        return per_block(call, parameter, self.axis, self.block, self.extent)
 
 
-def _check_parameters(node: Node, prefix: str, expected: list[Extent]) -> None:
+def _check_parameters(call: Call, prefix: str, expected: list[Extent]) -> None:
     """Check that scale and zero point have the `expected` shape."""
     for index, name in ((1, f"{prefix}_scale"), (2, f"{prefix}_zero_point")):
-        if node.operand(index) is None:
+        if call.operand(index) is None:
             continue
-        shape = node.known.extents(node.operands[index])
+        shape = call.known.extents(call.operands[index])
         reason = f"expected {expected}"
         if shape is None or len(shape) != len(expected):
-            raise node.invalid(f"shape of {name}", shape, reason)
+            raise call.invalid(f"shape of {name}", shape, reason)
         for extent, other in zip(shape, expected, strict=True):
-            require(node, equal(node.known, extent, other), f"shape of {name}", shape, reason)
+            require(call, equal(call.known, extent, other), f"shape of {name}", shape, reason)
 
 
-def _with_extents(node: Node, value: relax.Expr, extents: Sequence[Extent]) -> relax.Expr:
+def _with_extents(call: Call, value: relax.Expr, extents: Sequence[Extent]) -> relax.Expr:
     """`value` with other `extents`; the model checks at run time that they are equal."""
-    current = node.known.extents(value)
-    if current is None or all(map(node.known.equal, current, extents)):
+    current = call.known.extents(value)
+    if current is None or all(map(call.known.equal, current, extents)):
         return value
     shape = [tirx.const(e, "int64") if isinstance(e, int) else e for e in extents]
-    variable = value if isinstance(value, relax.Var) else node.emit(value)
-    return node.builder.match_cast(variable, relax.TensorType(shape, dtype_of(value)))
+    variable = value if isinstance(value, relax.Var) else call.emit(value)
+    return call.builder.match_cast(variable, relax.TensorType(shape, dtype_of(value)))
 
 
 def per_block(
-    node: Node, parameter: relax.Expr, axis: int, block: int, extent: Extent
+    call: Call, parameter: relax.Expr, axis: int, block: int, extent: Extent
 ) -> relax.Expr:
     """`parameter`, each element repeated `block` times along `axis`, cut to `extent` elements."""
     if not isinstance(extent, int):
         # A slice would have a minimum as its extent, which TVM cannot compare with `extent`.
-        elements = node.emit(relax.op.arange(0, extent, 1, "int64"))
-        indices = node.emit(relax.op.floor_divide(elements, relax.const(block, "int64")))
-        return node.emit(relax.op.take(parameter, indices, axis))
-    repeated = node.emit(relax.op.repeat(parameter, min(block, extent), axis))
-    extents = node.known.extents(repeated)
+        elements = call.emit(relax.op.arange(0, extent, 1, "int64"))
+        indices = call.emit(relax.op.floor_divide(elements, relax.const(block, "int64")))
+        return call.emit(relax.op.take(parameter, indices, axis))
+    repeated = call.emit(relax.op.repeat(parameter, min(block, extent), axis))
+    extents = call.known.extents(repeated)
     if extents is not None and extents[axis] == extent:
         return repeated
-    return node.emit(relax.op.strided_slice(repeated, [axis], [0], [extent]))
+    return call.emit(relax.op.strided_slice(repeated, [axis], [0], [extent]))

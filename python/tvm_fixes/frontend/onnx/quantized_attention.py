@@ -43,8 +43,8 @@ from .attention import (
     scaled_product,
     weighted_sum,
 )
+from .call import Call, converts
 from .microsoft_operands import named_shape, reject, round_to
-from .node import Converter, Node
 from .quantization import (
     add_bias,
     as_float32,
@@ -64,7 +64,8 @@ _NAMES = (
 )
 
 
-def convert_qattention(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.QAttention", fix=QUANTIZED)
+def convert_qattention(call: Call) -> relax.Expr:
     """Convert a QAttention: the projections in int32, then attention in float32.
 
     Raises
@@ -73,51 +74,51 @@ def convert_qattention(node: Node, convert: Converter) -> relax.Expr:
         If an attribute or the shape of the mask is not supported, or operands do not agree.
     """
     switches.note(QUANTIZED)
-    given = named_operands(node, _NAMES, _NAMES.split()[:5])
-    check_scalars(node, given, "input_scale", "input_zero_point")
+    given = named_operands(call, _NAMES, _NAMES.split()[:5])
+    check_scalars(call, given, "input_scale", "input_zero_point")
     for name in ("input", "weight"):
-        check_dtype(node, name, given[name], "int8", "uint8")
-        check_dtype(node, f"{name}_zero_point", given[f"{name}_zero_point"], dtype_of(given[name]))
-    reject(node, given, "do_rotary", "past_present_share_buffer")
+        check_dtype(call, name, given[name], "int8", "uint8")
+        check_dtype(call, f"{name}_zero_point", given[f"{name}_zero_point"], dtype_of(given[name]))
+    reject(call, given, "do_rotary", "past_present_share_buffer")
     dtype = dtype_of(given["bias"])
-    query, key, value = _projections(node, given)
+    query, key, value = _projections(call, given)
     present = None
     if given["past"] is not None:
-        key, value = after_pair(node, given["past"], (key, value))
-    if given["past"] is not None or node.attributes["tvm_custom"]["num_outputs"] > 1:
-        present = as_pair(node, (key, value), dtype)
-    scores = scaled_product(node, query, key, node.attributes.get("scale", 0.0))
+        key, value = after_pair(call, given["past"], (key, value))
+    if given["past"] is not None or call.outputs > 1:
+        present = as_pair(call, (key, value), dtype)
+    scores = scaled_product(call, query, key, call.attributes.get("scale", 0.0))
     if given["mask_index"] is not None:
-        filler = node.attributes.get("mask_filter_value", -10000.0)
-        scores = masked(node, "mask_index", given["mask_index"], scores, filler)
-    if node.attributes.get("unidirectional", 0):
-        scores = hide_later(node, scores)
-    out = round_to(node, join_heads(node, weighted_sum(node, scores, value)), dtype)
+        filler = call.attributes.get("mask_filter_value", -10000.0)
+        scores = masked(call, "mask_index", given["mask_index"], scores, filler)
+    if call.attributes.get("unidirectional", 0):
+        scores = hide_later(call, scores)
+    out = round_to(call, join_heads(call, weighted_sum(call, scores, value)), dtype)
     return out if present is None else relax.Tuple([out, present])
 
 
-def _projections(node: Node, given: dict[str, Any]) -> list[relax.Expr]:
+def _projections(call: Call, given: dict[str, Any]) -> list[relax.Expr]:
     """Query, key and value, of shape (batch, heads, length, size of a head)."""
-    shape = named_shape(node, "input", given["input"])
-    width = named_shape(node, "weight", given["weight"])[-1]
-    heads = node.attributes.get("num_heads", 0)
+    shape = named_shape(call, "input", given["input"])
+    width = named_shape(call, "weight", given["weight"])[-1]
+    heads = call.attributes.get("num_heads", 0)
     if len(shape) != 3:
-        raise node.invalid("shape of input", shape, "expected rank 3")
+        raise call.invalid("shape of input", shape, "expected rank 3")
     if heads < 1 or not isinstance(width, int) or width % (3 * heads):
         reason = f"expected a third of the width of weight, {width}, to be a multiple of it"
-        raise node.invalid("attribute num_heads", heads, reason)
+        raise call.invalid("attribute num_heads", heads, reason)
     names = ("weight_scale", "weight_zero_point", "bias")
-    check_per_channel(node, given, given["weight"], -1, *names)
+    check_per_channel(call, given, given["weight"], -1, *names)
     total = integer_product(
-        node,
-        subtract_zero_point(node, given["input"], given["input_zero_point"]),
-        subtract_zero_point(node, given["weight"], given["weight_zero_point"]),
+        call,
+        subtract_zero_point(call, given["input"], given["input_zero_point"]),
+        subtract_zero_point(call, given["weight"], given["weight_zero_point"]),
     )
-    scaled = scale_product(node, total, (given["input_scale"], given["weight_scale"]))
-    joined = add_bias(node, scaled, as_float32(node, given["bias"]))
-    split = node.emit(relax.op.reshape(joined, [*shape[:2], 3, heads, width // (3 * heads)]))
+    scaled = scale_product(call, total, (given["input_scale"], given["weight_scale"]))
+    joined = add_bias(call, scaled, as_float32(call, given["bias"]))
+    split = call.emit(relax.op.reshape(joined, [*shape[:2], 3, heads, width // (3 * heads)]))
     # First the axis of query, key and value, then batch, heads, length and size.
-    moved = node.emit(relax.op.permute_dims(split, [2, 0, 3, 1, 4]))
+    moved = call.emit(relax.op.permute_dims(split, [2, 0, 3, 1, 4]))
     return [
-        node.emit(relax.op.take(moved, relax.const(index, "int64"), axis=0)) for index in range(3)
+        call.emit(relax.op.take(moved, relax.const(index, "int64"), axis=0)) for index in range(3)
     ]

@@ -38,7 +38,7 @@ from ...support import switches
 from ...tirx.util import count_of
 from ..dtypes import dtype_of
 from ..recurrent import steps_of_layer
-from .node import Converter, Node
+from .call import Call, converts
 from .quantization import (
     check_dtype,
     dynamic_parameters,
@@ -55,40 +55,41 @@ __all__ = ["convert_dynamic_quantize_lstm"]
 _NAMES = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P", *QUANTIZATION)
 
 
-def _layer(node: Node, direction: Direction) -> tuple[relax.Expr, ...]:
+def _layer(call: Call, direction: Direction) -> tuple[relax.Expr, ...]:
     """Emit a direction, whose products are computed in integers."""
     operands = direction.operands
     *around, features = operands["X"].ty.shape.values
-    x = node.emit(relax.op.reshape(operands["X"], [count_of(around), features]))
-    scale, zero = dynamic_parameters(node, x)
-    integers = quantize(node, x, scale, zero, "uint8")
+    x = call.emit(relax.op.reshape(operands["X"], [count_of(around), features]))
+    scale, zero = dynamic_parameters(call, x)
+    integers = quantize(call, x, scale, zero, "uint8")
     total = integer_product(
-        node,
-        subtract_zero_point(node, integers, zero),
-        subtract_zero_point(node, operands["W"], operands["W_zero_point"]),
+        call,
+        subtract_zero_point(call, integers, zero),
+        subtract_zero_point(call, operands["W"], operands["W_zero_point"]),
     )
     rows = [tirx.const(4 * direction.hidden, "int64")]
     parameters = [
-        node.emit(relax.op.broadcast_to(value, rows))
+        call.emit(relax.op.broadcast_to(value, rows))
         for value in (
             operands["R_scale"],
-            node.emit(relax.op.astype(operands["R_zero_point"], "int32")),
+            call.emit(relax.op.astype(operands["R_zero_point"], "int32")),
         )
     ]
     return steps_of_layer(
-        node.builder,
+        call.builder,
         replace(direction.cell, is_quantized=True),
-        scale_product(node, total, (scale, operands["W_scale"])),
+        scale_product(call, total, (scale, operands["W_scale"])),
         around,
-        [node.emit(relax.op.permute_dims(operands["R"])), *parameters],
+        [call.emit(relax.op.permute_dims(operands["R"])), *parameters],
         direction.bias,
-        direction.initial(node),
+        direction.initial(call),
         peepholes=operands.get("P"),
         lengths=operands.get("sequence_lens"),
     )
 
 
-def convert_dynamic_quantize_lstm(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.DynamicQuantizeLSTM", fix=QUANTIZED)
+def convert_dynamic_quantize_lstm(call: Call) -> relax.Expr:
     """Convert a DynamicQuantizeLSTM.
 
     Raises
@@ -97,11 +98,11 @@ def convert_dynamic_quantize_lstm(node: Node, convert: Converter) -> relax.Expr:
         If an operand is missing, or an attribute or a shape violates the specification of LSTM.
     """
     switches.note(QUANTIZED)
-    given = named_operands(node, " ".join(_NAMES), ("X", "W", "R", *QUANTIZATION))
+    given = named_operands(call, " ".join(_NAMES), ("X", "W", "R", *QUANTIZATION))
     for name in ("W", "R"):
-        check_dtype(node, name, given[name], "int8", "uint8")
-        check_dtype(node, f"{name}_zero_point", given[f"{name}_zero_point"], dtype_of(given[name]))
+        check_dtype(call, name, given[name], "int8", "uint8")
+        check_dtype(call, f"{name}_zero_point", given[f"{name}_zero_point"], dtype_of(given[name]))
         if given[name].ty.ndim != 3:
-            raise node.invalid(f"rank of {name}", given[name].ty.ndim, "expected 3")
-    lstm = replace(node, operator="LSTM", operands=tuple(given.values()))
+            raise call.invalid(f"rank of {name}", given[name].ty.ndim, "expected 3")
+    lstm = replace(call, operator="LSTM", operands=tuple(given.values()))
     return convert_with(lstm, _layer)

@@ -42,73 +42,73 @@ from ...support import switches
 from ..dtypes import dtype_of
 from .activations import of_last_axes
 from .broadcast import convert_broadcasting
-from .node import Converter, Node
+from .call import Call, converts
 from .pooling import convert_pool
 from .quantization import check_dtype, check_scalars, dequantize, named_operands, quantize
 from .variadic import convert_concat
 
 __all__ = ["QUANTIZED_STEPS", "convert_qlinear_concat", "convert_quantized_step"]
 
-Compute: TypeAlias = Callable[[Node, Converter], relax.Expr]
+Compute: TypeAlias = Callable[[Call], relax.Expr]
 """Converts a node with float32 operands."""
 
 
-def _to_channels_first(node: Node) -> tuple[Node, int]:
+def _to_channels_first(call: Call) -> tuple[Call, int]:
     """The node with its data in channels-first order if its channels are last; the data's rank."""
-    data = node.operands[0]
+    data = call.operands[0]
     rank = data.ty.ndim
-    if node.attributes.get("channels_last", 0):
-        data = node.emit(relax.op.permute_dims(data, [0, rank - 1, *range(1, rank - 1)]))
-    return node.with_operands(data), rank
+    if call.attributes.get("channels_last", 0):
+        data = call.emit(relax.op.permute_dims(data, [0, rank - 1, *range(1, rank - 1)]))
+    return call.with_operands(data), rank
 
 
-def _average_pool(node: Node, convert: Converter) -> relax.Expr:
-    moved, rank = _to_channels_first(node)
+def _average_pool(call: Call) -> relax.Expr:
+    moved, rank = _to_channels_first(call)
     pool = replace(moved, operator="AveragePool").with_attributes(removed=("channels_last",))
-    out = convert_pool(pool, convert)
-    if node.attributes.get("channels_last", 0):
-        out = relax.op.permute_dims(node.emit(out), [0, *range(2, rank), 1])
+    out = convert_pool(pool)
+    if call.attributes.get("channels_last", 0):
+        out = relax.op.permute_dims(call.emit(out), [0, *range(2, rank), 1])
     return out
 
 
-def _global_average_pool(node: Node, convert: Converter) -> relax.Expr:
-    rank = node.operands[0].ty.ndim
-    first = 1 if node.attributes.get("channels_last", 0) else 2
-    return relax.op.mean(node.operands[0], list(range(first, first + rank - 2)), keepdims=True)
+def _global_average_pool(call: Call) -> relax.Expr:
+    rank = call.operands[0].ty.ndim
+    first = 1 if call.attributes.get("channels_last", 0) else 2
+    return relax.op.mean(call.operands[0], list(range(first, first + rank - 2)), keepdims=True)
 
 
-def _leaky_relu(node: Node, convert: Converter) -> relax.Expr:
-    return relax.op.nn.leakyrelu(node.operands[0], node.attributes.get("alpha", 0.01))
+def _leaky_relu(call: Call) -> relax.Expr:
+    return relax.op.nn.leakyrelu(call.operands[0], call.attributes.get("alpha", 0.01))
 
 
-def _reduce_mean(node: Node, convert: Converter) -> relax.Expr:
-    axes = list(node.attributes.get("axes", ())) or None
-    return relax.op.mean(node.operands[0], axes, keepdims=bool(node.attributes.get("keepdims", 1)))
+def _reduce_mean(call: Call) -> relax.Expr:
+    axes = list(call.attributes.get("axes", ())) or None
+    return relax.op.mean(call.operands[0], axes, keepdims=bool(call.attributes.get("keepdims", 1)))
 
 
-def _sigmoid(node: Node, convert: Converter) -> relax.Expr:
-    return relax.op.sigmoid(node.operands[0])
+def _sigmoid(call: Call) -> relax.Expr:
+    return relax.op.sigmoid(call.operands[0])
 
 
-def _softmax(node: Node, convert: Converter) -> relax.Expr:
+def _softmax(call: Call) -> relax.Expr:
     """A Softmax of the opset that the attribute names; its axis has the default of that opset."""
-    opset = node.attributes.get("opset", 13)
-    axis = node.attributes.get("axis", -1 if opset >= 13 else 1)
-    data = node.operands[0]
+    opset = call.attributes.get("opset", 13)
+    axis = call.attributes.get("axis", -1 if opset >= 13 else 1)
+    data = call.operands[0]
     rank = data.ty.ndim
     if not -rank <= axis < rank:
-        raise node.invalid("attribute axis", axis, f"expected {-rank} to {rank - 1}")
+        raise call.invalid("attribute axis", axis, f"expected {-rank} to {rank - 1}")
     if opset >= 13:
         return relax.op.nn.softmax(data, axis)
-    extents = node.known.extents(data)
+    extents = call.known.extents(data)
     if extents is None:
-        raise node.invalid("shape of X", data.ty, "expected a known shape")
+        raise call.invalid("shape of X", data.ty, "expected a known shape")
     # Before opset 13, a Softmax normalizes over all axes from `axis` on.
-    return of_last_axes(node, data, axis % rank, relax.op.nn.softmax)
+    return of_last_axes(call, data, axis % rank, relax.op.nn.softmax)
 
 
 def _broadcasting(operator: str) -> Compute:
-    return lambda node, convert: convert_broadcasting(replace(node, operator=operator), convert)
+    return lambda call: convert_broadcasting(replace(call, operator=operator))
 
 
 _ONE = ("X", "X_scale", "X_zero_point", "Y_scale", "Y_zero_point")
@@ -132,7 +132,8 @@ QUANTIZED_STEPS = tuple(f"com.microsoft.{operator}" for operator in _STEPS)
 """The operators that :func:`convert_quantized_step` converts."""
 
 
-def convert_quantized_step(node: Node, convert: Converter) -> relax.Expr:
+@converts(*QUANTIZED_STEPS, fix=QUANTIZED)
+def convert_quantized_step(call: Call) -> relax.Expr:
     """Convert one of :data:`QUANTIZED_STEPS`.
 
     Raises
@@ -141,20 +142,21 @@ def convert_quantized_step(node: Node, convert: Converter) -> relax.Expr:
         If an operand is missing, differs in dtype from its zero point, or is quantized per axis.
     """
     switches.note(QUANTIZED)
-    names, compute = _STEPS[node.operator.rpartition(".")[2]]
+    names, compute = _STEPS[call.operator.rpartition(".")[2]]
     required = [name for name in names if not name.endswith("_zero_point")]
-    given = named_operands(node, " ".join(names), required)
+    given = named_operands(call, " ".join(names), required)
     quantized = [name for name in required if f"{name}_scale" in names]
-    check_dtype(node, quantized[0], given[quantized[0]], "int8", "uint8")
+    check_dtype(call, quantized[0], given[quantized[0]], "int8", "uint8")
     dtype = dtype_of(given[quantized[0]])
     operands = [] if quantized[0] == names[0] else [given[names[0]]]
-    operands += [_dequantized(node, given, name, dtype) for name in quantized]
-    out = node.emit(node.builder.normalize(compute(node.with_operands(*operands), convert)))
+    operands += [_dequantized(call, given, name, dtype) for name in quantized]
+    out = call.emit(call.builder.normalize(compute(call.with_operands(*operands))))
     result = names[-1].removesuffix("_zero_point")
-    return _quantized(node, given, out, result, dtype)
+    return _quantized(call, given, out, result, dtype)
 
 
-def convert_qlinear_concat(node: Node, convert: Converter) -> relax.Expr:
+@converts("com.microsoft.QLinearConcat", fix=QUANTIZED)
+def convert_qlinear_concat(call: Call) -> relax.Expr:
     """Convert a QLinearConcat, whose operands follow the parameters of its result.
 
     Raises
@@ -163,35 +165,35 @@ def convert_qlinear_concat(node: Node, convert: Converter) -> relax.Expr:
         If an operand is missing, differs in dtype from its zero point, or is quantized per axis.
     """
     switches.note(QUANTIZED)
-    count = (len(node.operands) - 2) // 3
-    if count < 1 or len(node.operands) != 3 * count + 2:
+    count = (len(call.operands) - 2) // 3
+    if count < 1 or len(call.operands) != 3 * count + 2:
         reason = "expected 2, and 3 for each tensor"
-        raise node.invalid("number of operands", len(node.operands), reason)
+        raise call.invalid("number of operands", len(call.operands), reason)
     names = ["Y_scale", "Y_zero_point"]
     for index in range(count):
         names += [f"input_{index}", f"input_{index}_scale", f"input_{index}_zero_point"]
-    given = named_operands(node, " ".join(names), names)
-    check_dtype(node, "input_0", given["input_0"], "int8", "uint8")
+    given = named_operands(call, " ".join(names), names)
+    check_dtype(call, "input_0", given["input_0"], "int8", "uint8")
     dtype = dtype_of(given["input_0"])
-    operands = [_dequantized(node, given, f"input_{index}", dtype) for index in range(count)]
-    concat = replace(node, operator="Concat", operands=tuple(operands))
-    out = node.emit(node.builder.normalize(convert_concat(concat, convert)))
-    return _quantized(node, given, out, "Y", dtype)
+    operands = [_dequantized(call, given, f"input_{index}", dtype) for index in range(count)]
+    concat = replace(call, operator="Concat", operands=tuple(operands))
+    out = call.emit(call.builder.normalize(convert_concat(concat)))
+    return _quantized(call, given, out, "Y", dtype)
 
 
-def _dequantized(node: Node, given: dict[str, Any], name: str, dtype: str) -> relax.Expr:
+def _dequantized(call: Call, given: dict[str, Any], name: str, dtype: str) -> relax.Expr:
     """The operand `name` in float32."""
     value, scale, zero = (given[name + suffix] for suffix in ("", "_scale", "_zero_point"))
-    check_scalars(node, given, f"{name}_scale", f"{name}_zero_point")
-    check_dtype(node, name, value, dtype)
-    check_dtype(node, f"{name}_zero_point", zero, dtype)
-    return dequantize(node, value, scale, zero)
+    check_scalars(call, given, f"{name}_scale", f"{name}_zero_point")
+    check_dtype(call, name, value, dtype)
+    check_dtype(call, f"{name}_zero_point", zero, dtype)
+    return dequantize(call, value, scale, zero)
 
 
 def _quantized(
-    node: Node, given: dict[str, Any], value: relax.Expr, name: str, dtype: str
+    call: Call, given: dict[str, Any], value: relax.Expr, name: str, dtype: str
 ) -> relax.Expr:
     """`value` with the parameters of the result `name`."""
-    check_scalars(node, given, f"{name}_scale", f"{name}_zero_point")
-    check_dtype(node, f"{name}_zero_point", given[f"{name}_zero_point"], dtype)
-    return quantize(node, value, given[f"{name}_scale"], given[f"{name}_zero_point"], dtype)
+    check_scalars(call, given, f"{name}_scale", f"{name}_zero_point")
+    check_dtype(call, f"{name}_zero_point", given[f"{name}_zero_point"], dtype)
+    return quantize(call, value, given[f"{name}_scale"], given[f"{name}_zero_point"], dtype)

@@ -32,37 +32,38 @@ from ...tirx.loop_kernels import cast, computed, when
 from ..dtypes import dtype_of
 from ..random_tensors import Key, computing_dtype, random_tensor
 from ..threefry import normal_number, uniform_number
+from .call import Call, Extent, converts
 from .extents import expression, product
-from .node import Converter, Extent, Node
 from .shape_operands import require, shaped
 
 __all__ = ["convert_bernoulli", "convert_multinomial", "convert_random"]
 
 
-def _key(node: Node) -> Key:
+def _key(call: Call) -> Key:
     """The key: the bits of the seed; without a seed, a hash of the node's name."""
-    seed = node.attributes.get("seed")
+    seed = call.attributes.get("seed")
     if seed is None:
-        return zlib.crc32(node.attributes["tvm_custom"]["name"].encode()), 1
+        return zlib.crc32(call.source.name.encode()), 1
     return int.from_bytes(struct.pack("<f", seed), "little"), 0
 
 
 def _made_of_words(
-    node: Node,
+    call: Call,
     extents: list[Extent],
     dtype: str,
     make: Callable[[list[tirx.Expr]], tirx.Expr],
     words_each: int = 1,
 ) -> relax.Expr:
     """A tensor whose elements `make` computes, each from `words_each` random words."""
-    size = expression(product(node.known, extents))
+    size = expression(product(call.known, extents))
     result = random_tensor(
-        node.builder, _key(node), extents, make, size=size, words_each=words_each
+        call.builder, _key(call), extents, make, size=size, words_each=words_each
     )
     return result if dtype_of(result) == dtype else op.astype(result, dtype)
 
 
-def convert_random(node: Node, convert: Converter) -> relax.Expr:
+@converts("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", fix=OPERATORS)
+def convert_random(call: Call) -> relax.Expr:
     """Convert a RandomUniform, RandomNormal, or the Like form of one.
 
     Raises
@@ -71,43 +72,45 @@ def convert_random(node: Node, convert: Converter) -> relax.Expr:
         If the dtype of the result is not a floating-point dtype.
     """
     switches.note(OPERATORS)
-    number = node.attributes.get("dtype")
-    if node.operator.endswith("Like"):
-        data, extents = shaped(node, 0, "input")
+    number = call.attributes.get("dtype")
+    if call.operator.endswith("Like"):
+        data, extents = shaped(call, 0, "input")
         default = dtype_of(data)
     else:
-        extents, default = list(node.attributes["shape"]), "float32"
+        extents, default = list(call.attributes["shape"]), "float32"
     dtype = str(helper.tensor_dtype_to_np_dtype(number)) if number else default
     if dtype not in ("float16", "bfloat16", "float32", "float64"):
-        raise node.invalid("dtype", dtype, "expected floating-point numbers")
+        raise call.invalid("dtype", dtype, "expected floating-point numbers")
     inner = computing_dtype(dtype)
-    if node.operator.startswith("RandomNormal"):
+    if call.operator.startswith("RandomNormal"):
         mean, scale = (
-            tirx.const(node.attributes.get(name, default), inner)
+            tirx.const(call.attributes.get(name, default), inner)
             for name, default in (("mean", 0.0), ("scale", 1.0))
         )
         normal = lambda words: normal_number(words, inner) * scale + mean  # noqa: E731
-        return _made_of_words(node, extents, dtype, normal, words_each=2)
-    low, high = (node.attributes.get(*bound) for bound in (("low", 0.0), ("high", 1.0)))
+        return _made_of_words(call, extents, dtype, normal, words_each=2)
+    low, high = (call.attributes.get(*bound) for bound in (("low", 0.0), ("high", 1.0)))
     span, least = tirx.const(high - low, inner), tirx.const(low, inner)
     uniform = lambda words: uniform_number(words[0], inner) * span + least  # noqa: E731
-    return _made_of_words(node, extents, dtype, uniform)
+    return _made_of_words(call, extents, dtype, uniform)
 
 
-def convert_bernoulli(node: Node, convert: Converter) -> relax.Expr:
+@converts("Bernoulli", fix=OPERATORS)
+def convert_bernoulli(call: Call) -> relax.Expr:
     """Convert a Bernoulli: an element is 1 with the probability given by the operand."""
     switches.note(OPERATORS)
-    data, extents = shaped(node, 0, "input")
+    data, extents = shaped(call, 0, "input")
     inner = computing_dtype(dtype_of(data))
     if dtype_of(data) != inner:
-        data = node.emit(op.astype(data, inner))
-    drawn = _made_of_words(node, extents, inner, lambda words: uniform_number(words[0], inner))
-    number = node.attributes.get("dtype")
-    dtype = str(helper.tensor_dtype_to_np_dtype(number)) if number else dtype_of(node.operands[0])
-    return op.astype(node.emit(op.less(node.emit(drawn), data)), dtype)
+        data = call.emit(op.astype(data, inner))
+    drawn = _made_of_words(call, extents, inner, lambda words: uniform_number(words[0], inner))
+    number = call.attributes.get("dtype")
+    dtype = str(helper.tensor_dtype_to_np_dtype(number)) if number else dtype_of(call.operands[0])
+    return op.astype(call.emit(op.less(call.emit(drawn), data)), dtype)
 
 
-def convert_multinomial(node: Node, convert: Converter) -> relax.Expr:
+@converts("Multinomial", fix=OPERATORS)
+def convert_multinomial(call: Call) -> relax.Expr:
     """Convert a Multinomial: random indices; the operand holds the logarithms of their weights.
 
     Raises
@@ -116,19 +119,19 @@ def convert_multinomial(node: Node, convert: Converter) -> relax.Expr:
         If the operand does not have two dims, or has no classes.
     """
     switches.note(OPERATORS)
-    data, extents = shaped(node, 0, "input")
+    data, extents = shaped(call, 0, "input")
     if len(extents) != 2:
-        raise node.invalid("shape of input", extents, "expected rank 2")
-    require(node, extents[1] >= 1, "shape of input", extents, "expected 1 class or more")
-    count = node.attributes.get("sample_size", 1)
-    number = node.attributes.get("dtype", TensorProto.INT32)
+        raise call.invalid("shape of input", extents, "expected rank 2")
+    require(call, extents[1] >= 1, "shape of input", extents, "expected 1 class or more")
+    count = call.attributes.get("sample_size", 1)
+    number = call.attributes.get("dtype", TensorProto.INT32)
     if dtype_of(data) != "float64":
-        data = node.emit(op.astype(data, "float64"))
+        data = call.emit(op.astype(data, "float64"))
     # The softmax subtracts the maximum first, so that no weight overflows.
-    sums = node.emit(op.cumsum(node.emit(op.nn.softmax(data, 1)), 1))
+    sums = call.emit(op.cumsum(call.emit(op.nn.softmax(data, 1)), 1))
     shape = [extents[0], count]
     drawn = _made_of_words(
-        node, shape, "float64", lambda words: uniform_number(words[0], "float64")
+        call, shape, "float64", lambda words: uniform_number(words[0], "float64")
     )
 
     def chosen(sums: te.Tensor, drawn: te.Tensor) -> te.Tensor:
@@ -145,5 +148,5 @@ def convert_multinomial(node: Node, convert: Converter) -> relax.Expr:
 
         return computed("multinomial", [sums, drawn], [(drawn.shape, "int64")], body)
 
-    indices = node.builder.emit_te(chosen, sums, node.emit(drawn))
+    indices = call.builder.emit_te(chosen, sums, call.emit(drawn))
     return op.astype(indices, str(helper.tensor_dtype_to_np_dtype(number)))

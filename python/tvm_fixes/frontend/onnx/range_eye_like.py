@@ -37,8 +37,8 @@ from tvm.relax import op
 from ...fixes.onnx_importer import PARAMETERS
 from ...support import switches
 from ..dtypes import dtype_of
+from .call import Call, Extent, converts
 from .extents import is_static, maximum
-from .node import Converter, Extent, Node
 from .shape_operands import shaped
 
 __all__ = ["convert_eye_like", "convert_range"]
@@ -46,7 +46,8 @@ __all__ = ["convert_eye_like", "convert_range"]
 _ASTYPE = tvm.ir.Op.get("relax.astype")
 
 
-def convert_range(node: Node, convert: Converter) -> relax.Expr:
+@converts("Range", fix=PARAMETERS)
+def convert_range(call: Call) -> relax.Expr:
     """Convert a Range; its extent is an expression if the operands are known and the step static.
 
     The operands are integers, or integers cast to floats, as PyTorch's exporters write them.
@@ -56,33 +57,33 @@ def convert_range(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the step is 0.
     """
-    start, limit, step = (_whole_number(node, index) for index in range(3))
-    if step is not None and node.known.equal(step, 0):
-        raise node.invalid("operand delta", step, "expected a nonzero step")
+    start, limit, step = (_whole_number(call, index) for index in range(3))
+    if step is not None and call.known.equal(step, 0):
+        raise call.invalid("operand delta", step, "expected a nonzero step")
     if start is None or limit is None or not isinstance(step, int) or is_static(start, limit):
-        return convert(node)
+        return call.proceed()
     switches.note(PARAMETERS)
     span = limit - start if step > 0 else start - limit
-    count = maximum(node.known, (span + abs(step) - 1) // abs(step), 0)
-    dtype = dtype_of(node.operands[0])
-    result = node.emit(op.arange(0, count, 1, "int64"))
+    count = maximum(call.known, (span + abs(step) - 1) // abs(step), 0)
+    dtype = dtype_of(call.operands[0])
+    result = call.emit(op.arange(0, count, 1, "int64"))
     if dtype != "int64":
-        result = node.emit(op.astype(result, dtype))
+        result = call.emit(op.astype(result, dtype))
     if step != 1:
-        result = node.emit(op.multiply(result, relax.const(step, dtype)))
-    if not node.known.equal(start, 0):
-        result = op.add(result, node.operands[0])
+        result = call.emit(op.multiply(result, relax.const(step, dtype)))
+    if not call.known.equal(start, 0):
+        result = op.add(result, call.operands[0])
     return result
 
 
-def _whole_number(node: Node, index: int) -> Extent | None:
+def _whole_number(call: Call, index: int) -> Extent | None:
     """The value of an operand if it is known to be a whole number, else None."""
-    operand, value = node.operands[index], node.value(index)
+    operand, value = call.operands[index], call.value(index)
     if value is None:
         is_bound = isinstance(operand, relax.Var)
-        source = node.builder.lookup_binding(operand) if is_bound else operand
+        source = call.builder.lookup_binding(operand) if is_bound else operand
         if isinstance(source, relax.Call) and source.op == _ASTYPE:
-            value = node.known.of(source.args[0])
+            value = call.known.of(source.args[0])
     if value is None:
         return None
     element = value.elements.item()
@@ -91,7 +92,8 @@ def _whole_number(node: Node, index: int) -> Extent | None:
     return None if isinstance(element, bool | float) else element
 
 
-def convert_eye_like(node: Node, convert: Converter) -> relax.Expr:
+@converts("EyeLike", fix=PARAMETERS)
+def convert_eye_like(call: Call) -> relax.Expr:
     """Convert an EyeLike of any dtype.
 
     Raises
@@ -99,12 +101,12 @@ def convert_eye_like(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the input does not have two dims.
     """
-    data, extents = shaped(node, 0, "input")
+    data, extents = shaped(call, 0, "input")
     if len(extents) != 2:
-        raise node.invalid("shape of input", extents, "expected two dimensions")
-    given = node.attributes.get("dtype")
+        raise call.invalid("shape of input", extents, "expected two dimensions")
+    given = call.attributes.get("dtype")
     dtype = dtype_of(data) if given is None else str(helper.tensor_dtype_to_np_dtype(given))
     if dtype == dtype_of(data):
-        return convert(node)
+        return call.proceed()
     switches.note(PARAMETERS)
-    return op.astype(node.emit(op.eye_like(data, node.attributes.get("k", 0))), dtype)
+    return op.astype(call.emit(op.eye_like(data, call.attributes.get("k", 0))), dtype)

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 from math import isnan
 
 from ...tirx.recurrence_activations import DEFAULT_NUMBERS, Activation
-from .node import Node
+from .call import Call
 
 __all__ = ["activations_of"]
 
 
-def activations_of(node: Node, defaults: Sequence[str]) -> Iterator[Activation]:
+def activations_of(call: Call, defaults: Sequence[str]) -> Iterator[Activation]:
     """Yield the activations of a node, one direction after the other.
 
     Each activation consumes the next elements of ``activation_alpha`` and ``activation_beta`` that
@@ -40,18 +40,18 @@ def activations_of(node: Node, defaults: Sequence[str]) -> Iterator[Activation]:
     """
     names = [
         name.decode("utf-8") if isinstance(name, bytes) else name
-        for name in node.attributes.get("activations", ())
+        for name in call.attributes.get("activations", ())
     ]
     names = names or list(defaults)
     if len(names) != len(defaults):
-        raise node.invalid("attribute activations", names, f"expected {len(defaults)} names")
+        raise call.invalid("attribute activations", names, f"expected {len(defaults)} names")
     numbers = {
-        name: iter(node.attributes.get(f"activation_{name}", ())) for name in ("alpha", "beta")
+        name: iter(call.attributes.get(f"activation_{name}", ())) for name in ("alpha", "beta")
     }
     for name in names:
         if name.lower() not in DEFAULT_NUMBERS:
             reason = f"expected names from {', '.join(DEFAULT_NUMBERS)} (case-insensitive)"
-            raise node.invalid("attribute activations", names, reason)
+            raise call.invalid("attribute activations", names, reason)
         number_defaults = DEFAULT_NUMBERS[name.lower()]
         given = [
             default if default is None else next(numbers[kind], default)
@@ -59,5 +59,5 @@ def activations_of(node: Node, defaults: Sequence[str]) -> Iterator[Activation]:
         ]
         if any(number is not None and isnan(number) for number in given):
             reason = f"expected an activation_alpha and an activation_beta for {name}"
-            raise node.invalid("attribute activations", names, reason)
+            raise call.invalid("attribute activations", names, reason)
         yield Activation(name.lower(), *given)

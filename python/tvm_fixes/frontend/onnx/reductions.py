@@ -36,8 +36,8 @@ from tvm import relax
 from ...fixes.onnx_importer import REDUCTIONS
 from ...support import switches
 from ..dtypes import dtype_of
+from .call import Call, converts, extents_of
 from .computed_axes import axes_count, kept_extents, split_axes
-from .node import Converter, Node, extents_of
 from .shape_operands import axes_of, shaped
 
 __all__ = ["REDUCED", "convert_arg_reduction", "convert_reduction"]
@@ -59,7 +59,8 @@ REDUCED = (
 _COMPUTED_IN_FLOATS = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
 
 
-def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
+@converts(*REDUCED, fix=REDUCTIONS)
+def convert_reduction(call: Call) -> relax.Expr:
     """Convert one of :data:`REDUCED`.
 
     Raises
@@ -68,61 +69,61 @@ def convert_reduction(node: Node, convert: Converter) -> relax.Expr:
         If axes are out of range or their number is unknown, or for a ReduceMean of integers over
         no elements.  The model checks at run time that computed axes are distinct and in range.
     """
-    data = node.operands[0]
-    axes = node.attributes.get("axes")
-    if node.operand(1) is not None:
-        constant = node.constant(1)
-        count = axes_count(node, 1)
+    data = call.operands[0]
+    axes = call.attributes.get("axes")
+    if call.operand(1) is not None:
+        constant = call.constant(1)
+        count = axes_count(call, 1)
         if constant is None and not (isinstance(count, int) and count == 0):
-            return _reduce_computed_axes(node, convert)
+            return _reduce_computed_axes(call)
         axes = [] if constant is None else constant.ravel().tolist()
     extents, dtype = extents_of(data), dtype_of(data)
-    if node.operator in _COMPUTED_IN_FLOATS and dtype not in ("float32", "float64"):
+    if call.operator in _COMPUTED_IN_FLOATS and dtype not in ("float32", "float64"):
         # Results of integers are truncated, as in ONNX Runtime; those of 16-bit floats round once.
         switches.note(REDUCTIONS)
-        wide = node.emit(relax.op.astype(data, "float64" if "int" in dtype else "float32"))
-        result = convert_reduction(node.with_operands(wide, *node.operands[1:]), convert)
-        return relax.op.astype(node.emit(result), dtype)
-    if not axes and node.attributes.get("noop_with_empty_axes", 0):
+        wide = call.emit(relax.op.astype(data, "float64" if "int" in dtype else "float32"))
+        result = convert_reduction(call.with_operands(wide, *call.operands[1:]))
+        return relax.op.astype(call.emit(result), dtype)
+    if not axes and call.attributes.get("noop_with_empty_axes", 0):
         switches.note(REDUCTIONS)
-        return _reduce_without_axes(node.operator, data)
+        return _reduce_without_axes(call.operator, data)
     if extents is not None:
         rank = len(extents)
         axes = list(axes or range(rank))
         if not all(-rank <= axis < rank for axis in axes):
-            raise node.invalid("axes", axes, f"expected axes of X, which has rank {rank}")
+            raise call.invalid("axes", axes, f"expected axes of X, which has rank {rank}")
         is_empty = any(extents[axis] == 0 for axis in axes if isinstance(extents[axis], int))
-        if is_empty and node.operator == "ReduceMean" and "float" not in dtype:
-            raise node.invalid(
+        if is_empty and call.operator == "ReduceMean" and "float" not in dtype:
+            raise call.invalid(
                 "dtype of X", dtype, "expected a float dtype: the mean of no elements is NaN"
             )
-    if node.operator == "ReduceLogSumExp" and "float" in dtype:
+    if call.operator == "ReduceLogSumExp" and "float" in dtype:
         switches.note(REDUCTIONS)
-        return _log_sum_exp(node, data, axes or None, bool(node.attributes.get("keepdims", 1)))
-    return convert(node)
+        return _log_sum_exp(call, data, axes or None, bool(call.attributes.get("keepdims", 1)))
+    return call.proceed()
 
 
-def _reduce_computed_axes(node: Node, convert: Converter) -> relax.Expr:
+def _reduce_computed_axes(call: Call) -> relax.Expr:
     """Reduce axes that are known only at run time."""
     switches.note(REDUCTIONS)
-    data, extents = shaped(node, 0, "data")
-    keepdims = bool(node.attributes.get("keepdims", 1))
-    reduces_all = not node.attributes.get("noop_with_empty_axes", 0)
-    rank, count = len(extents), axes_count(node, 1)
+    data, extents = shaped(call, 0, "data")
+    keepdims = bool(call.attributes.get("keepdims", 1))
+    reduces_all = not call.attributes.get("noop_with_empty_axes", 0)
+    rank, count = len(extents), axes_count(call, 1)
     if isinstance(count, int) and count > rank:
         reason = f"expected at most {rank}, the rank of data"
-        raise node.invalid("number of axes", count, reason)
+        raise call.invalid("number of axes", count, reason)
     if not keepdims and not isinstance(count, int):
-        raise node.invalid("shape of axes", [count], "expected a static extent, or keepdims 1")
-    pairs, is_listed = split_axes(node, data, extents, 1, reduces_all)
+        raise call.invalid("shape of axes", [count], "expected a static extent, or keepdims 1")
+    pairs, is_listed = split_axes(call, data, extents, 1, reduces_all)
     listed = relax.const([2 * axis + 1 for axis in range(rank)], "int64")
-    inner = node.with_operands(pairs, listed)
+    inner = call.with_operands(pairs, listed)
     inner = inner.with_attributes(keepdims=0, noop_with_empty_axes=0)
-    reduced = convert_reduction(inner, convert)
+    reduced = convert_reduction(inner)
     if keepdims or not isinstance(count, int):
         return reduced
-    kept = kept_extents(node, extents, is_listed, rank - count)
-    return relax.op.reshape(node.emit(reduced), relax.ShapeExpr(kept))
+    kept = kept_extents(call, extents, is_listed, rank - count)
+    return relax.op.reshape(call.emit(reduced), relax.ShapeExpr(kept))
 
 
 def _reduce_without_axes(operator: str, data: relax.Expr) -> relax.Expr:
@@ -139,19 +140,20 @@ def _reduce_without_axes(operator: str, data: relax.Expr) -> relax.Expr:
 
 
 def _log_sum_exp(
-    node: Node, data: relax.Expr, axes: list[int] | None, keepdims: bool
+    call: Call, data: relax.Expr, axes: list[int] | None, keepdims: bool
 ) -> relax.Expr:
     """``log(sum(exp(data)))``, shifted by the maximum if that is finite."""
     op = relax.op
-    largest = node.emit(op.max(data, axes, keepdims=True))
+    largest = call.emit(op.max(data, axes, keepdims=True))
     zero = relax.const(0, dtype_of(data))
-    shift = node.emit(op.where(op.isfinite(largest), largest, zero))
+    shift = call.emit(op.where(op.isfinite(largest), largest, zero))
     total = op.sum(op.exp(op.subtract(data, shift)), axes, keepdims=True)
     result = op.add(op.log(total), shift)
-    return result if keepdims else op.squeeze(node.emit(result), axes)
+    return result if keepdims else op.squeeze(call.emit(result), axes)
 
 
-def convert_arg_reduction(node: Node, convert: Converter) -> relax.Expr:
+@converts("ArgMax", "ArgMin", fix=REDUCTIONS)
+def convert_arg_reduction(call: Call) -> relax.Expr:
     """Convert an ArgMax or ArgMin; the model checks at run time that a symbolic axis is not empty.
 
     Raises
@@ -159,14 +161,14 @@ def convert_arg_reduction(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the axis is out of range or has no elements.
     """
-    data, extents = shaped(node, 0, "data")
-    axis = node.attributes.get("axis", 0)
+    data, extents = shaped(call, 0, "data")
+    axis = call.attributes.get("axis", 0)
     if not extents and axis in (-1, 0):
         switches.note(REDUCTIONS)
         return relax.op.zeros([], "int64")
-    [position] = axes_of(node, [axis], len(extents))
+    [position] = axes_of(call, [axis], len(extents))
     if isinstance(extents[position], int) and extents[position] == 0:
-        raise node.invalid(
+        raise call.invalid(
             "shape of data", extents, f"expected at least one element on axis {position}"
         )
-    return convert(node.with_operands(data).with_attributes(axis=position))
+    return call.with_operands(data).with_attributes(axis=position).proceed()

@@ -44,8 +44,8 @@ from ...support import switches
 from ...tirx.util import factor_of
 from ..axis_resize import COORDINATES, ROUNDINGS, Method, as_float, resize_axis
 from ..dtypes import dtype_of
+from .call import Call, Extent, converts, extents_of
 from .extents import expression
-from .node import Converter, Extent, Node, extents_of
 from .shape_operands import (
     extents_or_symbols,
     require_all,
@@ -95,11 +95,11 @@ class _Axis:
         return self.scale.is_integer()
 
 
-def _method_of(node: Node) -> Method:
-    old = node.operator == "Upsample" or node.opset < 11
-    mode = node.text("mode", "nearest")
-    coordinates = node.text("coordinate_transformation_mode", "half_pixel")
-    rounding = node.text("nearest_mode", "round_prefer_floor")
+def _method_of(call: Call) -> Method:
+    old = call.operator == "Upsample" or call.version < 11
+    mode = call.text("mode", "nearest")
+    coordinates = call.text("coordinate_transformation_mode", "half_pixel")
+    rounding = call.text("nearest_mode", "round_prefer_floor")
     if old:
         coordinates, rounding = "asymmetric", "simple"
         mode = "linear" if mode == "bilinear" else mode
@@ -110,22 +110,23 @@ def _method_of(node: Node) -> Method:
     ):
         if value not in known:
             reason = f"expected one of {', '.join(known)}"
-            raise node.invalid(f"attribute {attribute}", value, reason)
+            raise call.invalid(f"attribute {attribute}", value, reason)
     rounds_up = coordinates == "tf_half_pixel_for_nn" and rounding.startswith("round")
     if mode == "nearest" and (coordinates == "half_pixel_symmetric" or rounds_up):
         # Ties are common here, and ONNX Runtime does not document how it rounds them.
         reason = f"not supported with mode nearest and nearest_mode {rounding}"
-        raise node.invalid("attribute coordinate_transformation_mode", coordinates, reason)
+        raise call.invalid("attribute coordinate_transformation_mode", coordinates, reason)
     return Method(
         mode=mode,
         coordinates=coordinates,
         rounding=rounding,
-        cubic_coeff_a=node.attributes.get("cubic_coeff_a", -0.75),
-        exclude_outside=bool(node.attributes.get("exclude_outside", 0)),
+        cubic_coeff_a=call.attributes.get("cubic_coeff_a", -0.75),
+        exclude_outside=bool(call.attributes.get("exclude_outside", 0)),
     )
 
 
-def convert_resize(node: Node, convert: Converter) -> relax.Expr:
+@converts("Resize", "Upsample", fix=RESIZE)
+def convert_resize(call: Call) -> relax.Expr:
     """Convert a Resize or Upsample; axis by axis if TVM's operator computes something else.
 
     Raises
@@ -135,32 +136,32 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
         their number is not that of the axes; or if ``antialias`` is set and an axis may become
         smaller.
     """
-    data = node.operands[0]
-    method = _method_of(node)
+    data = call.operands[0]
+    method = _method_of(call)
     if method.coordinates == "tf_crop_and_resize":
-        return convert(node)
+        return call.proceed()
     extents = extents_of(data)
     if extents is None:
-        raise node.invalid("type of X", data.ty, "expected a tensor of known rank")
-    axes = _axes(node, extents)
-    if node.attributes.get("antialias", 0) and not all(axis.grows for axis in axes):
-        raise node.invalid("attribute antialias", 1, "expected 0 if an axis may become smaller")
+        raise call.invalid("type of X", data.ty, "expected a tensor of known rank")
+    axes = _axes(call, extents)
+    if call.attributes.get("antialias", 0) and not all(axis.grows for axis in axes):
+        raise call.invalid("attribute antialias", 1, "expected 0 if an axis may become smaller")
     if not axes:
         switches.note(RESIZE)
         return data
-    sizes = node.value(3)
+    sizes = call.value(3)
     # TVM's converter requires all sizes to be static, even the size of an unchanged batch axis.
-    if _is_supported_by_tvm(node, method, axes, extents) and (sizes is None or sizes.is_static):
-        return convert(node)
+    if _is_supported_by_tvm(call, method, axes, extents) and (sizes is None or sizes.is_static):
+        return call.proceed()
 
     switches.note(RESIZE)
     factors = [_factor(axis, method) for axis in axes]
     if None not in factors:
         for axis, factor in zip(axes, factors, strict=True):
-            data = node.builder.emit(relax.op.repeat(data, factor, axis.index))
+            data = call.builder.emit(relax.op.repeat(data, factor, axis.index))
         return data
 
-    computed = [node.operand(_scales_index(node))] if axes[0].place is not None else []
+    computed = [call.operand(_scales_index(call))] if axes[0].place is not None else []
 
     def resize(tensor: te.Tensor, *operands: Any) -> te.Tensor:
         scales, counts = operands[: len(computed)], operands[len(computed) :]
@@ -179,7 +180,7 @@ def convert_resize(node: Node, convert: Converter) -> relax.Expr:
             tensor = resize_axis(*place, scale, method)
         return topi.cast(tensor, dtype)
 
-    return node.builder.emit_te(resize, data, *computed, *(axis.count for axis in axes))
+    return call.builder.emit_te(resize, data, *computed, *(axis.count for axis in axes))
 
 
 def _factor(axis: _Axis, method: Method) -> int | None:
@@ -198,37 +199,37 @@ def _factor(axis: _Axis, method: Method) -> int | None:
     return factor if axis.scale in (None, factor) else None
 
 
-def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
+def _axes(call: Call, extents: list[Extent]) -> list[_Axis]:
     """The axes whose extent changes, or may change."""
-    index = _scales_index(node)
-    if node.operand(index) is not None and node.constant(index) is None:
-        return _computed_axes(node, extents)
-    if node.operator == "Upsample" or node.opset < 11:
-        given = node.attributes.get("scales")
-        scales = list(_numbers(node, 1, "scales") or []) if given is None else list(given)
+    index = _scales_index(call)
+    if call.operand(index) is not None and call.constant(index) is None:
+        return _computed_axes(call, extents)
+    if call.operator == "Upsample" or call.version < 11:
+        given = call.attributes.get("scales")
+        scales = list(_numbers(call, 1, "scales") or []) if given is None else list(given)
         sizes: list[Extent] = []
     else:
-        scales = _numbers(node, 2, "scales")
-        sizes = [] if node.operand(3) is None else extents_or_symbols(node, 3, "sizes")
+        scales = _numbers(call, 2, "scales")
+        sizes = [] if call.operand(3) is None else extents_or_symbols(call, 3, "sizes")
     if bool(scales) == bool(sizes):
-        raise node.invalid(
+        raise call.invalid(
             "operands scales and sizes", (scales, sizes), "expected exactly one of them"
         )
-    axes = [axis % len(extents) for axis in node.attributes.get("axes", range(len(extents)))]
+    axes = [axis % len(extents) for axis in call.attributes.get("axes", range(len(extents)))]
     if len(scales or sizes) != len(axes):
         reason = f"expected {len(axes)} elements, one per axis"
-        raise node.invalid("operand scales or sizes", scales or sizes, reason)
+        raise call.invalid("operand scales or sizes", scales or sizes, reason)
 
     if scales:
         resized = [
             _Axis(axis, extents[axis], _scaled(extents[axis], scale), float(np.float32(scale)))
             for axis, scale in zip(axes, scales, strict=True)
         ]
-        return _changed(node, resized)
-    policy = node.text("keep_aspect_ratio_policy", "stretch")
+        return _changed(call, resized)
+    policy = call.text("keep_aspect_ratio_policy", "stretch")
     if policy not in _POLICIES:
         reason = f"expected one of {', '.join(_POLICIES)}"
-        raise node.invalid("attribute keep_aspect_ratio_policy", policy, reason)
+        raise call.invalid("attribute keep_aspect_ratio_policy", policy, reason)
     resized = [
         _Axis(axis, extents[axis], count, None) for axis, count in zip(axes, sizes, strict=True)
     ]
@@ -236,22 +237,22 @@ def _axes(node: Node, extents: list[Extent]) -> list[_Axis]:
     if choose is not None:
         if not all(isinstance(a.count, int) and isinstance(a.extent, int) for a in resized):
             reason = "expected static extents or stretch"
-            raise node.invalid("attribute keep_aspect_ratio_policy", policy, reason)
+            raise call.invalid("attribute keep_aspect_ratio_policy", policy, reason)
         scale = choose(np.float32(axis.count) / np.float32(axis.extent) for axis in resized)
         resized = [
             _Axis(a.index, a.extent, int(np.floor(scale * a.extent + 0.5)), float(scale))
             for a in resized
         ]
-    return _changed(node, resized)
+    return _changed(call, resized)
 
 
-def _changed(node: Node, axes: list[_Axis]) -> list[_Axis]:
+def _changed(call: Call, axes: list[_Axis]) -> list[_Axis]:
     """The axes whose elements change.
 
     As in ONNX Runtime, an axis that keeps its extent, but not with a scale of 1, is interpolated if
     the extent of another axis changes.
     """
-    same = [node.known.equal(axis.count, axis.extent) is True for axis in axes]
+    same = [call.known.equal(axis.count, axis.extent) is True for axis in axes]
     if all(same):
         return []
     return [
@@ -261,36 +262,36 @@ def _changed(node: Node, axes: list[_Axis]) -> list[_Axis]:
     ]
 
 
-def _scales_index(node: Node) -> int:
-    return 1 if node.operator == "Upsample" or node.opset < 11 else 2
+def _scales_index(call: Call) -> int:
+    return 1 if call.operator == "Upsample" or call.version < 11 else 2
 
 
-def _computed_axes(node: Node, extents: list[Extent]) -> list[_Axis]:
+def _computed_axes(call: Call, extents: list[Extent]) -> list[_Axis]:
     """The axes of a node whose scales are known only at run time."""
-    scales, shape = shaped(node, _scales_index(node), "scales")
-    axes = [axis % len(extents) for axis in node.attributes.get("axes", range(len(extents)))]
-    if len(shape) != 1 or shape[0] != len(axes) or node.operand(3) is not None:
+    scales, shape = shaped(call, _scales_index(call), "scales")
+    axes = [axis % len(extents) for axis in call.attributes.get("axes", range(len(extents)))]
+    if len(shape) != 1 or shape[0] != len(axes) or call.operand(3) is not None:
         reason = f"expected {len(axes)} elements, one per axis, and no sizes"
-        raise node.invalid("shape of scales", shape, reason)
-    require_all(node, relax.op.greater(scales, relax.const(0, "float32")))
-    given = to_shape_tensor(node, [extents[axis] for axis in axes])
-    wide = node.emit(relax.op.astype(given, "float32"))
-    scaled = node.emit(relax.op.floor(node.emit(relax.op.multiply(wide, scales))))
-    counts = symbols(node, node.emit(relax.op.astype(scaled, "int64")), "count")
+        raise call.invalid("shape of scales", shape, reason)
+    require_all(call, relax.op.greater(scales, relax.const(0, "float32")))
+    given = to_shape_tensor(call, [extents[axis] for axis in axes])
+    wide = call.emit(relax.op.astype(given, "float32"))
+    scaled = call.emit(relax.op.floor(call.emit(relax.op.multiply(wide, scales))))
+    counts = symbols(call, call.emit(relax.op.astype(scaled, "int64")), "count")
     return [
         _Axis(axis, extents[axis], count, None, place)
         for place, (axis, count) in enumerate(zip(axes, counts, strict=True))
     ]
 
 
-def _numbers(node: Node, index: int, name: str) -> list[Any]:
+def _numbers(call: Call, index: int, name: str) -> list[Any]:
     """The elements of a constant operand; [] if it is omitted or empty."""
-    operand = node.operand(index)
+    operand = call.operand(index)
     if operand is None:
         return []
-    value = node.constant(index)
+    value = call.constant(index)
     if value is None:
-        raise node.invalid(f"operand {name}", operand, "expected a constant")
+        raise call.invalid(f"operand {name}", operand, "expected a constant")
     return value.ravel().tolist()
 
 
@@ -306,7 +307,7 @@ def _scaled(extent: Extent, scale: float) -> Extent:
 
 
 def _is_supported_by_tvm(
-    node: Node, method: Method, axes: list[_Axis], extents: list[Extent]
+    call: Call, method: Method, axes: list[_Axis], extents: list[Extent]
 ) -> bool:
     """Whether TVM's converter and operator compute the correct result."""
     counts = dict(enumerate(extents)) | {axis.index: axis.count for axis in axes}
@@ -315,16 +316,16 @@ def _is_supported_by_tvm(
     )
     return (
         not divides
-        and node.operator == "Resize"
-        and node.opset >= 11
+        and call.operator == "Resize"
+        and call.version >= 11
         and len(extents) in (3, 4, 5)
-        and "axes" not in node.attributes
-        and node.text("keep_aspect_ratio_policy", "stretch") == "stretch"
-        and dtype_of(node.operands[0]) in ("float32", "float16", "bfloat16", "uint8", "int8")
+        and "axes" not in call.attributes
+        and call.text("keep_aspect_ratio_policy", "stretch") == "stretch"
+        and dtype_of(call.operands[0]) in ("float32", "float16", "bfloat16", "uint8", "int8")
         and method.coordinates != "half_pixel_symmetric"
         and (method.mode != "nearest" or _is_exact(method))
         # An empty operand counts as omitted, but TVM would use it instead of the other one.
-        and (node.operand(2) is None or node.operand(3) is None)
+        and (call.operand(2) is None or call.operand(3) is None)
         and all(axis.index >= 2 and axis.is_ratio for axis in axes)
         # TVM computes symbolic extents in float32, and kernels that read them may not build.
         and all(isinstance(count, int) for index, count in counts.items() if index >= 2)

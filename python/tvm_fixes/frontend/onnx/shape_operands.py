@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx
 
 from ...relax.source_nodes import SourceNode, mark_check
+from .call import Call, Extent
 from .extents import equal, expression, simplified
-from .node import Extent, Node
 from .values import as_vector
 
 __all__ = [
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def require(
-    node: Node, condition: bool | tirx.Expr, subject: str, value: object, reason: str
+    call: Call, condition: bool | tirx.Expr, subject: str, value: object, reason: str
 ) -> None:
     """Reject the `value` of `subject` unless `condition` holds.
 
@@ -54,17 +54,17 @@ def require(
     tvm.error.OpAttributeInvalid
         If the condition never holds.
     """
-    condition = simplified(node.known, condition)
+    condition = simplified(call.known, condition)
     if isinstance(condition, tirx.Expr):
         holds = tirx.Select(condition, tirx.const(1, "int64"), tirx.const(0, "int64"))
         # The ShapeExpr is bound first: TVM does not lower a match_cast of a ShapeExpr itself.
-        _match(node, node.emit(relax.ShapeExpr([holds])), [1], f"{subject}: {reason}")
+        _match(call, call.emit(relax.ShapeExpr([holds])), [1], f"{subject}: {reason}")
     elif not condition:
-        raise node.invalid(subject, value, reason)
+        raise call.invalid(subject, value, reason)
 
 
 def require_equal(
-    node: Node, a: Extent, b: Extent, subject: str, value: object, reason: str
+    call: Call, a: Extent, b: Extent, subject: str, value: object, reason: str
 ) -> None:
     """Reject the `value` of `subject` unless two extents are equal; see :func:`require`.
 
@@ -75,15 +75,15 @@ def require_equal(
     tvm.error.OpAttributeInvalid
         If they are known to differ.
     """
-    condition = equal(node.known, a, b)
-    if condition is True or (condition is not False and node.known.unify(a, b)):
+    condition = equal(call.known, a, b)
+    if condition is True or (condition is not False and call.known.unify(a, b)):
         return
-    require(node, condition, subject, value, reason)
-    node.known.assume_equal(a, b)
+    require(call, condition, subject, value, reason)
+    call.known.assume_equal(a, b)
 
 
 def matched(
-    node: Node, tensor: relax.Expr, extents: Sequence[Extent], wanted: Sequence[Extent]
+    call: Call, tensor: relax.Expr, extents: Sequence[Extent], wanted: Sequence[Extent]
 ) -> relax.Expr:
     """The tensor with `wanted` extents, which are checked at run time; both then count as equal.
 
@@ -95,28 +95,28 @@ def matched(
     for extent, other in zip(extents, wanted, strict=True):
         if extent is other:
             continue
-        if node.known.equal(extent, other) is False:
-            raise node.invalid("shape of the data", extents, f"expected {list(wanted)}")
-        if not node.known.unify(extent, other):
-            node.known.assume_equal(extent, other)
-    return node.builder.match_cast(tensor, relax.TensorType(wanted, tensor.ty.dtype))
+        if call.known.equal(extent, other) is False:
+            raise call.invalid("shape of the data", extents, f"expected {list(wanted)}")
+        if not call.known.unify(extent, other):
+            call.known.assume_equal(extent, other)
+    return call.builder.match_cast(tensor, relax.TensorType(wanted, tensor.ty.dtype))
 
 
-def retyped(node: Node, tensor: relax.Expr, extents: Sequence[Extent]) -> relax.Expr:
+def retyped(call: Call, tensor: relax.Expr, extents: Sequence[Extent]) -> relax.Expr:
     """The tensor with other expressions for the same extents, which are known to be equal.
 
     TVM's type inference compares expressions, so the operands of an operator must have the same.
     """
-    known = node.known.extents(tensor)
-    if known is None or all(map(node.known.is_evident, known, extents)):
+    known = call.known.extents(tensor)
+    if known is None or all(map(call.known.is_evident, known, extents)):
         return tensor
     shape = [expression(extent) for extent in extents]
-    return node.builder.emit_te(
+    return call.builder.emit_te(
         lambda data: te.compute(shape, lambda *indices: data(*indices)), tensor
     )
 
 
-def require_all(node: Node, conditions: relax.Expr) -> None:
+def require_all(call: Call, conditions: relax.Expr) -> None:
     """Emit a ``match_cast`` that raises an error at run time if an element is False.
 
     Parameters
@@ -124,24 +124,24 @@ def require_all(node: Node, conditions: relax.Expr) -> None:
     conditions : Expr
         A 1-D tensor of dtype bool.
     """
-    conditions = node.emit(relax.op.astype(node.emit(conditions), "int64"))
+    conditions = call.emit(relax.op.astype(call.emit(conditions), "int64"))
     # Append a 1, because an empty tensor has no minimum.
-    conditions = node.emit(relax.op.concat([conditions, relax.const([1], "int64")]))
-    holds = node.emit(relax.op.min(conditions, axis=[0], keepdims=True))
-    _match(node, node.emit(relax.op.tensor_to_shape(holds)), [1])
+    conditions = call.emit(relax.op.concat([conditions, relax.const([1], "int64")]))
+    holds = call.emit(relax.op.min(conditions, axis=[0], keepdims=True))
+    _match(call, call.emit(relax.op.tensor_to_shape(holds)), [1])
 
 
 def _match(
-    node: Node, shape: relax.Expr, extents: list[Extent], reason: str = "an operand is out of range"
+    call: Call, shape: relax.Expr, extents: list[Extent], reason: str = "an operand is out of range"
 ) -> None:
-    var = node.builder.match_cast(shape, relax.ShapeType(extents))
-    mark_check(var, SourceNode(node.attributes["tvm_custom"]["name"], node.operator), reason)
+    var = call.builder.match_cast(shape, relax.ShapeType(extents))
+    mark_check(var, SourceNode(call.source.name, call.operator), reason)
 
 
 # Operands
 
 
-def shaped(node: Node, index: int, name: str) -> tuple[relax.Expr, list[Extent]]:
+def shaped(call: Call, index: int, name: str) -> tuple[relax.Expr, list[Extent]]:
     """An operand and its extents; unknown extents become symbols.
 
     Raises
@@ -149,19 +149,19 @@ def shaped(node: Node, index: int, name: str) -> tuple[relax.Expr, list[Extent]]
     tvm.error.OpAttributeInvalid
         If the rank is unknown.
     """
-    tensor = node.operands[index]
-    extents = node.known.extents(tensor)
+    tensor = call.operands[index]
+    extents = call.known.extents(tensor)
     if extents is None:
         rank = getattr(tensor.ty, "ndim", -1)
         if rank < 0:
-            raise node.invalid(f"type of {name}", tensor.ty, "expected a tensor of known rank")
+            raise call.invalid(f"type of {name}", tensor.ty, "expected a tensor of known rank")
         dims = [tirx.Var(f"{name}_{axis}", "int64") for axis in range(rank)]
-        tensor = node.builder.match_cast(tensor, relax.TensorType(dims, tensor.ty.dtype))
-        extents = node.known.extents(tensor) or []
+        tensor = call.builder.match_cast(tensor, relax.TensorType(dims, tensor.ty.dtype))
+        extents = call.known.extents(tensor) or []
     return tensor, extents
 
 
-def axes_of(node: Node, axes: Sequence[int], rank: int) -> list[int]:
+def axes_of(call: Call, axes: Sequence[int], rank: int) -> list[int]:
     """The `axes` of a tensor of `rank` as nonnegative numbers.
 
     Raises
@@ -171,11 +171,11 @@ def axes_of(node: Node, axes: Sequence[int], rank: int) -> list[int]:
     """
     found = [axis + rank if axis < 0 else axis for axis in axes]
     if len(set(found)) != len(found) or not set(found) <= set(range(rank)):
-        raise node.invalid("axes", list(axes), f"expected distinct axes of a tensor of rank {rank}")
+        raise call.invalid("axes", list(axes), f"expected distinct axes of a tensor of rank {rank}")
     return found
 
 
-def integers(node: Node, index: int, name: str) -> list[int]:
+def integers(call: Call, index: int, name: str) -> list[int]:
     """The elements of an operand that must be a constant.
 
     Raises
@@ -183,13 +183,13 @@ def integers(node: Node, index: int, name: str) -> list[int]:
     tvm.error.OpAttributeInvalid
         If an element is unknown or not static.
     """
-    array = node.constant(index)
+    array = call.constant(index)
     if array is None:
-        raise node.invalid(f"operand {name}", node.operand(index), "expected a constant")
+        raise call.invalid(f"operand {name}", call.operand(index), "expected a constant")
     return [int(element) for element in array.ravel()]
 
 
-def extents_or_symbols(node: Node, index: int, name: str) -> list[Extent]:
+def extents_or_symbols(call: Call, index: int, name: str) -> list[Extent]:
     """The elements, which must not be negative, of an operand of rank 0 or 1.
 
     Unknown elements become symbols, which are bound at run time.
@@ -199,18 +199,18 @@ def extents_or_symbols(node: Node, index: int, name: str) -> list[Extent]:
     tvm.error.OpAttributeInvalid
         If an element is known to be negative, or the number of elements is unknown.
     """
-    value = node.value(index)
+    value = call.value(index)
     if value is None:
-        tensor = vector(node, index, name)
-        require_all(node, relax.op.greater_equal(tensor, relax.const(0, "int64")))
-        return symbols(node, tensor, name)
+        tensor = vector(call, index, name)
+        require_all(call, relax.op.greater_equal(tensor, relax.const(0, "int64")))
+        return symbols(call, tensor, name)
     found = value.extents()
     for extent in found:
-        require(node, extent >= 0, f"operand {name}", found, "expected no negative element")
+        require(call, extent >= 0, f"operand {name}", found, "expected no negative element")
     return found
 
 
-def vector(node: Node, index: int, name: str) -> relax.Expr:
+def vector(call: Call, index: int, name: str) -> relax.Expr:
     """An operand of rank 0 or 1 as a 1-D int64 tensor of static extent.
 
     Raises
@@ -218,15 +218,15 @@ def vector(node: Node, index: int, name: str) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the number of its elements is unknown.
     """
-    value = node.value(index)
-    tensor = node.operand(index) if value is None else value.tensor(node.builder)
-    extents = node.known.extents(tensor)
+    value = call.value(index)
+    tensor = call.operand(index) if value is None else value.tensor(call.builder)
+    extents = call.known.extents(tensor)
     if extents is None or len(extents) > 1 or not all(isinstance(e, int) for e in extents):
         reason = "expected a scalar or one dimension of static extent"
-        raise node.invalid(f"type of {name}", tensor.ty, reason)
+        raise call.invalid(f"type of {name}", tensor.ty, reason)
     if str(tensor.ty.dtype.dtype) != "int64":
-        tensor = node.emit(relax.op.astype(tensor, "int64"))
-    return tensor if extents else node.emit(relax.op.reshape(tensor, (1,)))
+        tensor = call.emit(relax.op.astype(tensor, "int64"))
+    return tensor if extents else call.emit(relax.op.reshape(tensor, (1,)))
 
 
 def length_of(tensor: relax.Expr) -> int:
@@ -234,31 +234,31 @@ def length_of(tensor: relax.Expr) -> int:
     return int(tensor.ty.shape[0])
 
 
-def symbols(node: Node, tensor: relax.Expr, name: str) -> list[Extent]:
+def symbols(call: Call, tensor: relax.Expr, name: str) -> list[Extent]:
     """Symbols bound to the nonnegative elements of a tensor that :func:`vector` returned."""
     count = length_of(tensor)
     if count == 0:
         return []
     found = [tirx.Var(f"{name}_{index}", "int64") for index in range(count)]
-    _match(node, node.emit(relax.op.tensor_to_shape(tensor)), found)
+    _match(call, call.emit(relax.op.tensor_to_shape(tensor)), found)
     # This call records that the symbols are extents, i.e. not negative.
-    node.known.extents(relax.Var(name, relax.TensorType(found, "int64")))
+    call.known.extents(relax.Var(name, relax.TensorType(found, "int64")))
     return found
 
 
-def named(node: Node, extent: Extent, name: str) -> Extent:
+def named(call: Call, extent: Extent, name: str) -> Extent:
     """A symbol bound to an extent; the extent itself if it is an int or a symbol."""
     if not isinstance(extent, tirx.Expr) or isinstance(extent, tirx.Var):
         return extent
     symbol = tirx.Var(name, "int64")
-    _match(node, node.emit(relax.ShapeExpr([extent])), [symbol])
+    _match(call, call.emit(relax.ShapeExpr([extent])), [symbol])
     # This call records that the symbols are extents, i.e. not negative.
-    node.known.extents(relax.Var(name, relax.TensorType([symbol], "int64")))
+    call.known.extents(relax.Var(name, relax.TensorType([symbol], "int64")))
     return symbol
 
 
-def to_shape_tensor(node: Node, extents: Sequence[Extent]) -> relax.Expr:
+def to_shape_tensor(call: Call, extents: Sequence[Extent]) -> relax.Expr:
     """A 1-D int64 tensor whose elements are `extents`."""
     if all(isinstance(extent, int) for extent in extents):
         return relax.const(list(extents), "int64")
-    return as_vector(node.builder, extents)
+    return as_vector(call.builder, extents)

@@ -27,7 +27,7 @@ from tvm import relax, te, tirx
 from ...fixes.onnx_importer import OPERATORS
 from ...support import switches
 from ..dtypes import dtype_of
-from .node import Converter, Node
+from .call import Call, converts
 
 __all__ = ["FLOAT4", "convert_small_cast", "from_small", "is_small_float", "to_small"]
 
@@ -178,7 +178,8 @@ def to_small(
     return builder.emit_te(encoded, data, *values)
 
 
-def convert_small_cast(node: Node, convert: Converter) -> relax.Expr:
+@converts("Cast", "CastLike", place="small floats", fix=OPERATORS)
+def convert_small_cast(call: Call) -> relax.Expr:
     """Convert a Cast or CastLike from or to 8-bit floats.
 
     Raises
@@ -186,23 +187,23 @@ def convert_small_cast(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the attribute round_mode is unknown.
     """
-    if node.operator == "Cast":
-        target = str(helper.tensor_dtype_to_np_dtype(node.attributes["to"]))
+    if call.operator == "Cast":
+        target = str(helper.tensor_dtype_to_np_dtype(call.attributes["to"]))
     else:
-        target = dtype_of(node.operands[1])
-    data = node.operands[0]
+        target = dtype_of(call.operands[1])
+    data = call.operands[0]
     if not (is_small_float(target) or is_small_float(dtype_of(data))):
-        return convert(node)
+        return call.proceed()
     switches.note(OPERATORS)
-    rounding = node.text("round_mode", "up")
+    rounding = call.text("round_mode", "up")
     if rounding not in ("up", "down", "nearest"):
-        raise node.invalid("attribute round_mode", rounding, "expected up, down or nearest")
+        raise call.invalid("attribute round_mode", rounding, "expected up, down or nearest")
     if dtype_of(data) == target:
         return data
     if is_small_float(dtype_of(data)):
-        data = from_small(node.builder, data)
+        data = from_small(call.builder, data)
     if is_small_float(target):
         return to_small(
-            node.builder, data, target, bool(node.attributes.get("saturate", 1)), rounding
+            call.builder, data, target, bool(call.attributes.get("saturate", 1)), rounding
         )
     return data if target == "float32" else relax.op.astype(data, target)

@@ -32,9 +32,9 @@ from ...support import switches
 from ...tirx.util import OPAQUE
 from ..dtypes import accumulation_dtype, dtype_of
 from ..fourier import Transform, full_spectrum
+from .call import Call, Extent, converts
 from .computed_axes import axis_parts, is_axis
 from .extents import expression, is_static, minimum, product
-from .node import Converter, Extent, Node
 from .shape_operands import (
     axes_of,
     extents_or_symbols,
@@ -136,25 +136,25 @@ class _Transform:
 
 
 def _transformed(
-    node: Node, transform: _Transform, x: relax.Expr, terms: Extent, count: Extent
+    call: Call, transform: _Transform, x: relax.Expr, terms: Extent, count: Extent
 ) -> relax.Expr:
     """The transform of the first `terms` numbers on axis 1, with `count` results."""
     if isinstance(transform.length, int) and isinstance(terms, int):
-        return _fast(node, transform, x, terms, int(count))
-    dtype, x = dtype_of(x), _wide(node, x)
+        return _fast(call, transform, x, terms, int(count))
+    dtype, x = dtype_of(x), _wide(call, x)
 
     def of(x: te.Tensor, length: tirx.Expr, *counts: tirx.Expr) -> te.Tensor:
         return replace(transform, length=length).of(x, *counts)
 
     sizes = (transform.length, terms, count)
     attributes = None if is_static(*sizes) else _UNFUSED
-    result = node.builder.emit_te(of, x, *map(expression, sizes), primfunc_attrs=attributes)
-    return node.emit(op.astype(result, dtype))
+    result = call.builder.emit_te(of, x, *map(expression, sizes), primfunc_attrs=attributes)
+    return call.emit(op.astype(result, dtype))
 
 
-def _fast(node: Node, transform: _Transform, x: relax.Expr, terms: int, count: int) -> relax.Expr:
+def _fast(call: Call, transform: _Transform, x: relax.Expr, terms: int, count: int) -> relax.Expr:
     """The transform for extents known at import, of a tensor (before, numbers, after, parts)."""
-    emit, dtype = node.emit, dtype_of(x)
+    emit, dtype = call.emit, dtype_of(x)
     before, extent, after, parts = x.ty.shape.values
     length = transform.length
     given = transform.half if transform.inverse and transform.onesided else length
@@ -179,33 +179,34 @@ def _fast(node: Node, transform: _Transform, x: relax.Expr, terms: int, count: i
     return emit(op.astype(emit(op.permute_dims(result, [0, 3, 1, 2])), dtype))
 
 
-def _parts(node: Node, name: str, extents: Sequence[Extent]) -> int:
+def _parts(call: Call, name: str, extents: Sequence[Extent]) -> int:
     """The extent of the last axis: 1 for real numbers, 2 for complex ones."""
     last = extents[-1] if extents else None
     if not isinstance(last, int) or last not in (1, 2) or len(extents) < 2:
         reason = "expected rank 2 or more, and 1 or 2 on the last axis"
-        raise node.invalid(f"shape of {name}", list(extents), reason)
+        raise call.invalid(f"shape of {name}", list(extents), reason)
     return last
 
 
-def _wide(node: Node, tensor: relax.Expr) -> relax.Expr:
-    return tensor if dtype_of(tensor) == _WIDE else node.emit(op.astype(tensor, _WIDE))
+def _wide(call: Call, tensor: relax.Expr) -> relax.Expr:
+    return tensor if dtype_of(tensor) == _WIDE else call.emit(op.astype(tensor, _WIDE))
 
 
-def _single(node: Node, index: int, name: str) -> Extent:
+def _single(call: Call, index: int, name: str) -> Extent:
     """The only element of an operand, which must not be negative."""
-    found = extents_or_symbols(node, index, name)
+    found = extents_or_symbols(call, index, name)
     if len(found) != 1:
-        raise node.invalid(f"operand {name}", found, "expected one element")
+        raise call.invalid(f"operand {name}", found, "expected one element")
     return found[0]
 
 
-def _extent(node: Node, extent: Extent, name: str) -> Extent:
+def _extent(call: Call, extent: Extent, name: str) -> Extent:
     """An extent; an expression gets a symbol, because TVM's fusion would repeat its symbols."""
-    return named(node, node.known.simplify(extent), name)
+    return named(call, call.known.simplify(extent), name)
 
 
-def convert_dft(node: Node, convert: Converter) -> relax.Expr:
+@converts("DFT", fix=OPERATORS)
+def convert_dft(call: Call) -> relax.Expr:
     """Convert a DFT.
 
     Raises
@@ -215,61 +216,62 @@ def convert_dft(node: Node, convert: Converter) -> relax.Expr:
         The model checks an axis that is known only at run time.
     """
     switches.note(OPERATORS)
-    data, extents = shaped(node, 0, "input")
-    parts = _parts(node, "input", extents)
-    inverse, onesided = (bool(node.attributes.get(name, 0)) for name in ("inverse", "onesided"))
+    data, extents = shaped(call, 0, "input")
+    parts = _parts(call, "input", extents)
+    inverse, onesided = (bool(call.attributes.get(name, 0)) for name in ("inverse", "onesided"))
     if onesided and not inverse and parts == 2:
-        raise node.invalid("attribute onesided", 1, "expected 0 for complex numbers")
-    before, extent, after, axis = _around(node, extents)
-    if node.operand(1) is not None:
-        length = _single(node, 1, "dft_length")
+        raise call.invalid("attribute onesided", 1, "expected 0 for complex numbers")
+    before, extent, after, axis = _around(call, extents)
+    if call.operand(1) is not None:
+        length = _single(call, 1, "dft_length")
     else:
         length = 2 * (extent - 1) if inverse and onesided else extent
-    require(node, length >= 1, "length", length, "expected 1 or more")
-    transform = _Transform(node.known.simplify(length), inverse, onesided)
+    require(call, length >= 1, "length", length, "expected 1 or more")
+    transform = _Transform(call.known.simplify(length), inverse, onesided)
     given = transform.half if inverse and onesided else transform.length
-    moved = node.emit(op.reshape(data, relax.ShapeExpr([before, extent, after, parts])))
-    terms = minimum(node.known, extent, given)
-    count = _extent(node, transform.count, "frequencies")
-    result = _transformed(node, transform, moved, terms, count)
+    moved = call.emit(op.reshape(data, relax.ShapeExpr([before, extent, after, parts])))
+    terms = minimum(call.known, extent, given)
+    count = _extent(call, transform.count, "frequencies")
+    result = _transformed(call, transform, moved, terms, count)
     if isinstance(axis, int):
         shape = [*extents[:axis], count, *extents[axis + 1 : -1]]
     else:
-        old, new = (to_shape_tensor(node, [*e]) for e in (extents[:-1], [count]))
-        shape = symbols(node, node.emit(op.where(axis, new, old)), "extent")
+        old, new = (to_shape_tensor(call, [*e]) for e in (extents[:-1], [count]))
+        shape = symbols(call, call.emit(op.where(axis, new, old)), "extent")
     return op.reshape(result, relax.ShapeExpr([*shape, transform.parts]))
 
 
 def _around(
-    node: Node, extents: Sequence[Extent]
+    call: Call, extents: Sequence[Extent]
 ) -> tuple[Extent, Extent, Extent, int | relax.Expr]:
     """The extents before, on and after the axis of a DFT, and the axis.
 
     The axis is a bool tensor with one element per axis but the last if it is computed.
     """
     rank = len(extents)
-    if node.opset >= 20 and node.operand(2) is not None and node.constant(2) is None:
-        computed = vector(node, 2, "axis")
+    if call.version >= 20 and call.operand(2) is not None and call.constant(2) is None:
+        computed = vector(call, 2, "axis")
         if length_of(computed) != 1:
-            raise node.invalid("type of axis", computed.ty, "expected one element")
+            raise call.invalid("type of axis", computed.ty, "expected one element")
         # A negative axis also counts the last one, which is not transformed.
         last = relax.const(-1, "int64")
-        require_all(node, op.not_equal(computed, last))
-        is_negative = node.emit(op.less(computed, relax.const(0, "int64")))
-        moved = node.emit(op.subtract(computed, last))
-        computed = node.emit(op.where(is_negative, moved, computed))
-        return *axis_parts(node, extents[:-1], computed), is_axis(node, rank - 1, computed)
-    given = node.constant(2) if node.opset >= 20 else None
-    default = -2 if node.opset >= 20 else node.attributes.get("axis", 1)
-    (axis,) = axes_of(node, [default if given is None else int(given.item())], rank)
+        require_all(call, op.not_equal(computed, last))
+        is_negative = call.emit(op.less(computed, relax.const(0, "int64")))
+        moved = call.emit(op.subtract(computed, last))
+        computed = call.emit(op.where(is_negative, moved, computed))
+        return *axis_parts(call, extents[:-1], computed), is_axis(call, rank - 1, computed)
+    given = call.constant(2) if call.version >= 20 else None
+    default = -2 if call.version >= 20 else call.attributes.get("axis", 1)
+    (axis,) = axes_of(call, [default if given is None else int(given.item())], rank)
     if axis == rank - 1:
-        kind = "operand" if node.opset >= 20 else "attribute"
-        raise node.invalid(f"{kind} axis", axis, "expected an axis other than the last")
-    before, after = (product(node.known, e) for e in (extents[:axis], extents[axis + 1 : -1]))
+        kind = "operand" if call.version >= 20 else "attribute"
+        raise call.invalid(f"{kind} axis", axis, "expected an axis other than the last")
+    before, after = (product(call.known, e) for e in (extents[:axis], extents[axis + 1 : -1]))
     return before, extents[axis], after, axis
 
 
-def convert_stft(node: Node, convert: Converter) -> relax.Expr:
+@converts("STFT", fix=OPERATORS)
+def convert_stft(call: Call) -> relax.Expr:
     """Convert an STFT.
 
     Raises
@@ -279,30 +281,30 @@ def convert_stft(node: Node, convert: Converter) -> relax.Expr:
         longer than the signal or its length differs from that of the window.
     """
     switches.note(OPERATORS)
-    data, extents = shaped(node, 0, "signal")
-    parts = _parts(node, "signal", extents)
+    data, extents = shaped(call, 0, "signal")
+    parts = _parts(call, "signal", extents)
     if len(extents) != 3:
-        raise node.invalid("shape of signal", extents, "expected rank 3")
-    onesided = bool(node.attributes.get("onesided", 1)) and parts == 1
-    step = _single(node, 1, "frame_step")
-    require(node, step >= 1, "operand frame_step", step, "expected 1 or more")
-    window = node.operand(2)
-    lengths = [] if window is None else shaped(node, 2, "window")[1]
+        raise call.invalid("shape of signal", extents, "expected rank 3")
+    onesided = bool(call.attributes.get("onesided", 1)) and parts == 1
+    step = _single(call, 1, "frame_step")
+    require(call, step >= 1, "operand frame_step", step, "expected 1 or more")
+    window = call.operand(2)
+    lengths = [] if window is None else shaped(call, 2, "window")[1]
     length = lengths[0] if lengths else extents[1]
-    if node.operand(3) is not None:
-        given = _single(node, 3, "frame_length")
+    if call.operand(3) is not None:
+        given = _single(call, 3, "frame_length")
         if lengths:
             reason = f"expected {length}, the extent of window"
             matches = expression(given) == expression(length)
-            require(node, matches, "operand frame_length", given, reason)
+            require(call, matches, "operand frame_length", given, reason)
         else:
             length = given
     reason = f"expected 1 to {extents[1]}, the length of signal"
     fits = tirx.all(expression(length) >= 1, expression(length) <= expression(extents[1]))
-    require(node, fits, "length of a frame", length, reason)
+    require(call, fits, "length of a frame", length, reason)
     transform = _Transform(length, inverse=False, onesided=onesided)
-    count = _extent(node, (extents[1] - length) // step + 1, "frames")
-    frequencies = _extent(node, transform.count, "frequencies")
+    count = _extent(call, (extents[1] - length) // step + 1, "frames")
+    frequencies = _extent(call, transform.count, "frequencies")
 
     def frames(x: te.Tensor, *operands: Any) -> te.Tensor:
         *windows, step, length, count = operands
@@ -314,12 +316,13 @@ def convert_stft(node: Node, convert: Converter) -> relax.Expr:
         return te.compute((x.shape[0], length, count, parts), element, name="frames")
 
     operands = [tensor for tensor in (data, window) if tensor is not None]
-    framed = node.builder.emit_te(frames, *operands, *map(expression, (step, length, count)))
-    result = _transformed(node, transform, framed, length, frequencies)
+    framed = call.builder.emit_te(frames, *operands, *map(expression, (step, length, count)))
+    result = _transformed(call, transform, framed, length, frequencies)
     return op.permute_dims(result, [0, 2, 1, 3])
 
 
-def convert_mel_weight_matrix(node: Node, convert: Converter) -> relax.Expr:
+@converts("MelWeightMatrix", fix=OPERATORS)
+def convert_mel_weight_matrix(call: Call) -> relax.Expr:
     """Convert a MelWeightMatrix.
 
     Raises
@@ -329,20 +332,20 @@ def convert_mel_weight_matrix(node: Node, convert: Converter) -> relax.Expr:
     """
     switches.note(OPERATORS)
     count, length, rate = (
-        _single(node, index, name)
+        _single(call, index, name)
         for index, name in enumerate(("num_mel_bins", "dft_length", "sample_rate"))
     )
-    require(node, rate >= 1, "operand sample_rate", rate, "expected 1 or more")
-    number = node.attributes.get("output_datatype", TensorProto.FLOAT)
+    require(call, rate >= 1, "operand sample_rate", rate, "expected 1 or more")
+    number = call.attributes.get("output_datatype", TensorProto.FLOAT)
     edges = [
-        node.emit(op.reshape(_wide(node, node.operands[index]), relax.ShapeExpr([1])))
+        call.emit(op.reshape(_wide(call, call.operands[index]), relax.ShapeExpr([1])))
         for index in (3, 4)
     ]
-    corners, rows = _extent(node, count + 2, "corners"), _extent(node, length // 2 + 1, "rows")
+    corners, rows = _extent(call, count + 2, "corners"), _extent(call, length // 2 + 1, "rows")
     numbers = map(expression, (corners, length, rate))
-    bins = node.builder.emit_te(_mel_bins, *edges, *numbers, primfunc_attrs=_UNFUSED)
+    bins = call.builder.emit_te(_mel_bins, *edges, *numbers, primfunc_attrs=_UNFUSED)
     shape = map(expression, (rows, count))
-    result = node.builder.emit_te(_triangles, bins, *shape, primfunc_attrs=_UNFUSED)
+    result = call.builder.emit_te(_triangles, bins, *shape, primfunc_attrs=_UNFUSED)
     return op.astype(result, str(np.dtype(helper.tensor_dtype_to_np_dtype(number))))
 
 

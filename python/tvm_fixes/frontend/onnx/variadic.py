@@ -27,8 +27,8 @@ Mechanism
     TVM stacks the operands and reduces the stack.  The kernel of a concatenation selects the
     operand of each element with nested selects, one per operand.
 How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and its entries in :mod:`.corrections`.
+    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file and its
+    test.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ from tvm import relax
 from ...fixes.onnx_importer import ELEMENTWISE
 from ...support import switches
 from ..dtypes import accumulation_dtype, dtype_of
-from .node import Converter, Extent, Node
+from .call import Call, Extent, converts
 from .shape_operands import axes_of, require_equal, retyped
 
 __all__ = ["CONCATENATED_AT_ONCE", "convert_concat", "convert_variadic"]
@@ -55,25 +55,27 @@ CONCATENATED_AT_ONCE = 16
 """The maximum number of operands of one concatenation; more are concatenated in groups first."""
 
 
-def convert_variadic(node: Node, convert: Converter) -> relax.Expr:
+@converts("Max", "Mean", "Min", "Sum", fix=ELEMENTWISE)
+def convert_variadic(call: Call) -> relax.Expr:
     """Convert a Sum, Mean, Max or Min to a balanced tree of binary operators."""
-    if all(isinstance(operand, tvm.ir.GenericConst) for operand in node.operands):
-        return convert(node)
+    if all(isinstance(operand, tvm.ir.GenericConst) for operand in call.operands):
+        return call.proceed()
     switches.note(ELEMENTWISE)
-    dtype = dtype_of(node.operands[0])
-    is_sum = node.operator in ("Mean", "Sum")
-    sum_dtype = accumulation_dtype(dtype) if is_sum and len(node.operands) > 1 else dtype
-    operands = list(node.operands)
+    dtype = dtype_of(call.operands[0])
+    is_sum = call.operator in ("Mean", "Sum")
+    sum_dtype = accumulation_dtype(dtype) if is_sum and len(call.operands) > 1 else dtype
+    operands = list(call.operands)
     if sum_dtype != dtype:
-        operands = [node.emit(relax.op.astype(operand, sum_dtype)) for operand in operands]
-    pairwise = _PAIRWISE[node.operator]
-    result = _tree(operands, 2, lambda pair: node.emit(pairwise(*pair)))
-    if node.operator == "Mean" and len(operands) > 1:
-        result = node.emit(relax.op.divide(result, relax.const(len(operands), sum_dtype)))
+        operands = [call.emit(relax.op.astype(operand, sum_dtype)) for operand in operands]
+    pairwise = _PAIRWISE[call.operator]
+    result = _tree(operands, 2, lambda pair: call.emit(pairwise(*pair)))
+    if call.operator == "Mean" and len(operands) > 1:
+        result = call.emit(relax.op.divide(result, relax.const(len(operands), sum_dtype)))
     return result if sum_dtype == dtype else relax.op.astype(result, dtype)
 
 
-def convert_concat(node: Node, convert: Converter) -> relax.Expr:
+@converts("Concat", fix=ELEMENTWISE)
+def convert_concat(call: Call) -> relax.Expr:
     """Convert a Concat of many tensors to a tree of concatenations of a few tensors.
 
     If the extents of the other axes are not known to be equal, the model checks it at run time.
@@ -83,38 +85,38 @@ def convert_concat(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If they are known to differ.
     """
-    node = _with_equal_extents(node)
-    if len(node.operands) <= CONCATENATED_AT_ONCE or not _are_tensors(node.operands):
-        return convert(node)
+    call = _with_equal_extents(call)
+    if len(call.operands) <= CONCATENATED_AT_ONCE or not _are_tensors(call.operands):
+        return call.proceed()
     switches.note(ELEMENTWISE)
 
     def join(few: Sequence[relax.Expr]) -> relax.Expr:
-        return node.emit(convert(node.with_operands(*few)))
+        return call.emit(call.with_operands(*few).proceed())
 
-    return _tree(node.operands, CONCATENATED_AT_ONCE, join)
+    return _tree(call.operands, CONCATENATED_AT_ONCE, join)
 
 
-def _with_equal_extents(node: Node) -> Node:
+def _with_equal_extents(call: Call) -> Call:
     """The node of a Concat whose operands have the same extents on all other axes."""
-    shapes = [node.known.extents(operand) for operand in node.operands]
+    shapes = [call.known.extents(operand) for operand in call.operands]
     ranks = {None if shape is None else len(shape) for shape in shapes}
     if len(ranks) > 1 or None in ranks or 0 in ranks:
-        return node
-    [axis] = axes_of(node, [node.attributes.get("axis", 1)], len(shapes[0] or ()))
-    if all(_are_evident(node, extents) for extents in _other_extents(shapes, axis)):
-        return node
+        return call
+    [axis] = axes_of(call, [call.attributes.get("axis", 1)], len(shapes[0] or ()))
+    if all(_are_evident(call, extents) for extents in _other_extents(shapes, axis)):
+        return call
     switches.note(ELEMENTWISE)
     for first, *others in _other_extents(shapes, axis):
         for other in others:
             reason = f"expected equal extents on all axes but {axis}"
-            require_equal(node, first, other, "shapes of the operands", shapes, reason)
+            require_equal(call, first, other, "shapes of the operands", shapes, reason)
     # The checks may have replaced symbols.
-    operands = [node.known.refined(node.builder, operand) for operand in node.operands]
-    shapes = [node.known.extents(operand) for operand in operands]
+    operands = [call.known.refined(call.builder, operand) for operand in call.operands]
+    shapes = [call.known.extents(operand) for operand in operands]
     first = shapes[0] or []
-    return node.with_operands(
+    return call.with_operands(
         *(
-            retyped(node, operand, [*first[:axis], shape[axis], *first[axis + 1 :]])
+            retyped(call, operand, [*first[:axis], shape[axis], *first[axis + 1 :]])
             for operand, shape in zip(operands, shapes, strict=True)
             if shape is not None
         )
@@ -129,8 +131,8 @@ def _other_extents(
     return [*columns[:axis], *columns[axis + 1 :]]
 
 
-def _are_evident(node: Node, extents: Sequence[Extent]) -> bool:
-    return all(node.known.is_evident(extents[0], other) for other in extents[1:])
+def _are_evident(call: Call, extents: Sequence[Extent]) -> bool:
+    return all(call.known.is_evident(extents[0], other) for other in extents[1:])
 
 
 def _are_tensors(operands: Sequence[relax.Expr]) -> bool:

@@ -22,20 +22,20 @@ from ...support import switches
 from ...tirx.util import count_of
 from ..deformable import deformed_convolution
 from ..dtypes import accumulation_dtype, dtype_of
+from .call import Call, Extent, converts
 from .extents import equal, expression, product
-from .node import Converter, Extent, Node
 from .shape_operands import extents_or_symbols, require, shaped
 
 __all__ = ["convert_col2im", "convert_deform_conv"]
 
 
-def _ints(node: Node, name: str, count: int, default: int) -> list[int]:
+def _ints(call: Call, name: str, count: int, default: int) -> list[int]:
     """An attribute with `count` numbers."""
-    found = list(node.attributes.get(name) or [default] * count)
+    found = list(call.attributes.get(name) or [default] * count)
     least = 0 if name == "pads" else 1
     if len(found) != count or min(found) < least:
         reason = f"expected {count} numbers of {least} or more"
-        raise node.invalid(f"attribute {name}", found, reason)
+        raise call.invalid(f"attribute {name}", found, reason)
     return found
 
 
@@ -46,7 +46,8 @@ def _count(
     return (extent + sum(pads) - dilation * (kernel - 1) - 1) // stride + 1
 
 
-def convert_col2im(node: Node, convert: Converter) -> relax.Expr:
+@converts("Col2Im", fix=OPERATORS)
+def convert_col2im(call: Call) -> relax.Expr:
     """Convert a Col2Im: each element is the sum of the elements of the blocks that cover it.
 
     Raises
@@ -55,27 +56,27 @@ def convert_col2im(node: Node, convert: Converter) -> relax.Expr:
         If the ranks or numbers of elements do not agree.
     """
     switches.note(OPERATORS)
-    data, extents = shaped(node, 0, "input")
+    data, extents = shaped(call, 0, "input")
     image, block = (
-        extents_or_symbols(node, index, name)
+        extents_or_symbols(call, index, name)
         for index, name in ((1, "image_shape"), (2, "block_shape"))
     )
     rank = len(image)
     if len(extents) != 3 or len(block) != rank or not rank:
         shapes = (extents, image, block)
-        raise node.invalid("shapes", shapes, "expected rank 3, and one block extent per axis")
-    strides, dilations = (_ints(node, name, rank, 1) for name in ("strides", "dilations"))
-    pads = _ints(node, "pads", 2 * rank, 0)
+        raise call.invalid("shapes", shapes, "expected rank 3, and one block extent per axis")
+    strides, dilations = (_ints(call, name, rank, 1) for name in ("strides", "dilations"))
+    pads = _ints(call, "pads", 2 * rank, 0)
     counts = [
         _count(image[axis], pads[axis::rank], block[axis], strides[axis], dilations[axis])
         for axis in range(rank)
     ]
-    size, places = product(node.known, block), product(node.known, counts)
-    require(node, size >= 1, "operand block_shape", block, "expected 1 or more")
+    size, places = product(call.known, block), product(call.known, counts)
+    require(call, size >= 1, "operand block_shape", block, "expected 1 or more")
     reason = f"expected {places} blocks, and a multiple of {size} elements in each"
-    divides = equal(node.known, extents[1] % size, 0)
-    require(node, divides, "shape of input", extents, reason)
-    require(node, equal(node.known, extents[2], places), "shape of input", extents, reason)
+    divides = equal(call.known, extents[1] % size, 0)
+    require(call, divides, "shape of input", extents, reason)
+    require(call, equal(call.known, extents[2], places), "shape of input", extents, reason)
 
     def summed(x: te.Tensor, *shapes: tirx.Expr) -> te.Tensor:
         shape, kernel = shapes[:rank], shapes[rank:]
@@ -104,12 +105,13 @@ def convert_col2im(node: Node, convert: Converter) -> relax.Expr:
     dtype = dtype_of(data)
     wide = accumulation_dtype(dtype)
     if wide != dtype:
-        data = node.emit(op.astype(data, wide))
-    result = node.builder.emit_te(summed, data, *map(expression, [*image, *block]))
+        data = call.emit(op.astype(data, wide))
+    result = call.builder.emit_te(summed, data, *map(expression, [*image, *block]))
     return result if wide == dtype else op.astype(result, dtype)
 
 
-def convert_deform_conv(node: Node, convert: Converter) -> relax.Expr:
+@converts("DeformConv", fix=OPERATORS)
+def convert_deform_conv(call: Call) -> relax.Expr:
     """Convert a DeformConv of any number of spatial axes; elements outside X are 0.
 
     Raises
@@ -120,9 +122,9 @@ def convert_deform_conv(node: Node, convert: Converter) -> relax.Expr:
     switches.note(OPERATORS)
     names = ("X", "W", "offset", "B", "mask")
     given = {
-        name: shaped(node, index, name)
+        name: shaped(call, index, name)
         for index, name in enumerate(names)
-        if node.operand(index) is not None
+        if call.operand(index) is not None
     }
     (data, extents), filters = given["X"], given["W"][1]
     rank = len(extents) - 2
@@ -130,30 +132,30 @@ def convert_deform_conv(node: Node, convert: Converter) -> relax.Expr:
     static = [*filters, extents[1] if len(extents) > 1 else None]
     if rank < 1 or len(kernel) != rank or not all(isinstance(e, int) for e in static):
         shapes = (extents, filters)
-        raise node.invalid("shapes of X and W", shapes, "expected equal ranks, static channels")
-    strides, dilations = (_ints(node, name, rank, 1) for name in ("strides", "dilations"))
-    pads = _ints(node, "pads", 2 * rank, 0)
-    groups, offset_groups = (node.attributes.get(n, 1) for n in ("group", "offset_group"))
+        raise call.invalid("shapes of X and W", shapes, "expected equal ranks, static channels")
+    strides, dilations = (_ints(call, name, rank, 1) for name in ("strides", "dilations"))
+    pads = _ints(call, "pads", 2 * rank, 0)
+    groups, offset_groups = (call.attributes.get(n, 1) for n in ("group", "offset_group"))
     if extents[1] != filters[1] * groups or filters[0] % groups or extents[1] % offset_groups:
         reason = f"expected channels that {groups} groups and {offset_groups} offset groups divide"
-        raise node.invalid("shapes of X and W", (extents, filters), reason)
+        raise call.invalid("shapes of X and W", (extents, filters), reason)
     counts = [
         _count(extents[2 + axis], pads[axis::rank], kernel[axis], strides[axis], dilations[axis])
         for axis in range(rank)
     ]
-    size = int(product(node.known, kernel))
+    size = int(product(call.known, kernel))
     channels = {"offset": offset_groups * size * rank, "mask": offset_groups * size}
     for name in channels.keys() & given.keys():
         expected = [extents[0], channels[name], *counts]
-        _require_shape(node, name, given[name][1], expected)
+        _require_shape(call, name, given[name][1], expected)
     if "B" in given:
-        _require_shape(node, "B", given["B"][1], [filters[0]])
+        _require_shape(call, "B", given["B"][1], [filters[0]])
 
     dtype = dtype_of(data)
     wide = accumulation_dtype(dtype)
     tensors = [given[name][0] for name in names if name in given]
     if wide != dtype:
-        tensors = [node.emit(op.astype(tensor, wide)) for tensor in tensors]
+        tensors = [call.emit(op.astype(tensor, wide)) for tensor in tensors]
 
     sums = deformed_convolution(
         kernel,
@@ -164,15 +166,15 @@ def convert_deform_conv(node: Node, convert: Converter) -> relax.Expr:
         offset_groups=offset_groups,
         has_bias="B" in given,
     )
-    result = node.builder.emit_te(sums, *tensors)
+    result = call.builder.emit_te(sums, *tensors)
     return result if wide == dtype else op.astype(result, dtype)
 
 
 def _require_shape(
-    node: Node, name: str, extents: Sequence[Extent], expected: Sequence[Extent]
+    call: Call, name: str, extents: Sequence[Extent], expected: Sequence[Extent]
 ) -> None:
     reason = f"expected {list(expected)}"
     if len(extents) != len(expected):
-        raise node.invalid(f"shape of {name}", list(extents), reason)
+        raise call.invalid(f"shape of {name}", list(extents), reason)
     for pair in zip(extents, expected, strict=True):
-        require(node, equal(node.known, *pair), f"shape of {name}", list(extents), reason)
+        require(call, equal(call.known, *pair), f"shape of {name}", list(extents), reason)

@@ -22,7 +22,7 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.script import tirx as T
 
-from ..node import Node
+from ..call import Call
 from .forest import Forest
 from .operands import constant
 
@@ -44,7 +44,7 @@ _COMBINATIONS: dict[str, _Combination] = {
 
 
 def evaluate(
-    node: Node, x: relax.Expr, forest: Forest, count: int, function: str, *, marks_absent: bool
+    call: Call, x: relax.Expr, forest: Forest, count: int, function: str, *, marks_absent: bool
 ) -> relax.Expr:
     """The weights of all leaves that a row reaches, combined per target.
 
@@ -91,9 +91,9 @@ def evaluate(
         bool((np.diff(leaves.starts) == 1).all()),
         _goes_left_with_nan if forest.nan_left.any() else _goes_left,
     )
-    name = node.builder.add_func(kernel, "evaluate_forest")
+    name = call.builder.add_func(kernel, "evaluate_forest")
     out = relax.TensorType([extents[0], count], str(forest.thresholds.dtype))
-    return node.emit(relax.call_tir(name, [x, *constants], out))
+    return call.emit(relax.call_tir(name, [x, *constants], out))
 
 
 def _marking(combine: _Combination) -> _Combination:

@@ -15,14 +15,16 @@
 import numpy as np
 from tvm import relax
 
-from ..node import Converter, Node
+from ....fixes.onnx_importer import ML
+from ..call import Call, converts
 from .operands import array, cast, check_columns, check_count, class_labels, constant, rows
 from .scores import labels_of, post_transform, transformed, two_scores
 
 __all__ = ["convert_linear_classifier", "convert_linear_regressor", "product"]
 
 
-def convert_linear_regressor(node: Node, convert: Converter) -> relax.Expr:
+@converts("ai.onnx.ml.LinearRegressor", fix=ML, noted=True)
+def convert_linear_regressor(call: Call) -> relax.Expr:
     """Convert a LinearRegressor.
 
     Raises
@@ -30,14 +32,15 @@ def convert_linear_regressor(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the attributes do not agree with each other or with the operand.
     """
-    targets = node.attributes.get("targets", 1)
+    targets = call.attributes.get("targets", 1)
     if targets < 1:
-        raise node.invalid("attribute targets", targets, "expected at least 1")
-    scores = _scores(node, targets, array(node, "intercepts", "float32"))
-    return transformed(node, scores, post_transform(node))
+        raise call.invalid("attribute targets", targets, "expected at least 1")
+    scores = _scores(call, targets, array(call, "intercepts", "float32"))
+    return transformed(call, scores, post_transform(call))
 
 
-def convert_linear_classifier(node: Node, convert: Converter) -> relax.Expr:
+@converts("ai.onnx.ml.LinearClassifier", fix=ML, noted=True)
+def convert_linear_classifier(call: Call) -> relax.Expr:
     """Convert a LinearClassifier, with one score per class, or one for two classes.
 
     Raises
@@ -45,36 +48,36 @@ def convert_linear_classifier(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the labels are strings, or the attributes do not agree with each other or the operand.
     """
-    labels, transform = class_labels(node, "classlabels_ints"), post_transform(node)
-    intercepts = array(node, "intercepts", "float32")
+    labels, transform = class_labels(call, "classlabels_ints"), post_transform(call)
+    intercepts = array(call, "intercepts", "float32")
     count = len(intercepts) or len(labels)
-    check_count(node, "intercepts", count, *([1] if len(labels) == 2 else []), len(labels))
-    scores = _scores(node, count, intercepts)
+    check_count(call, "intercepts", count, *([1] if len(labels) == 2 else []), len(labels))
+    scores = _scores(call, count, intercepts)
     if count > 1:
-        index = node.emit(relax.op.argmax(scores, axis=1))
-        out = transformed(node, scores, transform)
-        return relax.Tuple([labels_of(node, labels, index), out])
+        index = call.emit(relax.op.argmax(scores, axis=1))
+        out = transformed(call, scores, transform)
+        return relax.Tuple([labels_of(call, labels, index), out])
     if transform != "NONE":
         reason = "expected NONE for two classes with one row of coefficients"
-        raise node.invalid("attribute post_transform", transform, reason)
-    index = node.emit(relax.op.greater(scores, relax.const(0, "float32")))
-    index = node.emit(relax.op.squeeze(index, [1]))
-    return relax.Tuple([labels_of(node, labels, index), two_scores(node, scores, "NONE", True)])
+        raise call.invalid("attribute post_transform", transform, reason)
+    index = call.emit(relax.op.greater(scores, relax.const(0, "float32")))
+    index = call.emit(relax.op.squeeze(index, [1]))
+    return relax.Tuple([labels_of(call, labels, index), two_scores(call, scores, "NONE", True)])
 
 
-def _scores(node: Node, count: int, intercepts: np.ndarray) -> relax.Expr:
-    coefficients = array(node, "coefficients", "float32")
+def _scores(call: Call, count: int, intercepts: np.ndarray) -> relax.Expr:
+    coefficients = array(call, "coefficients", "float32")
     if not len(coefficients) or len(coefficients) % count:
         reason = f"expected a positive multiple of {count}"
-        raise node.invalid("number of elements of coefficients", len(coefficients), reason)
-    check_count(node, "intercepts", len(intercepts), 0, count)
-    x, (_, columns) = rows(node)
+        raise call.invalid("number of elements of coefficients", len(coefficients), reason)
+    check_count(call, "intercepts", len(intercepts), 0, count)
+    x, (_, columns) = rows(call)
     matrix = coefficients.reshape(count, -1)
-    check_columns(node, columns, matrix.shape[1])
-    scores = product(node, cast(node, x, "float32"), matrix)
-    return node.emit(relax.op.add(scores, constant(intercepts))) if len(intercepts) else scores
+    check_columns(call, columns, matrix.shape[1])
+    scores = product(call, cast(call, x, "float32"), matrix)
+    return call.emit(relax.op.add(scores, constant(intercepts))) if len(intercepts) else scores
 
 
-def product(node: Node, x: relax.Expr, matrix: np.ndarray) -> relax.Expr:
+def product(call: Call, x: relax.Expr, matrix: np.ndarray) -> relax.Expr:
     """``x @ matrix.T`` for a constant matrix."""
-    return node.emit(relax.op.matmul(x, constant(matrix.T)))
+    return call.emit(relax.op.matmul(x, constant(matrix.T)))

@@ -17,10 +17,13 @@ import warnings
 from tvm import relax
 
 from ....errors import OpNotImplemented
-from ..node import Converter, Node
+from ....fixes.onnx_importer import ML
+from ..call import Call, converts
 from .operands import check_columns, rows
 
-__all__ = ["REJECTED", "convert_zip_map", "reject"]
+__all__ = ["DOMAIN", "REJECTED", "convert_zip_map", "reject"]
+
+DOMAIN = "ai.onnx.ml"
 
 REJECTED = {
     "CastMap": "maps have no tensor: convert the model with an input of numbers",
@@ -32,7 +35,8 @@ REJECTED = {
 _MAX_NAMED = 10
 
 
-def reject(node: Node, convert: Converter) -> relax.Expr:
+@converts(*(f"{DOMAIN}.{name}" for name in REJECTED), fix=ML, noted=True)
+def reject(call: Call) -> relax.Expr:
     """Raise the error for an operator on maps or strings.
 
     Raises
@@ -40,11 +44,12 @@ def reject(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpNotImplemented
         Always; the message has the remedy.
     """
-    kind, name = node.operator.rpartition(".")[2], node.attributes["tvm_custom"]["name"]
-    raise OpNotImplemented(f"{node.operator} {name!r}: unsupported, {REJECTED[kind]}")
+    kind, name = call.operator.rpartition(".")[2], call.source.name
+    raise OpNotImplemented(f"{call.operator} {name!r}: unsupported, {REJECTED[kind]}")
 
 
-def convert_zip_map(node: Node, convert: Converter) -> relax.Expr:
+@converts("ai.onnx.ml.ZipMap", fix=ML, noted=True)
+def convert_zip_map(call: Call) -> relax.Expr:
     """Convert a ZipMap to the tensor of its scores, with a warning that names the columns.
 
     Raises
@@ -55,14 +60,14 @@ def convert_zip_map(node: Node, convert: Converter) -> relax.Expr:
     labels = [
         label.decode() if isinstance(label, bytes) else label
         for name in ("classlabels_int64s", "classlabels_strings")
-        for label in node.attributes.get(name) or ()
+        for label in call.attributes.get(name) or ()
     ]
-    scores, (_, columns) = rows(node)
-    check_columns(node, columns, len(labels))
-    name = node.attributes["tvm_custom"]["name"]
+    scores, (_, columns) = rows(call)
+    check_columns(call, columns, len(labels))
+    name = call.source.name
     some = [*map(str, labels[:_MAX_NAMED]), *(["…"] if len(labels) > _MAX_NAMED else [])]
     warnings.warn(
-        f"{node.operator} {name!r}: the result is a tensor of scores instead of "
+        f"{call.operator} {name!r}: the result is a tensor of scores instead of "
         f"maps; its columns are those of the classes {', '.join(some)}",
         stacklevel=2,
     )

@@ -21,7 +21,7 @@ from onnx import numpy_helper
 from tvm import relax
 
 from ...dtypes import dtype_of
-from ..node import Extent, Node
+from ..call import Call, Extent
 from ..shape_operands import require, shaped
 
 __all__ = [
@@ -40,7 +40,7 @@ NUMERIC = ("float32", "float64", "int64", "int32")
 """The dtypes of operands in most operators of the domain."""
 
 
-def array(node: Node, name: str, dtype: str) -> np.ndarray:
+def array(call: Call, name: str, dtype: str) -> np.ndarray:
     """An attribute as a 1-D array, given as a list or a tensor; empty if omitted.
 
     Raises
@@ -51,16 +51,16 @@ def array(node: Node, name: str, dtype: str) -> np.ndarray:
     given = {
         key: value
         for key in (name, f"{name}_as_tensor")
-        if (value := node.attributes.get(key)) is not None and not _is_empty(value)
+        if (value := call.attributes.get(key)) is not None and not _is_empty(value)
     }
     if len(given) > 1:
-        raise node.invalid("attributes", list(given), "expected one of them")
+        raise call.invalid("attributes", list(given), "expected one of them")
     for key, value in given.items():
         if isinstance(value, onnx.TensorProto):
             value = numpy_helper.to_array(value)
         found = np.asarray(value)
         if found.dtype.kind not in "biuf":
-            raise node.invalid(f"attribute {key}", value, "expected numbers")
+            raise call.invalid(f"attribute {key}", value, "expected numbers")
         return found.ravel().astype(dtype)
     return np.empty(0, dtype)
 
@@ -69,22 +69,22 @@ def _is_empty(value: Any) -> bool:
     return isinstance(value, tuple) and not value
 
 
-def choice(node: Node, name: str, default: str, choices: Sequence[str]) -> str:
+def choice(call: Call, name: str, default: str, choices: Sequence[str]) -> str:
     """A string attribute, which must be one of `choices`."""
-    found = node.text(name, default)
+    found = call.text(name, default)
     if found not in choices:
-        raise node.invalid(f"attribute {name}", repr(found), f"expected one of {list(choices)}")
+        raise call.invalid(f"attribute {name}", repr(found), f"expected one of {list(choices)}")
     return found
 
 
-def check_count(node: Node, name: str, count: int, *expected: int) -> None:
+def check_count(call: Call, name: str, count: int, *expected: int) -> None:
     """Check the number of elements of an attribute."""
     if count not in expected:
         reason = f"expected {' or '.join(map(str, dict.fromkeys(expected)))}"
-        raise node.invalid(f"number of elements of {name}", count, reason)
+        raise call.invalid(f"number of elements of {name}", count, reason)
 
 
-def rows(node: Node, index: int = 0, name: str = "X") -> tuple[relax.Expr, list[Extent]]:
+def rows(call: Call, index: int = 0, name: str = "X") -> tuple[relax.Expr, list[Extent]]:
     """An operand as a matrix, with its extents; a vector is one row.
 
     Raises
@@ -92,29 +92,29 @@ def rows(node: Node, index: int = 0, name: str = "X") -> tuple[relax.Expr, list[
     tvm.error.OpAttributeInvalid
         If the operand is not a vector or a matrix of one of the dtypes `NUMERIC`.
     """
-    dtype = dtype_of(node.operands[index])
+    dtype = dtype_of(call.operands[index])
     if dtype not in (*NUMERIC, "float16"):
-        raise node.invalid(f"dtype of {name}", dtype, f"expected one of {list(NUMERIC)}")
-    tensor, extents = shaped(node, index, name)
+        raise call.invalid(f"dtype of {name}", dtype, f"expected one of {list(NUMERIC)}")
+    tensor, extents = shaped(call, index, name)
     if len(extents) == 2:
         return tensor, extents
     if len(extents) != 1:
-        raise node.invalid(f"shape of {name}", extents, "expected one or two axes")
-    return node.emit(relax.op.expand_dims(tensor, 0)), [1, *extents]
+        raise call.invalid(f"shape of {name}", extents, "expected one or two axes")
+    return call.emit(relax.op.expand_dims(tensor, 0)), [1, *extents]
 
 
-def check_columns(node: Node, columns: Extent, expected: int) -> None:
+def check_columns(call: Call, columns: Extent, expected: int) -> None:
     """Check the number of columns of X, at run time if it is unknown."""
     reason = f"expected {expected}, as many as the attributes have"
-    require(node, node.known.simplify(columns - expected) == 0, "columns of X", columns, reason)
+    require(call, call.known.simplify(columns - expected) == 0, "columns of X", columns, reason)
 
 
-def cast(node: Node, tensor: relax.Expr, dtype: str) -> relax.Expr:
+def cast(call: Call, tensor: relax.Expr, dtype: str) -> relax.Expr:
     """`tensor` in a dtype."""
-    return tensor if dtype_of(tensor) == dtype else node.emit(relax.op.astype(tensor, dtype))
+    return tensor if dtype_of(tensor) == dtype else call.emit(relax.op.astype(tensor, dtype))
 
 
-def class_labels(node: Node, name: str) -> np.ndarray:
+def class_labels(call: Call, name: str) -> np.ndarray:
     """The integer labels of two or more classes, from the attribute `name`.
 
     Raises
@@ -122,16 +122,16 @@ def class_labels(node: Node, name: str) -> np.ndarray:
     tvm.error.OpAttributeInvalid
         If the labels are strings, which tensors cannot hold, or fewer than two.
     """
-    if node.attributes.get("classlabels_strings"):
-        names = [text.decode("utf-8") for text in node.attributes["classlabels_strings"]]
+    if call.attributes.get("classlabels_strings"):
+        names = [text.decode("utf-8") for text in call.attributes["classlabels_strings"]]
         reason = (
             f"expected integers in {name}, because tensors hold no strings: train the model with "
             "classes 0, 1, …, and look up their names outside"
         )
-        raise node.invalid("attribute classlabels_strings", names, reason)
-    labels = array(node, name, "int64")
+        raise call.invalid("attribute classlabels_strings", names, reason)
+    labels = array(call, name, "int64")
     if len(labels) < 2:
-        raise node.invalid(f"attribute {name}", labels.tolist(), "expected two or more classes")
+        raise call.invalid(f"attribute {name}", labels.tolist(), "expected two or more classes")
     return labels
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from tvm import relax
 
 from ...elementary import Elementary
-from ..node import Node
+from ..call import Call
 from .operands import cast, choice, constant
 
 __all__ = ["TRANSFORMS", "labels_of", "post_transform", "transformed", "two_scores"]
@@ -31,12 +31,12 @@ _WINITZKI, _PI, _SQRT_2 = 0.147, 3.14159, 1.41421356
 _ZERO = 1e-7
 
 
-def post_transform(node: Node) -> str:
+def post_transform(call: Call) -> str:
     """The attribute post_transform."""
-    return choice(node, "post_transform", "NONE", TRANSFORMS)
+    return choice(call, "post_transform", "NONE", TRANSFORMS)
 
 
-def transformed(node: Node, scores: relax.Expr, transform: str) -> relax.Expr:
+def transformed(call: Call, scores: relax.Expr, transform: str) -> relax.Expr:
     """Apply a transform to a matrix of float32 scores.
 
     Raises
@@ -47,28 +47,28 @@ def transformed(node: Node, scores: relax.Expr, transform: str) -> relax.Expr:
     is_single = int(scores.ty.shape.values[1]) == 1
     if is_single and transform not in ("NONE", "PROBIT"):
         reason = "expected NONE or PROBIT for one score, as ONNX Runtime ignores others"
-        raise node.invalid("attribute post_transform", transform, reason)
-    a = Elementary(node.emit)
+        raise call.invalid("attribute post_transform", transform, reason)
+    a = Elementary(call.emit)
     match transform:
         case "SOFTMAX":
-            return node.emit(relax.op.nn.softmax(scores, axis=1))
+            return call.emit(relax.op.nn.softmax(scores, axis=1))
         case "LOGISTIC":
             return a("sigmoid", scores)
         case "SOFTMAX_ZERO":
-            return _softmax_zero(node, a, scores)
+            return _softmax_zero(call, a, scores)
         case "PROBIT":
             return _probit(a, scores)
     return scores
 
 
-def _softmax_zero(node: Node, a: Elementary, scores: relax.Expr) -> relax.Expr:
+def _softmax_zero(call: Call, a: Elementary, scores: relax.Expr) -> relax.Expr:
     """The softmax of the scores that are not zero; zeros stay zero."""
-    greatest = node.emit(relax.op.max(scores, axis=[1], keepdims=True))
+    greatest = call.emit(relax.op.max(scores, axis=[1], keepdims=True))
     is_zero = a("less_equal", a("abs", scores), _ZERO)
     exponential = a("exp", a("subtract", scores, greatest))
     zeros = a("multiply", scores, a("exp", a("negative", greatest)))
     kept = a("where", is_zero, 0.0, exponential)
-    total = node.emit(relax.op.sum(kept, axis=[1], keepdims=True))
+    total = call.emit(relax.op.sum(kept, axis=[1], keepdims=True))
     return a("divide", a("where", is_zero, zeros, exponential), total)
 
 
@@ -83,7 +83,7 @@ def _probit(a: Elementary, scores: relax.Expr) -> relax.Expr:
     return a("multiply", signed, _SQRT_2)
 
 
-def two_scores(node: Node, score: relax.Expr, transform: str, is_share: bool) -> relax.Expr:
+def two_scores(call: Call, score: relax.Expr, transform: str, is_share: bool) -> relax.Expr:
     """The scores of two classes from one: of shape (n, 2) from (n, 1).
 
     Parameters
@@ -96,19 +96,19 @@ def two_scores(node: Node, score: relax.Expr, transform: str, is_share: bool) ->
     tvm.error.OpAttributeInvalid
         If the transform is not one that ONNX Runtime applies to one score.
     """
-    a = Elementary(node.emit)
+    a = Elementary(call.emit)
     negative = a("negative", score)
     if transform == "LOGISTIC":
         score, negative = a("sigmoid", score), a("sigmoid", negative)
     elif transform != "NONE":
         reason = "expected NONE or LOGISTIC for two classes with one score"
-        raise node.invalid("attribute post_transform", transform, reason)
+        raise call.invalid("attribute post_transform", transform, reason)
     elif is_share:
         negative = a("add", negative, 1.0)
-    return node.emit(relax.op.concat([negative, score], axis=1))
+    return call.emit(relax.op.concat([negative, score], axis=1))
 
 
-def labels_of(node: Node, labels: np.ndarray, index: relax.Expr) -> relax.Expr:
+def labels_of(call: Call, labels: np.ndarray, index: relax.Expr) -> relax.Expr:
     """The class labels at a vector of positions."""
-    index = cast(node, index, "int64")
-    return node.emit(relax.op.take(constant(labels), index, axis=0, mode="clip"))
+    index = cast(call, index, "int64")
+    return call.emit(relax.op.take(constant(labels), index, axis=0, mode="clip"))

@@ -25,7 +25,7 @@ from tvm import relax, te, tirx
 from tvm.script import tirx as T
 
 from ...elementary import Elementary
-from ..node import Node
+from ..call import Call
 from .operands import constant
 
 __all__ = ["pair_grid", "probabilities"]
@@ -45,7 +45,7 @@ def pair_grid(classes: int) -> np.ndarray:
 
 
 def probabilities(
-    node: Node, pairs: relax.Expr, slopes: np.ndarray, offsets: np.ndarray, classes: int
+    call: Call, pairs: relax.Expr, slopes: np.ndarray, offsets: np.ndarray, classes: int
 ) -> relax.Expr:
     """The probability of each class.
 
@@ -56,19 +56,19 @@ def probabilities(
     slopes, offsets : np.ndarray
         The parameters of the sigmoid of each pair, prob_a and prob_b.
     """
-    a, grid = Elementary(node.emit), pair_grid(classes)
-    scores = node.emit(relax.op.take(pairs, constant(grid), axis=1))
+    a, grid = Elementary(call.emit), pair_grid(classes)
+    scores = call.emit(relax.op.take(pairs, constant(grid), axis=1))
     values = a("multiply", scores, constant(slopes[grid]))
     values = a("add", values, constant(offsets[grid]))
     wins = a("sigmoid", a("negative", values))
     wins = a("minimum", a("maximum", wins, _LEAST), 1 - _LEAST)
     is_first = constant(np.triu(np.ones([classes, classes], bool), k=1))
     wins = a("where", is_first, wins, a("subtract", 1.0, wins))
-    form = node.emit(node.builder.call_te(_form, wins))
+    form = call.emit(call.builder.call_te(_form, wins))
     rows = pairs.ty.shape.values[0]
     extent = int(rows) if isinstance(rows, tirx.IntImm) else tirx.Var("rows", "int64")
-    kernel = node.builder.add_func(_kernel(extent, classes), "couple_probabilities")
-    return node.emit(relax.call_tir(kernel, [form], relax.TensorType([rows, classes], "float32")))
+    kernel = call.builder.add_func(_kernel(extent, classes), "couple_probabilities")
+    return call.emit(relax.call_tir(kernel, [form], relax.TensorType([rows, classes], "float32")))
 
 
 def _form(wins: te.Tensor) -> te.Tensor:

@@ -15,10 +15,11 @@
 import numpy as np
 from tvm import relax
 
+from ....fixes.onnx_importer import ML
 from ...dtypes import dtype_of
 from ...elementary import Elementary
+from ..call import Call, converts
 from ..extents import expression
-from ..node import Converter, Node
 from ..shape_operands import require
 from .forest import Forest
 from .forest_attributes import read_forest, read_listed_forest
@@ -32,7 +33,8 @@ _FUNCTIONS = ("AVERAGE", "SUM", "MIN", "MAX")
 """The values of aggregate_function; TreeEnsemble has their numbers."""
 
 
-def convert_tree_regressor(node: Node, convert: Converter) -> relax.Expr:
+@converts("ai.onnx.ml.TreeEnsembleRegressor", fix=ML, noted=True)
+def convert_tree_regressor(call: Call) -> relax.Expr:
     """Convert a TreeEnsembleRegressor.
 
     float64 is compared and summed in float64, and all other dtypes in float32.
@@ -42,18 +44,19 @@ def convert_tree_regressor(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the attributes do not describe trees with targets, or do not agree with the operand.
     """
-    count, dtype = _target_count(node), _dtype(node)
-    forest = read_listed_forest(node, "target", count, dtype)
-    base = array(node, "base_values", dtype)
-    check_count(node, "base_values", len(base), 0, count)
-    function = choice(node, "aggregate_function", "SUM", _FUNCTIONS)
-    scores = _aggregated(node, forest, count, function)
+    count, dtype = _target_count(call), _dtype(call)
+    forest = read_listed_forest(call, "target", count, dtype)
+    base = array(call, "base_values", dtype)
+    check_count(call, "base_values", len(base), 0, count)
+    function = choice(call, "aggregate_function", "SUM", _FUNCTIONS)
+    scores = _aggregated(call, forest, count, function)
     if len(base):
-        scores = node.emit(relax.op.add(scores, constant(base)))
-    return transformed(node, cast(node, scores, "float32"), post_transform(node))
+        scores = call.emit(relax.op.add(scores, constant(base)))
+    return transformed(call, cast(call, scores, "float32"), post_transform(call))
 
 
-def convert_tree_ensemble(node: Node, convert: Converter) -> relax.Expr:
+@converts("ai.onnx.ml.TreeEnsemble", fix=ML, noted=True)
+def convert_tree_ensemble(call: Call) -> relax.Expr:
     """Convert a TreeEnsemble, of any floating-point dtype; float16 is compared in float32.
 
     Raises
@@ -61,57 +64,58 @@ def convert_tree_ensemble(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the attributes do not describe trees with targets, or do not agree with the operand.
     """
-    count, own = _target_count(node), dtype_of(node.operands[0])
-    function = _numbered(node, "aggregate_function", 1, _FUNCTIONS)
-    transform = _numbered(node, "post_transform", 0, TRANSFORMS)
-    scores = _aggregated(node, read_forest(node, count, _dtype(node)), count, function)
+    count, own = _target_count(call), dtype_of(call.operands[0])
+    function = _numbered(call, "aggregate_function", 1, _FUNCTIONS)
+    transform = _numbered(call, "post_transform", 0, TRANSFORMS)
+    scores = _aggregated(call, read_forest(call, count, _dtype(call)), count, function)
     if transform == "NONE":
-        return cast(node, scores, own)
-    return cast(node, transformed(node, cast(node, scores, "float32"), transform), own)
+        return cast(call, scores, own)
+    return cast(call, transformed(call, cast(call, scores, "float32"), transform), own)
 
 
-def _numbered(node: Node, name: str, default: int, choices: tuple[str, ...]) -> str:
-    number = node.attributes.get(name, default)
+def _numbered(call: Call, name: str, default: int, choices: tuple[str, ...]) -> str:
+    number = call.attributes.get(name, default)
     if not 0 <= number < len(choices):
-        raise node.invalid(f"attribute {name}", number, f"expected 0 to {len(choices) - 1}")
+        raise call.invalid(f"attribute {name}", number, f"expected 0 to {len(choices) - 1}")
     return choices[number]
 
 
-def _target_count(node: Node) -> int:
-    count = int(node.attributes.get("n_targets", 0))
+def _target_count(call: Call) -> int:
+    count = int(call.attributes.get("n_targets", 0))
     if count < 1:
-        raise node.invalid("attribute n_targets", count, "expected at least 1")
+        raise call.invalid("attribute n_targets", count, "expected at least 1")
     return count
 
 
-def _dtype(node: Node) -> str:
-    return "float64" if dtype_of(node.operands[0]) == "float64" else "float32"
+def _dtype(call: Call) -> str:
+    return "float64" if dtype_of(call.operands[0]) == "float64" else "float32"
 
 
 def _evaluated(
-    node: Node, forest: Forest, count: int, function: str, *, marks_absent: bool
+    call: Call, forest: Forest, count: int, function: str, *, marks_absent: bool
 ) -> relax.Expr:
-    x, (_, columns) = rows(node)
+    x, (_, columns) = rows(call)
     used = int(forest.features.max(initial=-1)) + 1
     reason = f"expected at least {used}, as nodes_featureids has {used - 1}"
-    require(node, expression(columns) >= used, "columns of X", columns, reason)
-    x = cast(node, x, str(forest.thresholds.dtype))
-    return evaluate(node, x, forest, count, function, marks_absent=marks_absent)
+    require(call, expression(columns) >= used, "columns of X", columns, reason)
+    x = cast(call, x, str(forest.thresholds.dtype))
+    return evaluate(call, x, forest, count, function, marks_absent=marks_absent)
 
 
-def _aggregated(node: Node, forest: Forest, count: int, function: str) -> relax.Expr:
+def _aggregated(call: Call, forest: Forest, count: int, function: str) -> relax.Expr:
     """The weights per target; 0 for a target without a weight in any reached leaf."""
-    a = Elementary(node.emit)
+    a = Elementary(call.emit)
     if function in ("SUM", "AVERAGE"):
-        scores = _evaluated(node, forest, count, "SUM", marks_absent=False)
+        scores = _evaluated(call, forest, count, "SUM", marks_absent=False)
         return scores if function == "SUM" else a("divide", scores, float(len(forest.roots)))
     if np.isnan(forest.leaves.weights).any():
-        raise node.invalid("weight of a leaf", "NaN", f"expected a number for {function}")
-    scores = _evaluated(node, forest, count, function, marks_absent=True)
-    return a("where", node.emit(relax.op.isnan(scores)), 0.0, scores)
+        raise call.invalid("weight of a leaf", "NaN", f"expected a number for {function}")
+    scores = _evaluated(call, forest, count, function, marks_absent=True)
+    return a("where", call.emit(relax.op.isnan(scores)), 0.0, scores)
 
 
-def convert_tree_classifier(node: Node, convert: Converter) -> relax.Expr:
+@converts("ai.onnx.ml.TreeEnsembleClassifier", fix=ML, noted=True)
+def convert_tree_classifier(call: Call) -> relax.Expr:
     """Convert a TreeEnsembleClassifier, with a score per class, or one for two classes.
 
     Raises
@@ -119,30 +123,30 @@ def convert_tree_classifier(node: Node, convert: Converter) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the labels are strings, or the attributes do not describe trees with classes.
     """
-    labels, dtype = class_labels(node, "classlabels_int64s"), _dtype(node)
-    forest = read_listed_forest(node, "class", len(labels), dtype)
-    base, transform = array(node, "base_values", dtype), post_transform(node)
+    labels, dtype = class_labels(call, "classlabels_int64s"), _dtype(call)
+    forest = read_listed_forest(call, "class", len(labels), dtype)
+    base, transform = array(call, "base_values", dtype), post_transform(call)
     if len(labels) == 2 and len(np.unique(forest.leaves.targets)) < 2:
-        return _two_classes(node, forest, labels, base, transform)
-    check_count(node, "base_values", len(base), 0, len(labels))
+        return _two_classes(call, forest, labels, base, transform)
+    check_count(call, "base_values", len(base), 0, len(labels))
     # ONNX Runtime chooses among the classes that have a weight in a reached leaf, or a base value.
     marks = len(labels) > 2 and not len(base)
-    scores = _evaluated(node, forest, len(labels), "SUM", marks_absent=marks)
-    a = Elementary(node.emit)
+    scores = _evaluated(call, forest, len(labels), "SUM", marks_absent=marks)
+    a = Elementary(call.emit)
     ranked = scores
     if marks:
-        is_absent = node.emit(relax.op.isnan(scores))
+        is_absent = call.emit(relax.op.isnan(scores))
         ranked = a("where", is_absent, -np.inf, scores)
         scores = a("where", is_absent, 0.0, scores)
     elif len(base):
-        ranked = scores = node.emit(relax.op.add(scores, constant(base)))
-    index = node.emit(relax.op.argmax(ranked, axis=1))
-    out = transformed(node, cast(node, scores, "float32"), transform)
-    return relax.Tuple([labels_of(node, labels, index), out])
+        ranked = scores = call.emit(relax.op.add(scores, constant(base)))
+    index = call.emit(relax.op.argmax(ranked, axis=1))
+    out = transformed(call, cast(call, scores, "float32"), transform)
+    return relax.Tuple([labels_of(call, labels, index), out])
 
 
 def _two_classes(
-    node: Node, forest: Forest, labels: np.ndarray, base: np.ndarray, transform: str
+    call: Call, forest: Forest, labels: np.ndarray, base: np.ndarray, transform: str
 ) -> relax.Expr:
     """Labels and scores of two classes if all weights belong to one class.
 
@@ -151,15 +155,15 @@ def _two_classes(
     """
     is_share = bool((forest.leaves.weights >= 0).all())
     own = int(forest.leaves.targets.max(initial=0))
-    check_count(node, "base_values", len(base), 0, 1 - own)
-    scores = _evaluated(node, forest, 2, "SUM", marks_absent=False)
-    score = node.emit(relax.op.strided_slice(scores, [1], [own], [own + 1]))
+    check_count(call, "base_values", len(base), 0, 1 - own)
+    scores = _evaluated(call, forest, 2, "SUM", marks_absent=False)
+    score = call.emit(relax.op.strided_slice(scores, [1], [own], [own + 1]))
     if len(base):
-        score = node.emit(relax.op.add(score, constant(base)))
+        score = call.emit(relax.op.add(score, constant(base)))
     limit = relax.const(0.5 if is_share else 0.0, dtype_of(score))
-    index = node.emit(relax.op.squeeze(node.emit(relax.op.greater(score, limit)), [1]))
+    index = call.emit(relax.op.squeeze(call.emit(relax.op.greater(score, limit)), [1]))
     if own:
-        out = transformed(node, cast(node, scores, "float32"), transform)
+        out = transformed(call, cast(call, scores, "float32"), transform)
     else:
-        out = two_scores(node, cast(node, score, "float32"), transform, is_share)
-    return relax.Tuple([labels_of(node, labels, index), out])
+        out = two_scores(call, cast(call, score, "float32"), transform, is_share)
+    return relax.Tuple([labels_of(call, labels, index), out])

@@ -10,67 +10,101 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The node under conversion to Relax, and the types of its converters."""
+"""The call of an ONNX operator, and the places of its converters."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 import onnx
 from tvm import relax
 
 from ...errors import OpAttributeInvalid
+from .. import convert
+from ..convert import OPERATOR, Converters
 from ..dtypes import dtype_of
 from .values import Extent, KnownValues, Value, extents_of
 
 __all__ = [
-    "Converter",
-    "Correction",
+    "CONVERTERS",
+    "PLACES",
+    "Call",
+    "Context",
     "Extent",
-    "Node",
+    "converts",
     "extents_of",
     "float_defaults",
     "invalid_value",
+    "operator_of",
 ]
+
+PLACES = {
+    "old opsets": "First: all others expect operands that broadcast as from opset 7 on.",
+    "broadcast": "Before any converter reads a shape: operands get the shape of the result.",
+    "narrow": "Types of less than 8 bits are carried in 8 bits, which only a cast must know of.",
+    "small floats": "After narrow: float8 types are the result of bit operations on uint8.",
+    "check": "Before a converter changes operands, so that a message shows those of the model.",
+    "operands": "Padding and batch dims become operands as the operator itself expects them.",
+    OPERATOR: "The converter itself.",
+    "accumulate": "Last of ours on operands: the dtype of the sum is that of the emitted operator.",
+    "large constants": "TVM's converter would compute the result with NumPy, without a budget.",
+    "shape operands": "TVM's converter takes a shape with symbols only as a shape.",
+}
+"""The places in a chain of converters, outermost first, and why each stands there."""
 
 
 @dataclass(frozen=True)
-class Node:
-    """A node of an ONNX graph whose operands are already converted.
+class Context:
+    """State that the calls of one import share.
 
     Attributes
     ----------
-    operator : str
-        The operator, e.g. ``"Conv"``.
-    operands : tuple
-        Relax expressions, and None for an optional operand that is omitted.
-    attributes : dict
-        The attributes by name, in the form that TVM's converters get: ints, floats, bytes, tuples
-        of these, or protobuf messages.
-    opset : int
-        The version of the default operator set.
     builder : BlockBuilder
         The builder of the function under construction.
     known : KnownValues
         The known elements and extents of tensors, and arithmetic on symbols.
+    stock : callable
+        Converts a call with TVM's converter.
+    """
+
+    builder: relax.BlockBuilder
+    known: KnownValues
+    stock: Callable[["Call"], Any]
+
+    def convert(self, call: "Call") -> Any:
+        """Convert a call with the whole chain of its operator."""
+        return CONVERTERS.convert(call, self.stock)
+
+
+@dataclass(frozen=True)
+class Call(convert.Call):
+    """A node of an ONNX graph whose operands are already converted.
+
+    ``attributes`` are in the form that TVM's converters get: ints, floats, bytes, tuples of these,
+    or protobuf messages.  ``version`` is that of the default operator set.
+
+    Attributes
+    ----------
+    outputs : int
+        The number of outputs that the node names.
+    rank : int, optional
+        The rank of the first output, if the model declares it.
     narrow : tuple
         For each operand, its dtype if that has fewer than 8 bits, else None; see
         :mod:`tvm_fixes.frontend.onnx.narrow`.
     """
 
-    operator: str
-    operands: tuple[Any, ...]
-    attributes: dict[str, Any]
-    opset: int
-    builder: relax.BlockBuilder
-    known: KnownValues
+    outputs: int = 1
+    rank: int | None = None
     narrow: tuple[str | None, ...] = ()
 
-    def operand(self, index: int) -> Any:
-        """The operand at `index`, or None if it is omitted."""
-        return self.operands[index] if index < len(self.operands) else None
+    @property
+    def known(self) -> KnownValues:
+        """The known elements and extents of tensors."""
+        known: KnownValues = self.context.known
+        return known
 
     def dtype(self, index: int) -> str:
         """The dtype of the operand at `index` in the model, even if another dtype carries it."""
@@ -98,29 +132,19 @@ class Node:
         return value.decode("utf-8") if isinstance(value, bytes) else value
 
     def with_attributes(self, removed: Sequence[str] = (), **changed: Any) -> Self:
-        """This node without the attributes `removed`, and with those in `changed` set."""
+        """This call without the attributes `removed`, and with those in `changed` set."""
         kept = {k: v for k, v in self.attributes.items() if k not in removed}
         return replace(self, attributes=kept | changed)
 
-    def with_operands(self, *operands: Any) -> Self:
-        """This node with other operands."""
-        return replace(self, operands=operands)
-
-    def emit(self, value: relax.Expr) -> relax.Expr:
-        """Bind `value` to a variable."""
-        return self.builder.emit(value)
-
     def invalid(self, subject: str, value: object, reason: str) -> OpAttributeInvalid:
         """The error for an invalid `value` of `subject`, e.g. ``"attribute pads"``."""
-        name = self.attributes["tvm_custom"]["name"]
-        return invalid_value(self.operator, name, subject, value, reason)
+        return invalid_value(self.operator, self.source.name, subject, value, reason)
 
 
-Converter: TypeAlias = Callable[[Node], relax.Expr]
-"""Converts a node to a Relax expression."""
+CONVERTERS: Converters[Call] = Converters("tvm_fixes.frontend.onnx", PLACES)
+"""The converters that correct or extend TVM's."""
 
-Correction: TypeAlias = Callable[[Node, Converter], relax.Expr]
-"""A converter that passes nodes that TVM converts correctly to the next converter."""
+converts = CONVERTERS.converts
 
 
 def invalid_value(
@@ -149,3 +173,12 @@ def float_defaults(operator: str, opset: int) -> dict[str, float]:
     return {
         name: value for name, value in defaults.items() if float(str(np.float32(value))) != value
     }
+
+
+def operator_of(node: onnx.NodeProto) -> str:
+    """The operator of a node, with its domain if the operator of that domain has a converter.
+
+    Others are converted by operator type, as in TVM.
+    """
+    name = f"{node.domain}.{node.op_type}"
+    return name if node.domain and CONVERTERS.has(name) else node.op_type
