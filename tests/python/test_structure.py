@@ -12,54 +12,20 @@
 # and limitations under the License.
 """The order of the packages: imports go down, and never in a circle."""
 
-import ast
 import graphlib
 from pathlib import Path
 
 import tvm.testing
 
 from helpers import layers
+from helpers.import_graph import graph, modules
 
 ROOT = Path(__file__).parents[2] / "python"
 
 
-def modules():
-    """The file of each module by its name."""
-    found = {}
-    for path in ROOT.rglob("*.py"):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+MODULES = modules(ROOT, "**/*.py")
 
-
-MODULES = modules()
-
-
-def base_of(node, module):
-    """The package or module that a ``from`` statement names."""
-    if not node.level:
-        return node.module
-    is_package = MODULES[module].name == "__init__.py"
-    package = module.split(".")
-    package = package[: len(package) - node.level + is_package]
-    return ".".join([*package, *filter(None, [node.module])])
-
-
-def imports(module):
-    """The modules of the packages that `module` imports, also within functions and for types."""
-    for node in ast.walk(ast.parse(MODULES[module].read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in MODULES)
-        elif isinstance(node, ast.ImportFrom):
-            base = base_of(node, module)
-            for alias in node.names:
-                name = f"{base}.{alias.name}"
-                if name in MODULES or base in MODULES:
-                    yield name if name in MODULES else base
-
-
-GRAPH = {module: {other for other in imports(module) if other != module} for module in MODULES}
-
+GRAPH = graph(MODULES)
 
 PLACES = {name: index for index, (names, _) in enumerate(layers.LAYERS) for name in names.split()}
 
