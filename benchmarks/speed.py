@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fresh", action="store_true", help="discard earlier results instead of resuming"
     )
     group.add_argument("--report", action="store_true", help="show the last run without measuring")
+    group.add_argument("--table", type=Path, help="a Markdown file for the tables: docs/tables/...")
     group.add_argument("--cases", metavar="TEXT", default="", help="only cases with TEXT in a name")
     group.add_argument("--groups", nargs="+", choices=list(GROUPS), help="only these groups")
     group.add_argument(
@@ -91,7 +92,7 @@ def main(arguments: argparse.Namespace, console: Console) -> None:
         console.print(f"ignored {store.others} rows in {path} with other settings or sources")
     if not arguments.report:
         _measure(arguments, settings, store, out, target, console)
-    _show(store.rows, store.run_identity, out, console)
+    _show(store.rows, store.run_identity, out, arguments.table, console)
 
 
 def _measure_on_gpu(arguments: argparse.Namespace) -> None:
@@ -180,10 +181,14 @@ def _line(row: report.Row) -> str:
 
 
 def _show(
-    rows: Sequence[report.Row], run_identity: dict[str, Any], out: Path, console: Console
+    rows: Sequence[report.Row],
+    run_identity: dict[str, Any],
+    out: Path,
+    table: Path | None,
+    console: Console,
 ) -> None:
-    for table in tables.tables(rows):
-        console.print(table)
+    for shown in tables.tables(rows):
+        console.print(shown)
     for line in (*tables.peaks(rows), *tables.remarks(rows)):
         console.print(line, markup=False, highlight=False)
     text = describe(run_identity)
@@ -191,8 +196,8 @@ def _show(
     (out / "summary.json").write_text(
         json.dumps(report.summary(rows, run_identity), indent=1) + "\n"
     )
-    (out / "summary.md").write_text(tables.markdown(rows, text))
-    written = [out / "results.jsonl", out / "summary.json", out / "summary.md"]
+    written = [out / "results.jsonl", out / "summary.json", table or out / "summary.md"]
+    written[-1].write_text(tables.markdown(rows, text))
     if rows:
         try:
             plot.draw(rows, out / "plot.png")

@@ -550,7 +550,10 @@ def test_a_report_measures_nothing(tmp_path, monkeypatch):
     said = run(monkeypatch, tmp_path, "--report", "--cap", "7")
     assert (tmp_path / "results.jsonl").read_text() == rows
     assert "2 turns of about 50 ms" in said and "within 60 s is capped" in said
-    assert "| softmax 12x197x197 |" in (tmp_path / "summary.md").read_text()
+    text = (tmp_path / "summary.md").read_text()
+    assert "| softmax 12x197x197 |" in text
+    run(monkeypatch, tmp_path, "--report", "--table", str(tmp_path / "speed.md"))
+    assert (tmp_path / "speed.md").read_text() == text
 
 
 def test_quantized_cases_have_runtimes_of_their_own(tmp_path, monkeypatch):

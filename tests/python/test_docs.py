@@ -95,6 +95,17 @@ def test_every_page_is_reached():
     assert not set(PAGES) - reached
 
 
+def test_lengths():
+    """The page of figures has its tables elsewhere, and a first release has no history."""
+    assert len((ROOT / "docs" / "performance.md").read_text().splitlines()) <= 120
+    unreleased = re.search(
+        r"^## \S+ \(unreleased\)\n(.*?)(?=^## |\Z)",
+        (ROOT / "CHANGELOG.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert unreleased is None or len(unreleased[1].splitlines()) <= 40
+
+
 def blocks(page: str, language: str) -> list[str]:
     text = (ROOT / "docs" / page).read_text()
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
