@@ -519,7 +519,8 @@ class TestWithoutTVM:
             f"    tvm_fixes_cli.main({arguments!r})\n"
             "except SystemExit as left:\n"
             "    assert left.code in (0, None), left.code\n"
-            "heavy = {'tvm', 'tvm_ffi', 'torch', 'numpy', 'onnx', 'rich', 'tvm_fixes'}\n"
+            "heavy = {'tvm', 'tvm_ffi', 'torch', 'numpy', 'onnx', 'onnxruntime', 'rich'}\n"
+            "heavy.add('tvm_fixes')\n"
             "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
         )
         done = subprocess.run(
@@ -531,6 +532,18 @@ class TestWithoutTVM:
         )
         assert done.returncode == 0, done.stderr
         assert text in done.stdout
+
+    def test_the_package_imports_no_other_framework(self):
+        """tvm_ffi imports PyTorch; the package does not, nor ONNX or its runtime."""
+        program = (
+            "import sys\n"
+            "from tvm_fixes_cli.package import import_package\n"
+            "import_package(with_torch=False)\n"
+            "assert 'tvm_fixes.compiler' in sys.modules\n"
+            "heavy = {'torch', 'onnx', 'onnxruntime', 'rich'}\n"
+            "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        )
+        subprocess.run([sys.executable, "-c", program], env=environment(), check=True, timeout=60)
 
     def test_version_names_tvm(self, capfd):
         with pytest.raises(SystemExit):
