@@ -40,7 +40,9 @@ How to remove
 """
 
 from collections.abc import Callable, Container, Mapping
+from functools import cached_property
 from itertools import chain
+from typing import Any
 
 import torch
 import tvm
@@ -81,11 +83,12 @@ from ...relax.source_nodes import spread
 from ...relax.updates import with_updates
 from ...support import switches
 from ...support.serial import in_turn
+from ..convert import OPERATOR
 from ..dtypes import dtype_of
 from . import decompositions, interpolation, quantization_parameters, quantized, sizes
-from .activations import Activations
 from .attention import Attention
 from .bits import Bits
+from .call import CONVERTERS, PLACES, Call, Context, reading
 from .corrections import Converters, Corrections, dtypes
 from .creation import Creation
 from .decompositions import Decompositions
@@ -132,7 +135,6 @@ _WEIGHTED = {
 
 
 class ExportedProgramImporter(
-    Activations,
     Attention,
     Bits,
     Creation,
@@ -188,9 +190,6 @@ class ExportedProgramImporter(
             LINEAR: {"bilinear.default": self._bilinear_call},
             PRELU: {"prelu.default": self._prelu_call},
             ATTENTION: {"scaled_dot_product_attention.default": self._attention},
-            ACTIVATIONS: {
-                f"{name}.default": convert for name, convert in self.activation_calls().items()
-            },
             POOLING: {f"{name}.default": convert for name, convert in self.pooling_calls().items()},
             INDEXING: self.indexing_calls(),
             DECOMPOSITIONS: {
@@ -207,9 +206,10 @@ class ExportedProgramImporter(
 
     def create_convert_map(self) -> dict[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]:
         """Return TVM's converters and ours; those of sizes and dtypes wrap the others."""
-        converters = super().create_convert_map()
+        converters = self._registered(OPERATOR, super().create_convert_map())
         if switches.enabled(PROMOTION):
             converters |= self.promoting_converters(converters)
+        converters = self._registered("promotion", converters)
         if switches.enabled(RANDOM):
             converters = dict(self.drawing_converters(converters))
         if switches.enabled(DECOMPOSITIONS):
@@ -220,10 +220,13 @@ class ExportedProgramImporter(
             converters |= self.reducing_converters()
         if switches.enabled(DECOMPOSITIONS):
             converters |= self.integer_calls(converters)
+        converters = self._registered("integers", converters)
         if switches.enabled(DYNAMIC_SHAPES):
             converters |= self.sizing_converters(converters)
+        converters = self._registered("sizes", converters)
         if switches.enabled(REDUCTIONS):
             converters |= self.ranked_converters(converters)
+        converters = self._registered("rank 0", converters)
         if switches.enabled(DYNAMIC_SHAPES):
             converters = {name: self.typed_converter(c) for name, c in converters.items()}
         if switches.enabled(DECOMPOSITIONS):
@@ -231,6 +234,26 @@ class ExportedProgramImporter(
             converters = dict(self.pairing_converters(converters, of_complex))
             converters = {name: self.naming_converter(c) for name, c in converters.items()}
         return {name: marking(convert) for name, convert in converters.items()}
+
+    def _registered(self, place: str, converters: dict[Any, Any]) -> dict[Any, Any]:
+        """Wrap `converters` with those that are registered at `place`."""
+        index = list(PLACES).index(place)
+        for name, entries in CONVERTERS._loaded.items():
+            for entry in entries:
+                if entry.place == index and entry.serves(0):
+                    converters[name] = self._chained(entry, converters.get(name))
+        return converters
+
+    def _chained(self, entry: Any, stock: Any) -> Any:
+        def rest(call: Call) -> Any:
+            with reading(call):
+                return stock(call.node)
+
+        return lambda node: entry.link(rest, self._context.call(node))
+
+    @cached_property
+    def _context(self) -> Context:
+        return Context(self)
 
     def _convolution_of_rank(self, node: fx.Node) -> relax.Expr:
         x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = (
