@@ -34,7 +34,7 @@ from torch import nn
 from tvm import relax
 
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
 
 from .measure import Comparison, compare

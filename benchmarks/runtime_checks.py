@@ -28,7 +28,7 @@ from tvm import relax
 from tvm.relax.utils import copy_with_new_vars
 
 from tvm_fixes.frontend.torch import from_exported_program
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import InsertRuntimeChecks
 from tvm_fixes.target import resolve
 

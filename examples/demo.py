@@ -42,8 +42,8 @@ from examples import quantize
 from examples.export import to_onnx
 from tvm_fixes.compiler import Step
 from tvm_fixes.errors import CompileError
+from tvm_fixes.lowering import LAYOUTS
 from tvm_fixes.observe import comparison
-from tvm_fixes.pipeline import LAYOUTS
 from tvm_fixes.runtime.report import Report
 
 SOURCES = ("torch", "onnx", "onnx-int8", "relay")

@@ -27,8 +27,8 @@ from .compiler import build, compile  # noqa: E402
 from .compiler.lifting import lift  # noqa: E402
 from .compiler.optimizing import opt  # noqa: E402
 from .errors import CompileError, VerifyError  # noqa: E402
-from .pipeline import pipeline  # noqa: E402
-from .pipeline import register as _register_pipeline  # noqa: E402
+from .lowering import pipeline  # noqa: E402
+from .lowering import register as _register_pipeline  # noqa: E402
 from .relax import block_builder as _block_builder  # noqa: E402
 from .relax import legalize as _legalize  # noqa: E402
 from .relax.signature_guard import SignatureGuard  # noqa: E402

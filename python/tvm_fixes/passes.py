@@ -26,7 +26,8 @@ import tvm.s_tir.transform
 
 from . import transform
 from .errors import UsageError, summarize
-from .pipeline import Stages, pipeline, stages
+from .lowering import pipeline, stages
+from .pipeline import steps
 from .support.suggestions import did_you_mean
 
 _OWN = "tvm_fixes"
@@ -88,9 +89,9 @@ class KnownPass:
         ]
 
 
-def _stage(name: str, get: Callable[[Stages], tvm.transform.Pass]) -> Callable[..., Any]:
+def _stage(name: str) -> Callable[..., Any]:
     def make(**options: Any) -> tvm.transform.Pass:
-        return get(stages(**options))
+        return stages(**options)[name]
 
     make.__doc__ = f"The stage {name} of the pipeline."
     return make
@@ -98,11 +99,8 @@ def _stage(name: str, get: Callable[[Stages], tvm.transform.Pass]) -> Callable[.
 
 def _own() -> dict[str, Callable[..., Any]]:
     named = {name: getattr(transform, name) for name in transform.__all__}
-    return named | {
-        "pipeline": pipeline,
-        "Legalize": _stage("Legalize", lambda all_stages: all_stages.legalize),
-        "Lower": _stage("Lower", lambda all_stages: all_stages.lower),
-    }
+    groups = {stage.name: _stage(stage.name) for stage, _ in steps() if len(stage.steps) > 1}
+    return named | groups | {"pipeline": pipeline}
 
 
 def _stock(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -10,491 +10,421 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The lowering pipeline from a Relax module to TVM's virtual machine."""
+"""The pipeline: every pass in the order in which it runs, ours and TVM's, and why it stands there.
 
-from collections.abc import Callable, Iterator
+:mod:`tvm_fixes.lowering` makes passes from this table, ``tvm-fixes opt --print-pipeline`` prints
+it, and ``docs/pipeline.md`` is generated from it.  It is data, and loads neither TVM nor PyTorch.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from types import ModuleType
 
-import tvm
-from tvm import relax
-from tvm.relax.backend.cpu_generic import pipeline as cpu_passes
-from tvm.relax.backend.cuda import pipeline as cuda_passes
-from tvm.relax.backend.gpu_generic import pipeline as gpu_passes
-
-from .errors import UnsupportedOperatorError, UsageError, summarize
-from .relax.analysis import operator_calls
-from .relax.constants.growth import MAX_GROWTH
-from .relax.legalize.indices import trusting_indices
-from .relax.source_nodes import nodes_of
-from .relax.transform import (
-    AllocateEmptyConstants,
-    BroadcastFreeMatmul,
-    CheckIndices,
-    CopyHostResults,
-    DecomposeConvTranspose,
-    DecomposeEinsum,
-    DecomposeGroupNorm,
-    DispatchToCublas,
-    DispatchToCudnn,
-    DynamicToStatic,
-    FoldConstant,
-    FoldLayoutTransform,
-    FoldPadIntoConv,
-    FoldPermuteIntoScatter,
-    FuseDequantizeMatmul,
-    FuseOps,
-    FuseQuantized,
-    FuseSafeSoftmax,
-    InsertRuntimeChecks,
-    LiftWorkspaces,
-    LowerAssertOp,
-    LowerRecurrence,
-    LowerScan,
-    MergeReshapes,
-    MergeSmallKernels,
-    ReadTransposedRows,
-    ReadTransposedWeights,
-    ReadTupleFields,
-    RecordKernelCalls,
-    RewriteCUDAGraph,
-    SortByKeys,
-    SplitDataflow,
-    SpreadSourceNodes,
-    StaticPlanBlockMemory,
-    TrimConvKernel,
-    UpdateInPlace,
-    ViewReshapes,
-    VMShapeLower,
+DISPATCH, LEGALIZE, DATAFLOW, FINALIZE = (
+    "library_dispatch_passes",
+    "legalize_passes",
+    "dataflow_lower_passes",
+    "finalize_passes",
 )
-from .relax.transform.choose_layout import LAYOUTS, ChooseLayout, convert_layout
-from .target.cpu import is_cpu
-from .target.gpu import is_gpu
-from .tirx import semantics
-from .tirx.transform import (
-    ApplyGpuSchedule,
-    InlineElementwise,
-    ScheduleElementwise,
-    ScheduleReductions,
-)
+"""TVM's lists of passes, in order: functions of ``tvm.relax.backend.*.pipeline``."""
 
-# The operators that TVM's code generator for the virtual machine emits; all others must be lowered.
-_EMITTED = frozenset(
-    {
-        "relax.call_builtin_with_ctx",
-        "relax.null_value",
-        "relax.vm.alloc_storage",
-        "relax.vm.alloc_tensor",
-        "relax.vm.kill_object",
-    }
-)
-
-# TVM's pass that schedules kernels for a GPU; in TVM's lists, a pass is only known by its name.
-_SCHEDULE = "ApplyDefaultSchedule"
-
-# TVM's pass that replaces calls of kernels by instructions.
-_REWRITE = "CallTIRRewrite"
-
-
-def pipeline(
-    name: str | None = None,
-    *,
-    layout: str | None = None,
-    runtime_checks: bool = False,
-    max_growth: float = MAX_GROWTH,
-    unsafe_indices: bool = False,
-) -> tvm.transform.Pass:
-    """Make the pass that lowers a module for ``relax.build``.
-
-    Use it as ``relax.build(mod, target, relax_pipeline=tvm_fixes.pipeline())`` or
-    ``relax.build(mod, target, relax_pipeline="tvm_fixes")``.  It runs in the scope of a target,
-    which ``relax.build`` provides.
-
-    Parameters
-    ----------
-    name : str, optional
-        The kind of device, ``"cpu"`` or ``"gpu"``; by default, that of the target.
-    layout : str, optional
-        One of :data:`LAYOUTS`: convert convolutions of any rank to channels-first (``"NCHW"``),
-        channels-last (``"NHWC"``) or blocked channels (``"NCHW8c"``).  By default,
-        :func:`~tvm_fixes.relax.transform.ChooseLayout` decides.
-    runtime_checks : bool
-        Check at run time what cannot be proved at compile time: see
-        :func:`~tvm_fixes.relax.transform.InsertRuntimeChecks`.
-    max_growth : float
-        Limit constants that are computed at compile time to this multiple of the constants that
-        they are computed from, in bytes: see :func:`~tvm_fixes.relax.transform.FoldConstant`.
-    unsafe_indices : bool
-        Trust computed indices: a gather or scatter with an index out of range then reads or writes
-        arbitrary memory.  By default, such an index is an error on a CPU
-        (:func:`~tvm_fixes.relax.transform.CheckIndices`); on a GPU, a gather clamps it, and a
-        scatter drops the update.
-
-    Returns
-    -------
-    tvm.transform.Pass
-        The sequence of the :class:`Stages`; instruments see each by its name.
-
-    Raises
-    ------
-    UsageError
-        If `name` or `layout` is unknown, or if `max_growth` is negative; when the pass runs, if
-        the target is not of the kind `name`.
-
-    Notes
-    -----
-    :func:`~tvm_fixes.tirx.transform.ApplyGpuSchedule` schedules the kernels of a GPU.  The pass
-    raises :class:`~tvm_fixes.errors.UnsupportedOperatorError` if an operator call cannot be lowered
-    and no external code generator takes it.
-    """
-    lowering = stages(
-        name,
-        layout=layout,
-        runtime_checks=runtime_checks,
-        max_growth=max_growth,
-        unsafe_indices=unsafe_indices,
-    )
-    return tvm.transform.Sequential(list(lowering), name="tvm_fixes")
+TVM_LISTS = (DISPATCH, LEGALIZE, DATAFLOW, FINALIZE)
 
 
 @dataclass(frozen=True)
-class Stages:
-    """The stages of :func:`pipeline`; iteration yields all passes in order.
+class Step:
+    """A pass at its place in the pipeline.
 
     Attributes
     ----------
-    operators : tuple of Pass
-        Rewrites of operators: ``DynamicToStatic``, ``InsertRuntimeChecks`` (if `runtime_checks`),
-        ``DecomposeEinsum``, ``BroadcastFreeMatmul``, ``FoldPadIntoConv``, ``TrimConvKernel``,
-        ``FoldPermuteIntoScatter`` and, for a CPU, ``FuseDequantizeMatmul`` and ``FuseQuantized``.
-    layout : Pass
-        The layouts of convolutions: ``ChooseLayout``, or ``Layout`` for a given one.
-    preparation : tuple of Pass
-        The last passes on operators: ``SplitDataflow``, and ``CheckIndices`` unless
-        `unsafe_indices`.
-    legalize : Pass
-        ``Legalize`` lowers operators to kernels, and folds constants.
-    update : Pass
-        ``UpdateInPlace`` writes to inputs that the model may overwrite.
-    inline : Pass
-        ``InlineElementwise`` merges the steps of a kernel.
-    schedules : tuple of Pass
-        ``ViewReshapes`` for a CPU, and schedules of kernels: ``ScheduleReductions``,
-        ``ScheduleElementwise``, ``GuardFloatCasts``, ``DecomposeReduction`` and
-        ``LowerElementaryFunctions``.
-    lower : Pass
-        ``Lower`` lowers memory, shapes and calls to the virtual machine.
-    guards : tuple of Pass
-        ``GuardFloatArithmetic``, ``GuardIntegerDivision``, ``GuardIntegerOverflow``,
-        ``GuardLongLoops``, ``GuardShapeBounds``, ``GuardSplitIndices``, ``HoistSelectLoads``,
-        ``KeepTilesOnStack`` and ``CheckLowered``.
+    name : str
+        The pass: one of ours, or TVM's.
+    why : str
+        Why it stands here: what it does, and what it must follow or precede.
+    device : str
+        ``"cpu"`` or ``"gpu"`` if it runs only there, ``"cuda"`` for a list that only CUDA has, and
+        ``""`` if it runs everywhere.
+    option : str
+        The option that switches it on, if there is one.
+    unless : str
+        The option that switches it off, if there is one.
+    takes : tuple of str
+        The options that are its arguments.
+    tvm_list : str
+        The list of :data:`TVM_LISTS` with this pass, or with the one that it replaces.
+    replaces : str
+        TVM's pass that it stands in for.
+    defines_kernels : bool
+        Whether it defines what a kernel computes and rejects, so that the kernels which evaluate
+        constants need it too.
     """
 
-    operators: tuple[tvm.transform.Pass, ...]
-    layout: tvm.transform.Pass
-    preparation: tuple[tvm.transform.Pass, ...]
-    legalize: tvm.transform.Pass
-    update: tvm.transform.Pass
-    inline: tvm.transform.Pass
-    schedules: tuple[tvm.transform.Pass, ...]
-    lower: tvm.transform.Pass
-    guards: tuple[tvm.transform.Pass, ...]
+    name: str
+    why: str
+    device: str = ""
+    option: str = ""
+    unless: str = ""
+    takes: tuple[str, ...] = ()
+    tvm_list: str = ""
+    replaces: str = ""
+    defines_kernels: bool = False
 
-    def __iter__(self) -> Iterator[tvm.transform.Pass]:
-        yield from (*self.operators, self.layout, *self.preparation, self.legalize, self.update)
-        yield from (self.inline, *self.schedules, self.lower, *self.guards)
+    @property
+    def tvm_name(self) -> str:
+        """TVM's pass at this place, or an empty string."""
+        return self.replaces or (self.name if self.tvm_list else "")
 
-
-def stages(
-    name: str | None = None,
-    *,
-    layout: str | None = None,
-    runtime_checks: bool = False,
-    max_growth: float = MAX_GROWTH,
-    unsafe_indices: bool = False,
-) -> Stages:
-    """Make the stages of :func:`pipeline`.
-
-    The parameters and errors are those of :func:`pipeline`.
-    """
-    if name not in (None, "cpu", "gpu"):
-        raise UsageError(f"unknown pipeline {name!r}; expected 'cpu' or 'gpu'")
-    layout = layout_named(layout)
-    return Stages(
-        operators=(
-            DynamicToStatic(),
-            *([InsertRuntimeChecks()] if runtime_checks else []),
-            # Before a matmul reads operands before they are broadcast.
-            DecomposeEinsum(),
-            # Before constant folding, and before a permute is fused into the matmul after it.
-            BroadcastFreeMatmul(),
-            # Before the layout is chosen: a pad between convolutions would interrupt it.
-            FoldPadIntoConv(),
-            TrimConvKernel(),
-            FoldPermuteIntoScatter(),
-            # Only CPUs have kernels for products of narrow integers.
-            _cpu_stage(FuseDequantizeMatmul(max_growth)),
-            _cpu_stage(FuseQuantized()),
-        ),
-        layout=ChooseLayout() if layout is None else convert_layout(layout),
-        preparation=(
-            # Fusion ignores which binding defines a symbol.
-            SplitDataflow(),
-            # Before lowering: only operators show where indices come from.
-            *([] if unsafe_indices else [CheckIndices()]),
-        ),
-        legalize=_target_stage(
-            "Legalize",
-            partial(_legalize_passes, name, FoldConstant(max_growth), max_growth),
-            unsafe_indices,
-        ),
-        # After fusion, which may move a read of the old value after the write.
-        update=UpdateInPlace(),
-        # After fusion: fusion recognizes reductions by their initial values.
-        inline=InlineElementwise(),
-        schedules=(
-            # Before a schedule hides that a kernel is a reshape.
-            _cpu_stage(ViewReshapes()),
-            ScheduleReductions(),
-            ScheduleElementwise(),
-            *semantics.before_lowering(),
-        ),
-        lower=_target_stage("Lower", partial(_lower_passes, name)),
-        guards=(
-            # After all schedules, and on functions that compute shapes too.
-            *semantics.after_lowering(),
-            # Last: calls that an external code generator takes are gone by now.
-            CheckLowered(),
-        ),
-    )
-
-
-def layout_named(name: str | None) -> str | None:
-    """The layout of :data:`LAYOUTS` with a name in upper or lower case; None for None.
-
-    Raises
-    ------
-    UsageError
-        If no layout has this name.
-    """
-    if name is None or name in LAYOUTS:
-        return name
-    by_lower = {layout.lower(): layout for layout in LAYOUTS}
-    if name.lower() not in by_lower:
-        raise UsageError(f"unknown layout {name!r}; expected one of {', '.join(LAYOUTS)}")
-    return by_lower[name.lower()]
-
-
-def _cpu_stage(fusing: tvm.transform.Pass) -> tvm.transform.Pass:
-    """A stage that runs only for CPUs."""
-    return _target_stage(fusing.info.name, lambda target: [fusing] if is_cpu(target) else [])
-
-
-def _legalize_passes(
-    name: str | None,
-    fold: tvm.transform.Pass,
-    max_growth: float,
-    target: tvm.target.Target | None,
-) -> list[tvm.transform.Pass]:
-    """TVM's passes that legalize operators, with ours.
-
-    Constants are folded before kernels are fused.  Otherwise, the layout transform of a constant
-    kernel would be fused into its consumer.
-    """
-    stock = _stock(name, target)
-    own = {step.info.name: step for step in (fold, FuseOps())}
-    passes = [
-        own.get(step.info.name, step)
-        for step in stock.legalize_passes(target)
-        if step.info.name != _SCHEDULE
-    ]
-    # Replace reads of a lowered tuple by its fields: fusion does not look through tuples.
-    lowered = 1 + [step.info.name for step in passes].index("LegalizeOps")
-    passes[lowered:lowered] = [
-        SpreadSourceNodes(),
-        ReadTupleFields(),
-        SplitDataflow(),
-    ]
-    first = [SpreadSourceNodes(), *([LowerAssertOp()] if is_cpu(target) else [])]
-    first += [ReadTransposedWeights(max_growth), FoldLayoutTransform(max_growth)]
-    first += [ReadTransposedRows(), MergeReshapes()] if is_cpu(target) else []
-    on_gpu = [
-        *(CopyHostResults(), DecomposeGroupNorm(), FuseSafeSoftmax()),
-        *(DispatchToCublas(), DispatchToCudnn()),
-        # Handles the convolutions that cuDNN does not compute.
-        DecomposeConvTranspose(),
-    ]
-    # Before TVM's dispatch, whose kernels write out of bounds for empty rows.
-    before = [SortByKeys(), LowerScan(), LowerRecurrence(), *([] if is_cpu(target) else on_gpu)]
-    dispatch = [*before, *stock.library_dispatch_passes(target)]
-    return [*dispatch, *first, *passes]
-
-
-def _lower_passes(name: str | None, target: tvm.target.Target | None) -> list[tvm.transform.Pass]:
-    """TVM's passes that lower a module of kernels; guarded versions replace some of them."""
-    stock = _stock(name, target)
-    is_scheduled = any(step.info.name == _SCHEDULE for step in stock.legalize_passes(target))
-    schedule = [ApplyGpuSchedule(), LiftWorkspaces()] if is_scheduled else []
-    guarded = {
-        step.info.name: step
-        for step in (StaticPlanBlockMemory(), VMShapeLower(), RewriteCUDAGraph())
-    }
-    passes = [*schedule, *stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
-    passes.insert([step.info.name for step in passes].index(_REWRITE), RecordKernelCalls())
-    # After all passes that look for one kernel.
-    merge = [MergeSmallKernels()] if is_cpu(target) else []
-    return [*merge, AllocateEmptyConstants(), *(guarded.get(p.info.name, p) for p in passes)]
-
-
-def stock_rest(stage: str, executed: int, target: tvm.target.Target) -> list[tvm.transform.Pass]:
-    """TVM's own passes that lower a module from within the pipeline.
-
-    Parameters
-    ----------
-    stage : str
-        The stage of :class:`Stages` that the module is in.
-    executed : int
-        The number of passes of that stage that have run.
-    target : tvm.target.Target
-    """
-    stock = _stock(None, target)
-    lowering = [*stock.dataflow_lower_passes(target), *stock.finalize_passes(target)]
-    if stage in [one.info.name for one in stages().guards]:
-        return []
-    if stage != "Lower":
-        return [*stock.library_dispatch_passes(target), *stock.legalize_passes(target), *lowering]
-    own = len(_lower_passes(None, target)) - len(lowering)
-    return lowering[max(0, executed - own) :]
-
-
-def CheckLowered() -> tvm.transform.Pass:
-    """Reject a module with operator calls that the virtual machine's code generator cannot emit.
-
-    Returns
-    -------
-    tvm.transform.Pass
-        A module pass that returns its module unchanged, or raises
-        :class:`~tvm_fixes.errors.UnsupportedOperatorError`, which names the first such call with
-        its operator, binding, attributes and argument types.
-    """
-
-    def check(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        left = [found for found in _operator_calls(mod) if found.operator not in _EMITTED]
-        if left:
-            more = f" (and {len(left) - 1} more such calls)" if len(left) > 1 else ""
-            remedy = _STATIC if left[0].is_dynamic else ""
-            raise UnsupportedOperatorError(f"no lowering for {left[0]}{more}{remedy}")
-        return mod
-
-    return tvm.transform.module_pass(check, opt_level=0, name="CheckLowered")
-
-
-def register() -> None:
-    """Register the pipeline with TVM as ``"tvm_fixes"``; ``import tvm_fixes`` calls this."""
-    if "tvm_fixes" not in relax.pipeline.PIPELINE_MAP:
-        relax.register_pipeline("tvm_fixes")(pipeline)
-
-
-def _stock(name: str | None, target: tvm.target.Target | None) -> ModuleType:
-    """TVM's module with the lists of passes for `target`.
-
-    Raises
-    ------
-    UsageError
-        If `target` is not of the kind `name`.
-    """
-    kind = "gpu" if is_gpu(target) else "cpu"
-    if name not in (None, kind):
-        raise UsageError(f"the pipeline {name!r} is not for a {kind}, but the target is {target}")
-    if target is None or kind == "cpu":
-        return cpu_passes
-    return cuda_passes if target.kind.name == "cuda" else gpu_passes
-
-
-def _target_stage(
-    name: str,
-    make_passes: Callable[[tvm.target.Target | None], list[tvm.transform.Pass]],
-    unsafe_indices: bool = False,
-) -> tvm.transform.Pass:
-    """TVM's own passes for the current target, as one named stage."""
-
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        target = tvm.target.Target.current()
-        passes = make_passes(target)
-        try:
-            with trusting_indices(unsafe_indices):
-                return tvm.transform.Sequential(passes, name=name)(mod)
-        except UnsupportedOperatorError:
-            raise
-        except Exception as error:
-            # The exception of a failing legalization does not name the call.
-            found = _find_failing_legalization(mod)
-            if found is None:
-                raise
-            raise UnsupportedOperatorError(f"cannot lower {found}: {summarize(error)}") from error
-
-    return tvm.transform.module_pass(run, opt_level=0, name=name)
-
-
-_STATIC = "; static shapes may compile (--static, or --shape)"
+    @property
+    def is_own(self) -> bool:
+        """Whether the pass is one of ours."""
+        return bool(self.replaces) or not self.tvm_list
 
 
 @dataclass(frozen=True)
-class _OperatorCall:
-    """A call of a Relax operator, bound to a variable."""
+class Stage:
+    """Passes that run as one, because some depend on the target.
 
-    function: str
-    var: relax.Var
-    call: relax.Call
+    Attributes
+    ----------
+    name : str
+        The name that instruments, errors and ``tvm-fixes opt`` use.
+    steps : tuple of Step
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of the pipeline between two forms of the module.
+
+    Attributes
+    ----------
+    name : str
+        The field of :class:`tvm_fixes.lowering.Stages`.
+    purpose : str
+        What it makes of the module.
+    stages : tuple of Stage
+        The passes; a pass that depends on nothing is a stage of its own.
+    """
+
+    name: str
+    purpose: str
+    stages: tuple[Stage, ...]
 
     @property
-    def operator(self) -> str:
-        return str(self.call.op.name)
-
-    @property
-    def is_dynamic(self) -> bool:
-        """Whether the shape of an operand is unknown or has symbols."""
-        types = (getattr(arg, "ty", None) for arg in self.call.args)
-        return any(
-            not isinstance(ty.shape, relax.ShapeExpr) or relax.analysis.tir_vars_in_type(ty)
-            for ty in types
-            if isinstance(ty, relax.TensorType)
-        )
-
-    def __str__(self) -> str:
-        nodes = nodes_of(self.var) or nodes_of(self.call)
-        origin = f" at {nodes[0].operator} {(nodes[0].path or nodes[0].name)!r}" if nodes else ""
-        # TVMScript prints a call on one line, and comments about metadata below it.
-        script = str(self.call.script(show_meta=False))
-        text = next(line for line in script.splitlines() if line and not line.startswith("#"))
-        types = ", ".join(_type_of(arg) for arg in self.call.args)
-        return (
-            f"{self.operator}{origin} in {self.function!r}: {self.var.name} = {text}, "
-            f"arguments of type ({types})"
-        )
+    def steps(self) -> tuple[Step, ...]:
+        """The passes in order."""
+        return tuple(step for stage in self.stages for step in stage.steps)
 
 
-def _operator_calls(mod: tvm.IRModule) -> Iterator[_OperatorCall]:
-    for function, binding in operator_calls(mod):
-        yield _OperatorCall(function, binding.var, binding.value)
+def _phase(name: str, purpose: str, *parts: Step | Stage) -> Phase:
+    alone = (Stage(part.name, (part,)) if isinstance(part, Step) else part for part in parts)
+    return Phase(name, purpose, tuple(alone))
 
 
-def _find_failing_legalization(mod: tvm.IRModule) -> _OperatorCall | None:
-    """The first call whose legalization raises outside the module."""
-    for found in _operator_calls(mod):
-        legalize = found.call.op.get_attr("FLegalize")
-        if legalize is None:
-            continue
-        builder = relax.BlockBuilder(mod)
-        try:
-            with builder.function("probe", params=relax.analysis.free_vars(found.call)):
-                builder.emit_func_output(builder.emit(legalize(builder, found.call)))
-        except Exception:
-            return found
-    return None
+def _tvm(name: str, tvm_list: str, why: str, device: str = "") -> Step:
+    return Step(name, why, device=device, tvm_list=tvm_list)
 
 
-def _type_of(expr: relax.Expr) -> str:
-    text = str(expr.ty.script(show_meta=False)) if hasattr(expr.ty, "script") else str(expr.ty)
-    return " ".join(line for line in text.splitlines() if not line.startswith("#")).strip()
+PHASES = (
+    _phase(
+        "operators",
+        "Operators become fewer and cheaper, and convolutions get the layout of their data.",
+        Step("DynamicToStatic", "first: every later pass can do more with static shapes"),
+        Step(
+            "InsertRuntimeChecks",
+            "while the module has the operators of the model, which its messages name",
+            option="runtime_checks",
+        ),
+        Step("DecomposeEinsum", "before BroadcastFreeMatmul, which sees the matmuls of an einsum"),
+        Step(
+            "BroadcastFreeMatmul",
+            "before constants are folded, and before a permute is fused into the matmul after it",
+        ),
+        Step(
+            "FoldPadIntoConv",
+            "before the layout is chosen: a pad between convolutions would interrupt it",
+        ),
+        Step("TrimConvKernel", "after FoldPadIntoConv, which shows what meets only padding"),
+        Step(
+            "FoldPermuteIntoScatter",
+            "before the layout is chosen, while a permute and its inverse stand around a scatter",
+        ),
+        Step(
+            "FuseDequantizeMatmul",
+            "before constants are folded: it reads the integers of a weight. Only CPUs have "
+            "kernels for products of narrow integers",
+            device="cpu",
+            takes=("max_growth",),
+        ),
+        Step(
+            "FuseQuantized",
+            "before the layout is chosen, while quantization stands beside its operator",
+            device="cpu",
+        ),
+        Step(
+            "ChooseLayout",
+            "last: it looks at all operators between the convolutions",
+            unless="layout",
+        ),
+        Step(
+            "Layout",
+            "in place of ChooseLayout, if a layout is given: TVM's ConvertLayout between the "
+            "passes that it needs",
+            option="layout",
+            takes=("layout",),
+        ),
+    ),
+    _phase(
+        "kernels",
+        "Each operator becomes a call of a kernel, and kernels that follow each other are fused.",
+        Step("SplitDataflow", "before fusion, which ignores which binding defines a symbol"),
+        Step(
+            "CheckIndices",
+            "before lowering: only operators show where indices come from",
+            unless="unsafe_indices",
+        ),
+        Stage(
+            "Legalize",
+            (
+                Step(
+                    "SortByKeys",
+                    "before TVM's dispatch, whose kernels write out of bounds for empty rows",
+                ),
+                Step("LowerScan", "before TVM's dispatch, for the same reason"),
+                Step("LowerRecurrence", "before constants are folded: it packs weights"),
+                Step(
+                    "CopyHostResults",
+                    "before kernels on the GPU read what functions on the host return",
+                    device="gpu",
+                ),
+                Step(
+                    "DecomposeGroupNorm",
+                    "before its operator is lowered to one block",
+                    device="gpu",
+                ),
+                Step(
+                    "FuseSafeSoftmax", "while the operators of the softmax are seen", device="gpu"
+                ),
+                Step(
+                    "DispatchToCublas",
+                    "before lowering: it takes whole matmuls with their bias",
+                    device="gpu",
+                ),
+                Step(
+                    "DispatchToCudnn",
+                    "before lowering: it takes whole convolutions",
+                    device="gpu",
+                ),
+                Step(
+                    "DecomposeConvTranspose",
+                    "after DispatchToCudnn: handles the convolutions that cuDNN does not compute",
+                    device="gpu",
+                ),
+                _tvm("DispatchSampling", DISPATCH, "kernels for sampling from a distribution"),
+                _tvm("DispatchSortScan", DISPATCH, "what SortByKeys and LowerScan leave, on a GPU"),
+                Step("SpreadSourceNodes", "after passes that add variables, for messages"),
+                Step(
+                    "LowerAssertOp",
+                    "before TVM lowers an assertion to a call of Python for every run",
+                    device="cpu",
+                ),
+                Step(
+                    "ReadTransposedWeights",
+                    "before FoldConstant: a weight is packed for its matmul, not transposed",
+                    takes=("max_growth",),
+                ),
+                Step(
+                    "FoldLayoutTransform",
+                    "before LegalizeOps: a layout transform of a constant needs no kernel",
+                    takes=("max_growth",),
+                ),
+                Step(
+                    "ReadTransposedRows",
+                    "after ReadTransposedWeights, for the permutes of activations that are left",
+                    device="cpu",
+                ),
+                Step("MergeReshapes", "last, for the reshapes that other passes add", device="cpu"),
+                _tvm("LegalizeOps", LEGALIZE, "an operator becomes a call of its kernel"),
+                Step("SpreadSourceNodes", "after LegalizeOps, which adds variables"),
+                Step("ReadTupleFields", "before fusion, which does not look through tuples"),
+                Step("SplitDataflow", "again: LegalizeOps adds bindings of symbols"),
+                _tvm("AnnotateTIROpPattern", LEGALIZE, "FuseOps reads the kind of each kernel"),
+                Step(
+                    "FoldConstant",
+                    "before fusion: otherwise, the layout transform of a constant weight is fused "
+                    "into its consumer, and runs each time",
+                    takes=("max_growth",),
+                    tvm_list=LEGALIZE,
+                    replaces="FoldConstant",
+                ),
+                Step(
+                    "FuseOps",
+                    "kernels that follow each other become one function",
+                    tvm_list=LEGALIZE,
+                    replaces="FuseOps",
+                ),
+                _tvm("FuseTIR", LEGALIZE, "the function becomes one kernel"),
+            ),
+        ),
+        Step(
+            "UpdateInPlace",
+            "after fusion, which may move a read of the old value after the write",
+        ),
+    ),
+    _phase(
+        "schedules",
+        "The loops of each kernel are tiled, vectorized and made parallel.",
+        Step(
+            "InlineElementwise",
+            "after fusion, which recognizes reductions by their initial values",
+        ),
+        Step("ViewReshapes", "before a schedule hides that a kernel is a reshape", device="cpu"),
+        Step("ScheduleReductions", "before ScheduleElementwise, which takes what has no schedule"),
+        Step("ScheduleElementwise", "after all kernels that have a schedule of their own"),
+        Step(
+            "GuardFloatCasts",
+            "after the schedules, which look for plain casts",
+            defines_kernels=True,
+        ),
+        Step(
+            "DecomposeReduction",
+            "after the schedules, which divide reductions themselves",
+            defines_kernels=True,
+        ),
+        Step(
+            "LowerElementaryFunctions",
+            "after the schedules, which count operations, and before the loops are vectorized",
+            defines_kernels=True,
+        ),
+    ),
+    _phase(
+        "instructions",
+        "Calls, memory and shapes become instructions of the virtual machine; guards protect all "
+        "kernels, also those that compute shapes.",
+        Step(
+            "MergeEqualConstants",
+            "before ConstantsToParams: equal constants are stored once",
+            option="merge_constants",
+        ),
+        Step(
+            "ConstantsToParams",
+            "before memory is planned: parameters need none",
+            option="collected",
+            takes=("min_bytes", "collected"),
+        ),
+        Stage(
+            "Lower",
+            (
+                Step(
+                    "MergeSmallKernels", "after all passes that look for one kernel", device="cpu"
+                ),
+                Step("AllocateEmptyConstants", "before memory is planned"),
+                Step(
+                    "ApplyGpuSchedule",
+                    "when kernels are whole, and before memory is planned",
+                    device="gpu",
+                    tvm_list=LEGALIZE,
+                    replaces="ApplyDefaultSchedule",
+                ),
+                Step(
+                    "LiftWorkspaces",
+                    "after ApplyGpuSchedule, which adds workspaces, and before memory is planned",
+                    device="gpu",
+                ),
+                _tvm("RewriteDataflowReshape", DATAFLOW, "a reshape becomes a view of its data"),
+                _tvm("ToNonDataflow", DATAFLOW, "the virtual machine has no dataflow blocks"),
+                _tvm("RemovePurityChecking", DATAFLOW, "instructions have effects"),
+                Step("RecordKernelCalls", "just before calls of kernels become instructions"),
+                _tvm("CallTIRRewrite", DATAFLOW, "a call writes to memory that is allocated first"),
+                Step(
+                    "StaticPlanBlockMemory",
+                    "as soon as allocations are explicit: tensors share storage",
+                    tvm_list=FINALIZE,
+                    replaces="StaticPlanBlockMemory",
+                ),
+                Step(
+                    "RewriteCUDAGraph",
+                    "after the memory is planned: a graph keeps its addresses",
+                    device="cuda",
+                    tvm_list=FINALIZE,
+                    replaces="RewriteCUDAGraph",
+                ),
+                _tvm("LowerAllocTensor", FINALIZE, "allocations become instructions"),
+                _tvm("KillAfterLastUse", FINALIZE, "memory is released after its last use"),
+                _tvm("LowerRuntimeBuiltin", FINALIZE, "builtins become instructions"),
+                _tvm("ComputePrimValue", FINALIZE, "computed numbers become calls of kernels"),
+                Step(
+                    "VMShapeLower",
+                    "after ComputePrimValue, for all shapes that are left",
+                    tvm_list=FINALIZE,
+                    replaces="VMShapeLower",
+                ),
+                _tvm("AttachGlobalSymbol", FINALIZE, "last: every function needs its symbol"),
+            ),
+        ),
+        Step(
+            "GuardFloatArithmetic",
+            "after all rewrites of ours: TVM's simplifier must not undo it",
+            defines_kernels=True,
+        ),
+        Step(
+            "GuardIntegerDivision",
+            "after the schedules, which add divisions of indices",
+            defines_kernels=True,
+        ),
+        Step(
+            "GuardIntegerOverflow",
+            "after the schedules, which read plain arithmetic",
+            defines_kernels=True,
+        ),
+        Step(
+            "GuardLongLoops",
+            "after the loops have their final extents",
+            defines_kernels=True,
+        ),
+        Step(
+            "GuardShapeBounds",
+            "after all passes that read the extents of parameters",
+            defines_kernels=True,
+        ),
+        Step(
+            "GuardSplitIndices",
+            "after all passes that read indices",
+            defines_kernels=True,
+        ),
+        Step(
+            "HoistSelectLoads",
+            "after all passes that add a Select",
+            defines_kernels=True,
+        ),
+        Step(
+            "KeepTilesOnStack",
+            "last on kernels: it lowers those with large tiles to loops",
+            defines_kernels=True,
+        ),
+        Step(
+            "CheckLowered",
+            "last: calls that an external code generator takes are gone by now",
+        ),
+    ),
+)
+"""The phases in order.  After the last, ``relax.build`` runs TVM's own pipeline for kernels."""
+
+
+def steps() -> Iterator[tuple[Stage, Step]]:
+    """Yield each pass with its stage, in order."""
+    for phase in PHASES:
+        for stage in phase.stages:
+            for step in stage.steps:
+                yield stage, step
+
+
+def kernel_guards() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The passes that define what a kernel computes: those before memory is planned, and after."""
+    of_phase = {
+        phase.name: tuple(step.name for step in phase.steps if step.defines_kernels)
+        for phase in PHASES
+    }
+    return of_phase["schedules"], of_phase["instructions"]

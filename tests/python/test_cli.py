@@ -32,7 +32,7 @@ import tvm.testing
 from helpers.models import conv_net, onnx_conv
 from tvm_fixes import _ffi, doctor
 from tvm_fixes.compiler import WEIGHTS_CHOICES
-from tvm_fixes.pipeline import LAYOUTS
+from tvm_fixes.lowering import LAYOUTS
 from tvm_fixes.runtime import CompiledModel
 from tvm_fixes.runtime.inspection import inspect
 from tvm_fixes.source.module_file import read_module

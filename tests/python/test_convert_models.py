@@ -40,7 +40,7 @@ from helpers.grids import sample
 from helpers.relax_modules import cpu
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.torch import from_exported_program
-from tvm_fixes.pipeline import pipeline, stages
+from tvm_fixes.lowering import pipeline, stages
 from tvm_fixes.relax.analysis import activation_transforms, constant_transforms
 
 Module = tuple[nn.Module, tuple[torch.Tensor, ...]]
@@ -191,7 +191,7 @@ def imported(name: str, source: str, shapes: str) -> tvm.IRModule:
 @cache
 def converted(name: str, source: str, shapes: str, layout: str) -> tvm.IRModule:
     with tvm.target.Target("llvm"):
-        return stages(layout=layout).layout(imported(name, source, shapes))
+        return stages(layout=layout).operators[-1](imported(name, source, shapes))
 
 
 def run(name: str, mod: tvm.IRModule, shapes: str) -> np.ndarray:

@@ -27,7 +27,7 @@ from tvm import relax, tirx
 from helpers.emulated_cpu import emulated_cpu
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, tensor
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.target import resolve
 
 CC, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
@@ -101,7 +101,7 @@ def kernels(mod, target=AARCH64):
     """The kernels of a module, lowered as for aarch64."""
     lowering = stages()
     with target:
-        mod = lowered_before(mod, lowering, lowering.lower)
+        mod = lowered_before(mod, lowering, "Lower")
     return [
         tvm.IRModule({"kernel": function.with_attr("global_symbol", "kernel")})
         for _, function in mod.functions_items()

@@ -32,7 +32,7 @@ from tvm_fixes import relay
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.relay import from_relay
 from tvm_fixes.frontend.torch import from_exported_program
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.relax.analysis import activation_transforms
 from tvm_fixes.runtime.report import OutputComparison, Report
 
@@ -125,7 +125,7 @@ def test_channels_last_needs_no_transform_but_those_at_the_ends_and_its_own(name
     else:
         text, params = to_relay(factory(name)[0])
         mod = from_relay(relay.parse(text), params)
-    converted = stages(layout="NHWC").layout(mod)
+    converted = stages(layout="NHWC").operators[-1](mod)
     assert len(activation_transforms(converted)) <= demo.MAX_TRANSFORMS[name]
 
 

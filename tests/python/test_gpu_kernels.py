@@ -40,7 +40,7 @@ from tests.fuzz import onnx_models, relax_programs
 from tvm_fixes.errors import CompileError, UnsupportedOperatorError
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.torch import from_exported_program
-from tvm_fixes.pipeline import Stages, stages
+from tvm_fixes.lowering import Stages, stages
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
 from tvm_fixes.target import cuda, resolve
 from tvm_fixes.tirx.gpu_kernel import contains_threads
@@ -104,7 +104,7 @@ def lower(
 ) -> tuple[tvm.IRModule, list[ScheduledKernel]]:
     """Schedule and lower a module of kernels for an architecture."""
     with resolve(f"cuda/{arch}"), collect_kernels() as kernels:
-        for stage in (lowering.lower, *lowering.guards):
+        for stage in lowering.instructions:
             mod = stage(mod)
     return mod, kernels
 
@@ -127,7 +127,7 @@ def test_every_kernel_of_a_model_compiles(
     table = coverage_table.measurement_table("gpu_kernels")
     lowering = stages("gpu")
     with resolve(f"cuda/{ARCHS[0]}"):
-        mod = lowered_before(module_of(name, kind), lowering, lowering.lower)
+        mod = lowered_before(module_of(name, kind), lowering, "Lower")
     for arch in ARCHS:
         lowered, kernels = lower(mod, lowering, arch)
         for source in build_sources(lowered, resolve(f"cuda/{arch}")):
@@ -170,7 +170,7 @@ def check_graph(seed: int, arch: str) -> tuple[list[ScheduledKernel], int] | Non
     lowering, target = stages("gpu"), resolve("cuda/sm_90")
     try:
         with target:
-            mod = lowered_before(made[0], lowering, lowering.lower)
+            mod = lowered_before(made[0], lowering, "Lower")
         lowered, kernels = lower(mod, lowering, "sm_90")
     except UnsupportedOperatorError:
         return None

@@ -28,7 +28,7 @@ from helpers.grids import sample
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, calls, integers, run, tensor
 from tvm_fixes.errors import UnsupportedOperatorError, UsageError
-from tvm_fixes.pipeline import LAYOUTS, CheckLowered, pipeline, register, stages
+from tvm_fixes.lowering import LAYOUTS, CheckLowered, pipeline, register, stages
 from tvm_fixes.relax.analysis import activation_transforms
 from tvm_fixes.relax.source_nodes import SourceNode, mark
 from tvm_fixes.support import switches
@@ -50,7 +50,7 @@ def convolution(rank: int) -> tvm.IRModule:
 
 def layout_stage(layout):
     """The stage that converts to a layout."""
-    return stages(layout=layout).layout
+    return stages(layout=layout).operators[-1]
 
 
 def test_stages_have_names():
@@ -195,7 +195,7 @@ def test_nothing_is_transformed_at_run_time_around_convolutions():
     mod = convolution(2)
     lowering = stages(layout="NHWC")
     with tvm.target.Target("llvm"):
-        mod = lowering.legalize(lowered_before(mod, lowering, lowering.legalize))
+        mod = lowering["Legalize"](lowered_before(mod, lowering, "Legalize"))
     kernels = [
         var.name_hint for var, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)
     ]
@@ -369,9 +369,9 @@ def test_a_gpus_kernels_are_scheduled_when_they_are_whole():
     mod = convolution(2)
     lowering = stages("gpu")
     with GPU:
-        mod = lowered_before(mod, lowering, lowering.lower)
+        mod = lowered_before(mod, lowering, "Lower")
         assert not any("threadIdx" in f.script() for _, f in mod.functions_items())
-        mod = lowering.lower(mod)
+        mod = lowering["Lower"](mod)
     kernels = [f for _, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)]
     scheduled = ["threadIdx.x" in f.script() for f in kernels if "shape_func" not in f.script()]
     assert scheduled and all(scheduled)

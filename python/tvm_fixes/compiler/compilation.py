@@ -23,14 +23,13 @@ import tvm
 from tvm import relax
 
 from .. import target as targets
+from ..lowering import layout_named, stages
 from ..observe.dump_ir import DumpIR
 from ..observe.watch_fixes import watching
-from ..pipeline import layout_named, stages
 from ..relax.constants.growth import MAX_GROWTH
 from ..relax.constants.make import making_constants
 from ..relax.constants.provenance import constants_of
 from ..relax.constants.size_check import check_size
-from ..relax.transform import ConstantsToParams, MergeEqualConstants
 from ..relax.transform.fold_constant import collect_unfolded
 from ..relax.transform.fuse_quantized import collect_products
 from ..runtime.arguments import INPUT, check_arrays
@@ -40,7 +39,6 @@ from ..source import Params, Shapes, open_source
 from ..source.inputs import GivenInputs, fitting
 from ..support import activity, switches
 from ..support.instruments import watched_by
-from ..support.memory import LARGE
 from ..support.serial import in_turn
 from ..tirx.transform.apply_gpu_schedule import collect_kernels
 from .linking import export
@@ -98,7 +96,7 @@ def compile(
         ``"cuda"`` (the GPU of this machine), a TVM target tag, or a target configuration as a
         mapping or JSON.
     layout : str, optional
-        One of :data:`tvm_fixes.pipeline.LAYOUTS`: convert convolutions of any rank to
+        One of :data:`tvm_fixes.lowering.LAYOUTS`: convert convolutions of any rank to
         channels-first (``"NCHW"``), channels-last (``"NHWC"``) or blocked channels (``"NCHW8c"``).
         By default, each keeps its layout unless :func:`~tvm_fixes.transform.ChooseLayout` finds
         blocked channels faster.
@@ -186,15 +184,9 @@ def compile(
     verification = Verification(verify, verify_each)
     with switches.collect() as fixes, ExitStack() as ended:
         with run.step("load"):
-            check_request(rtol, atol, seed, max_size_ratio, weights)
+            check_request(rtol, atol, seed, max_size_ratio, weights, max_growth)
             resolved = targets.resolve(target)
             layout = layout_named(layout)
-            lowering = stages(
-                layout=layout,
-                runtime_checks=runtime_checks,
-                max_growth=max_growth,
-                unsafe_indices=unsafe_indices,
-            )
             check_machine(resolved, compare, output)
             dump = None if dump_ir is None else DumpIR(dump_ir)
             opened = open_source(source, shapes, trust=trust, params=params)
@@ -202,6 +194,15 @@ def compile(
             if static:
                 opened.make_static()
             scratch = scratch_for(opened, weights)
+            outside: dict[tvm.runtime.Tensor, relax.Var] = {}
+            lowering = stages(
+                layout=layout,
+                runtime_checks=runtime_checks,
+                max_growth=max_growth,
+                unsafe_indices=unsafe_indices,
+                merge_constants=True,
+                collected=None if scratch is None else outside,
+            )
         with run.step("import"):
             mod, origins, warned = import_model(opened, static)
             mod = declare_updates(mod, opened, updated_inputs or {})
@@ -227,19 +228,13 @@ def compile(
                 if reference is not None:
                     ended.enter_context(reference)
                     reference.outputs()
-        outside: dict[tvm.runtime.Tensor, relax.Var] = {}
-        of_constants = [MergeEqualConstants()]
-        if scratch is not None:
-            of_constants.append(ConstantsToParams(LARGE, outside))
         with (
             collect_unfolded() as unfolded,
             collect_products() as products,
             collect_kernels() as kernels,
             making_constants(scratch, origins.add),
         ):
-            mod, transforms, called = lower(
-                mod, lowering, resolved, run, verification, of_constants
-            )
+            mod, transforms, called = lower(mod, lowering, resolved, run, verification)
         with run.step("build"):
             inside = constants_of(mod)
             every = [*inside, *outside]

@@ -21,7 +21,7 @@ from tvm import relax
 
 from .. import target as targets
 from ..errors import UnsupportedOperatorError, UsageError
-from ..pipeline import pipeline
+from ..lowering import pipeline
 from ..relax.analysis import weights_of
 from ..relax.constants.growth import MAX_GROWTH, WEIGHTS_ALLOWANCE
 from ..relax.ir import with_body, with_functions

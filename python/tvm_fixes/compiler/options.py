@@ -19,6 +19,7 @@ import tvm
 
 from .. import target as targets
 from ..errors import UsageError
+from ..relax.constants.growth import MAX_GROWTH, check_growth
 from ..relax.constants.size_check import check_ratio
 from ..runtime.staging import check_destination
 from ..support import switches
@@ -41,6 +42,7 @@ def check_request(
     seed: int,
     max_size_ratio: float | None,
     weights: str,
+    max_growth: float = MAX_GROWTH,
 ) -> None:
     """Check the values of options, and the fix ids in ``TVM_FIXES_DISABLE``.
 
@@ -54,6 +56,7 @@ def check_request(
     except ValueError as error:
         raise UsageError(str(error)) from error
     check_ratio(max_size_ratio)
+    check_growth(max_growth)
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
         if tolerance is not None and not 0 <= tolerance < math.inf:
             raise UsageError(f"{name} must be >= 0 and finite, got {tolerance}")

@@ -28,7 +28,7 @@ class Step:
     ----------
     name : str
         A readable name: ``load``, ``import``, ``verify``, ``reference``, a stage of
-        :func:`tvm_fixes.pipeline.stages`, ``verify kernels`` after ``Legalize``, ``build``,
+        :func:`tvm_fixes.lowering.stages`, ``verify kernels`` after ``Legalize``, ``build``,
         ``export``, ``compare`` or ``save``.
     seconds : float or None
         The time that the step took; None while it runs.

@@ -13,14 +13,14 @@
 """The steps of a compilation: import, lowering and build."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import tvm
 from tvm import relax
 
 from ..errors import UsageError
-from ..pipeline import Stages
+from ..lowering import Stages
 from ..relax.analysis import activation_transforms
 from ..relax.constants.provenance import Origins
 from ..relax.kernel_calls import KernelCalls, flops_of, layouts_of
@@ -154,7 +154,6 @@ def lower(
     target: tvm.target.Target,
     run: Run,
     verification: Verification,
-    of_constants: Iterable[tvm.transform.Pass] = (),
 ) -> Lowered:
     """Run each stage of the pipeline as a step.
 
@@ -167,25 +166,23 @@ def lower(
     run : Run
     verification : Verification
         Verifies the module after ``Legalize``.
-    of_constants : iterable of Pass
-        Passes over the constants of the module; they run before the stage ``Lower``.
     """
 
-    def through(mod: tvm.IRModule, *stages: tvm.transform.Pass) -> tvm.IRModule:
+    def through(mod: tvm.IRModule, stages: tuple[tvm.transform.Pass, ...]) -> tvm.IRModule:
         for stage in stages:
             with run.step(stage.info.name), target:
                 mod = stage(mod)
         return mod
 
     with verification.context():
-        mod = through(mod, *lowering.operators, lowering.layout)
+        mod = through(mod, lowering.operators)
         transforms, layouts = len(activation_transforms(mod)), layouts_of(mod)
-        mod = through(mod, *lowering.preparation, lowering.legalize, lowering.update)
+        mod = through(mod, lowering.kernels)
         verification.check(mod, run, "verify kernels")
         flops = flops_of(mod)
-        mod = through(mod, lowering.inline, *lowering.schedules)
+        mod = through(mod, lowering.schedules)
         with collect_kernel_calls() as calls:
-            mod = through(mod, *of_constants, lowering.lower, *lowering.guards)
+            mod = through(mod, lowering.instructions)
     return Lowered(mod, transforms, calls[-1].described(flops, layouts))
 
 

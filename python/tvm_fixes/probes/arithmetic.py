@@ -31,7 +31,7 @@ from ..fixes.elements import (
     SORT_BY_KEYS,
     SPLIT_INDICES,
 )
-from ..pipeline import pipeline
+from ..lowering import pipeline
 from ._run import run
 from .probe import Probe, register
 

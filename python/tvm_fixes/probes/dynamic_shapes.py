@@ -23,7 +23,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from ..fixes.dynamic_shapes import DYNAMIC_TO_STATIC, RESHAPE_LEGALIZE, SHAPE_BOUNDS
-from ..pipeline import pipeline
+from ..lowering import pipeline
 from ._run import run
 from .probe import Probe, register
 

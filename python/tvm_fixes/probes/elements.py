@@ -44,7 +44,7 @@ from ..fixes.elements import (
     SPLIT_DATAFLOW,
     STRIDED_SLICE_LEGALIZE,
 )
-from ..pipeline import pipeline
+from ..lowering import pipeline
 from ._run import run
 from .probe import Probe, register
 

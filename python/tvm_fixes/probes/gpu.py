@@ -19,7 +19,7 @@ import tvm
 from tvm import relax
 
 from ..fixes.gpu import GPU_SCHEDULE
-from ..pipeline import pipeline
+from ..lowering import pipeline
 from ..target import cuda
 from .probe import Probe, register
 

@@ -19,7 +19,7 @@ import tvm
 from tvm import relax
 
 from ..fixes.low_precision import FUSE_DEQUANTIZE_MATMUL, FUSE_QUANTIZED
-from ..pipeline import pipeline
+from ..lowering import pipeline
 from ..relax.constants.fold_plan import bytes_of
 from ..relax.constants.provenance import constants_of
 from ._run import lower, run

@@ -38,7 +38,7 @@ from ..fixes.memory import (
     UPDATE_IN_PLACE,
     VM_SHAPE_LOWER_WEIGHTS,
 )
-from ..pipeline import pipeline
+from ..lowering import pipeline
 from ..tirx.transform import GuardLongLoops, HoistSelectLoads, KeepTilesOnStack
 from ..tirx.transform.keep_tiles_on_stack import TILE
 from ._run import run

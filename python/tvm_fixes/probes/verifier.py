@@ -41,7 +41,7 @@ from ..fixes.verifier import (
     TYPES,
     VERIFIER,
 )
-from ..pipeline import pipeline as tvm_fixes_pipeline
+from ..lowering import pipeline as tvm_fixes_pipeline
 from ..verifier import verify
 from .probe import Probe, register
 

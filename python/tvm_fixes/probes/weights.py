@@ -25,7 +25,7 @@ from ..fixes.weights import (
     LIFT_TRANSFORM_PARAMS,
     LIFTED_PARAMS,
 )
-from ..pipeline import pipeline
+from ..lowering import pipeline
 from ..relax import transform
 from ..relax.analysis import bindings
 from ..relax.constants.provenance import constants_of

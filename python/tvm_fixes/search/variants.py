@@ -23,8 +23,8 @@ from tvm_ffi import structural_equal
 from .. import target as targets
 from ..compiler.linking import export
 from ..compiler.steps import build_executable
+from ..lowering import Stages, stages, stock_rest
 from ..observe.changes import text_of, unified_diff
-from ..pipeline import Stages, stages, stock_rest
 from ..runtime.compiled_model import CompiledModel
 from ..source import Source
 from ..support import switches
@@ -38,7 +38,7 @@ class PassRun:
     Attributes
     ----------
     stage, name : str
-        The stage of :class:`tvm_fixes.pipeline.Stages`, and the pass, which may be the stage.
+        The stage of :class:`tvm_fixes.lowering.Stages`, and the pass, which may be the stage.
     executed : int
         The number of passes of the stage that have run, with this one.
     """
@@ -160,15 +160,16 @@ def build_after(
     """
     target = targets.resolve(settings.target)
     mod = imported = source.to_relax()
-    own = list(_stages(settings))
-    rest = stock_rest(str(own[0].info.name), 0, target)
-    for stage in own if last is not None else []:
-        assert last is not None
-        name = str(stage.info.name)
-        mod, _ = _run_stage(stage, mod, target, last.executed if name == last.stage else None)
-        if name == last.stage:
-            rest = stock_rest(name, last.executed, target)
-            break
+    every = list(_stages(settings))
+    names = [str(stage.info.name) for stage in every]
+    begun = 0 if last is None else names.index(last.stage)
+    for stage in every[:begun]:
+        mod, _ = _run_stage(stage, mod, target)
+    executed = 0
+    if last is not None:
+        executed = last.executed
+        mod, _ = _run_stage(every[begun], mod, target, executed)
+    rest = stock_rest(target, names[begun:], executed)
     fixes: AbstractContextManager[object] = nullcontext()
     with fixes if with_fixes else switches.without(switches.FIX_IDS):
         if rest:
@@ -196,7 +197,7 @@ def build_with_kernels(
     target = targets.resolve(settings.target)
     lowering = _stages(settings)
     with target:
-        for stage in (lowering.lower, *lowering.guards):
+        for stage in lowering.instructions:
             mod = stage(mod)
     executable = build_executable(mod, target)
     return export(executable, target, source.signature(imported["main"]), (), {})
@@ -216,10 +217,10 @@ def _around_schedules(
     mod = imported = source.to_relax()
     lowering = _stages(settings)
     with target:
-        for stage in (*lowering.operators, lowering.layout, *lowering.preparation):
+        for stage in (*lowering.operators, *lowering.kernels):
             mod = stage(mod)
-        mod = before = lowering.update(lowering.legalize(mod))
-        for stage in (lowering.inline, *lowering.schedules):
+        before = mod
+        for stage in lowering.schedules:
             mod = stage(mod)
     return before, mod, imported
 

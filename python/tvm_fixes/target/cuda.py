@@ -131,7 +131,7 @@ def build(
     Parameters
     ----------
     mod : tvm.IRModule
-        The result of the last stage of :func:`tvm_fixes.pipeline.stages`, if there is no
+        The result of the last stage of :func:`tvm_fixes.lowering.stages`, if there is no
         `relax_pipeline`.
     target : tvm.target.Target
         A target of kind ``cuda``.

@@ -14,35 +14,15 @@
 
 import tvm
 
-from .transform import (
-    DecomposeReduction,
-    GuardFloatArithmetic,
-    GuardFloatCasts,
-    GuardIntegerDivision,
-    GuardIntegerOverflow,
-    GuardLongLoops,
-    GuardShapeBounds,
-    GuardSplitIndices,
-    HoistSelectLoads,
-    KeepTilesOnStack,
-    LowerElementaryFunctions,
-)
+from ..pipeline import kernel_guards
+from . import transform
 
 
 def before_lowering() -> tuple[tvm.transform.Pass, ...]:
     """The passes to run after the schedules, before calls are lowered for the virtual machine."""
-    return GuardFloatCasts(), DecomposeReduction(), LowerElementaryFunctions()
+    return tuple(getattr(transform, name)() for name in kernel_guards()[0])
 
 
 def after_lowering() -> tuple[tvm.transform.Pass, ...]:
     """The passes to run last, on the kernels that compute shapes too."""
-    return (
-        GuardFloatArithmetic(),
-        GuardIntegerDivision(),
-        GuardIntegerOverflow(),
-        GuardLongLoops(),
-        GuardShapeBounds(),
-        GuardSplitIndices(),
-        HoistSelectLoads(),
-        KeepTilesOnStack(),
-    )
+    return tuple(getattr(transform, name)() for name in kernel_guards()[1])

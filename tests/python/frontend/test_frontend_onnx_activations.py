@@ -28,7 +28,7 @@ from helpers.onnx_graphs import (
 )
 from helpers.relax_modules import run
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 
 FINITE = [-100, -20, -3, -1, -0.5, -1e-4, -1e-7, -0.0, 0, 1e-7, 0.3, 0.5, 1, 1.5, 3, 100]
 SPECIAL = [*FINITE, np.inf, -np.inf, np.nan]

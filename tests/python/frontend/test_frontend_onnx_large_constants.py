@@ -26,7 +26,7 @@ from helpers.growth import assert_grows_linearly
 from helpers.onnx_graphs import normal, onnx_runtime, program
 from helpers.relax_modules import call
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.analysis import bindings
 from tvm_fixes.relax.ir import leaves, tensor_of
 from tvm_fixes.support.tensors import nbytes_of

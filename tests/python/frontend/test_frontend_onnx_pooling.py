@@ -33,7 +33,7 @@ from helpers.onnx_graphs import (
 )
 from helpers.relax_modules import run
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.support import switches
 
 FIX_ID = "onnx-pooling"

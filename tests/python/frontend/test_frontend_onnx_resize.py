@@ -41,7 +41,7 @@ from helpers.onnx_graphs import (
 )
 from helpers.relax_modules import call, count, cpu, run
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.support import switches
 
 COORDINATES = (

@@ -25,7 +25,7 @@ from helpers.growth import largest_kernel, size_of
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, cpu, run, tensor
 from tvm_fixes.frontend.recurrent import recurrent_layer
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.support import switches
 from tvm_fixes.target import resolve
 
@@ -142,7 +142,7 @@ def test_size_does_not_depend_on_steps() -> None:
         mod = layer_of(module, steps, 1)
         lowering = stages("cpu")
         with cpu():
-            lowered = lowered_before(mod, lowering, lowering.lower)
+            lowered = lowered_before(mod, lowering, "Lower")
         # Extents have up to three digits.
         text = [size_of(mod), size_of(lowered), largest_kernel(lowered), len(lowered.functions)]
         sizes.add(tuple(round(count, -2) for count in text))

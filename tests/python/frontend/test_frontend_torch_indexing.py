@@ -22,7 +22,7 @@ from helpers.relax_modules import call, cpu
 from helpers.torch_programs import Call, import_exported, run_functions
 from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.frontend.torch.indexing import FIX_ID
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.support import switches
 
 INDEX, J = torch.tensor([-1, 0, 2]), torch.tensor([[1], [-2]], dtype=torch.int32)

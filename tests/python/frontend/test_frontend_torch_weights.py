@@ -28,7 +28,7 @@ import tvm_fixes
 from helpers.grids import sample
 from helpers.relax_modules import call, calls, count, cpu, merge
 from helpers.torch_programs import FLOATS, check_all, import_exported, name_of, random, randomize
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.constants.fold_plan import bytes_of
 from tvm_fixes.relax.ir import tensor_of
 from tvm_fixes.support import switches

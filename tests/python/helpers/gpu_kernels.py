@@ -20,7 +20,7 @@ import tvm
 from tvm import relax, tirx
 from tvm_ffi import structural_map, structural_walk
 
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.target import cuda
 
 from .lowering import lowered_before
@@ -36,7 +36,7 @@ def kernels(
     mod = build({"x": tensor(*shape, dtype=dtype)}, emit)
     lowering = stages("gpu")
     with GPU:
-        return lowered_before(mod, lowering, lowering.lower)
+        return lowered_before(mod, lowering, "Lower")
 
 
 def functions(mod: tvm.IRModule) -> dict[str, tirx.PrimFunc]:

@@ -18,7 +18,7 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.tirx.loop_nest import substitute
 from tvm_fixes.tirx.transform import ApplyGpuSchedule
 
@@ -31,7 +31,7 @@ def scheduled(mod: tvm.IRModule) -> tvm.IRModule:
     """A module whose operators are calls of scheduled kernels."""
     lowering = stages("gpu")
     with GPU:
-        return ApplyGpuSchedule()(lowered_before(mod, lowering, lowering.lower))
+        return ApplyGpuSchedule()(lowered_before(mod, lowering, "Lower"))
 
 
 def run_on_gpu(mod: tvm.IRModule, *inputs: np.ndarray) -> Any:

@@ -47,7 +47,8 @@ LAYERS = (
         "application of passes by name",
     ),
     ("passes", "all passes by name"),
-    ("pipeline transform", "the pipeline, in commented phases; the public passes"),
+    ("lowering", "the passes of the pipeline's table, made for a target"),
+    ("transform", "the public passes"),
     (
         "observe",
         "comparison of outputs with the reference's; the reference's process; what each pass and "
@@ -78,6 +79,10 @@ LAYERS = (
     ("target", "resolution of the target; the CPU model; CUDA"),
     ("_ffi", "loading of the native library"),
     ("support", "files, forked processes, logs, signals, switches, tensors"),
+    (
+        "pipeline",
+        "the pipeline as a table: each pass, the targets that it runs for, and why it stands there",
+    ),
     ("fixes", "the declarations of the fixes: data that loads neither TVM nor PyTorch"),
     ("errors versions", "errors; the supported versions of TVM"),
 )

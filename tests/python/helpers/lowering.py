@@ -14,13 +14,13 @@
 
 import tvm
 
-from tvm_fixes.pipeline import Stages
+from tvm_fixes.lowering import Stages
 
 
-def lowered_before(mod: tvm.IRModule, lowering: Stages, end: tvm.transform.Pass) -> tvm.IRModule:
-    """Run the stages before `end` on a module, for the current target."""
+def lowered_before(mod: tvm.IRModule, lowering: Stages, end: str) -> tvm.IRModule:
+    """Run the stages before the one named `end` on a module, for the current target."""
     for stage in lowering:
-        if stage is end:
+        if stage.info.name == end:
             return mod
         mod = stage(mod)
-    raise ValueError(f"{end.info.name} is not one of the stages")
+    raise ValueError(f"{end} is not one of the stages")

@@ -28,7 +28,7 @@ import tvm
 from tvm import relax, s_tir, te, tirx, topi
 from tvm_ffi import structural_map
 
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.search import variants
 from tvm_fixes.search.problem import Kind, Problem
 from tvm_fixes.support.tensors import raw_bytes

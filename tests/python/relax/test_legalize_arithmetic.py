@@ -22,7 +22,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 from helpers.relax_modules import build, call, cpu, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.legalize.arithmetic import FIX_ID
 from tvm_fixes.support import switches
 

@@ -21,7 +21,7 @@ from tvm import relax
 
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, calls, integers, run, tensor
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.support import switches
 
 UNIT = {"float16": 2**-11, "bfloat16": 2**-8, "float32": 2**-24, "float64": 2**-53}
@@ -143,7 +143,7 @@ def test_is_fused_with_a_convolution(dtype):
     lowering = stages()
     with tvm.target.Target("llvm"):
         mod = build({"x": tensor(1, 8, 6, 6, dtype=dtype)}, emit)
-        mod = lowering.inline(lowered_before(mod, lowering, lowering.inline))
+        mod = lowering["InlineElementwise"](lowered_before(mod, lowering, "InlineElementwise"))
     assert len([call for call in calls(mod) if call.op.name == "relax.call_tir"]) == 1
 
 

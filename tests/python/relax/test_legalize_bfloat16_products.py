@@ -24,7 +24,7 @@ from tvm import relax
 
 from helpers.emulated_cpu import emulated_cpu
 from helpers.relax_modules import build, call, cpu, merge, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
 from tvm_fixes.target.cpu import Cpu
 

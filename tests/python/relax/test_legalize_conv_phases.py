@@ -24,7 +24,7 @@ from helpers.conv_cases import Case
 from helpers.conv_checks import CPU, assert_close, legalized, module, operators
 from helpers.relax_modules import build, call, cpu, merge, run, tensor
 from tvm_fixes.fixes.conv import CONV_LEGALIZE
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.support import switches
 
 CASE = Case(

@@ -19,7 +19,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 from helpers.relax_modules import build, call, cpu, merge, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.legalize.indices import FIX_ID
 from tvm_fixes.support import switches
 from tvm_fixes.support.isolate import OutcomeKind, run_forked

@@ -25,7 +25,7 @@ from tvm.target.codegen import target_has_features
 from helpers.emulated_cpu import emulated_cpu
 from helpers.exact_products import exact_product
 from helpers.relax_modules import build, call, cpu, merge, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
 
 TARGETS = {

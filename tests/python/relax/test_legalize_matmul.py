@@ -28,7 +28,7 @@ from tvm.target.codegen import target_has_features
 from helpers.conv_checks import loops
 from helpers.grids import batched, sample
 from helpers.relax_modules import build, call, merge, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.legalize.matmul.lower import packing_of
 from tvm_fixes.target import resolve
 

@@ -20,7 +20,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 from helpers.relax_modules import build, call, cpu, merge, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 
 op = relax.op
 n, c = (tirx.Var(name, "int64") for name in "nc")

@@ -21,7 +21,7 @@ import tvm.testing
 from tvm import relax
 
 from helpers.relax_modules import build, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 
 X86, ARM = "x86_64-linux-gnu", "aarch64-linux-gnu"
 

@@ -27,7 +27,7 @@ from helpers.emulated_cpu import emulated_cpu
 from helpers.exact_products import exact_product
 from helpers.relax_modules import build, call, merge, tensor
 from helpers.relax_modules import cpu as cpu_target
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import FuseQuantized
 
 CPUS = {

@@ -31,7 +31,7 @@ from helpers.relax_modules import cpu
 from tvm_fixes.errors import ArtifactError
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.torch import from_exported_program
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.relax.analysis import bindings
 from tvm_fixes.relax.kernel_calls import kernel_calls
 from tvm_fixes.relax.source_nodes import SourceNode, mark, nodes_of, span_of, spread

@@ -19,7 +19,7 @@ from tvm import relax, tirx
 
 from helpers.relax_modules import build, call, calls, merge, tensor
 from tvm_fixes import verify
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.legalize.indices import FIX_ID
 from tvm_fixes.relax.transform import CheckIndices
 from tvm_fixes.support import switches

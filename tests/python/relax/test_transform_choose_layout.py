@@ -23,7 +23,7 @@ from tvm import relax, tirx
 
 from helpers.relax_modules import build, calls, run, tensor
 from tvm_fixes.fixes.matmul import MATMUL_LEGALIZE
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.analysis import activation_transforms
 from tvm_fixes.relax.transform import choose_layout
 from tvm_fixes.relax.transform.choose_layout import FIX_ID, ChooseLayout

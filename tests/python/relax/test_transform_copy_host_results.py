@@ -18,7 +18,7 @@ from tvm import relax, tirx
 
 from helpers.gpu_kernels import GPU
 from helpers.relax_modules import build, cpu, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import CopyHostResults
 
 op = relax.op

@@ -25,7 +25,7 @@ from tvm.script import relax as R
 from helpers.gpu_kernels import GPU, functions
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, calls, count, run, tensor
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.relax.layouts import SPATIAL_AXES
 from tvm_fixes.relax.transform import DecomposeConvTranspose
 
@@ -285,7 +285,7 @@ def lowered(target, name=None):
     )
     lowering = stages(name)
     with target:
-        return set(functions(lowered_before(mod, lowering, lowering.lower)))
+        return set(functions(lowered_before(mod, lowering, "Lower")))
 
 
 def test_only_for_a_gpu_without_cudnn():

@@ -20,7 +20,7 @@ from tvm import relax, tirx
 
 from helpers.relax_modules import build, calls, run, tensor
 from tvm_fixes.fixes.matmul import MATMUL_LEGALIZE
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import DecomposeEinsum
 
 RNG = np.random.default_rng(0)

@@ -23,7 +23,7 @@ from tvm import relax, tirx
 from helpers.gpu_kernels import GPU
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, count, run, tensor
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.relax.transform import DecomposeGroupNorm
 
 NORM = "relax.nn.group_norm"
@@ -152,10 +152,10 @@ def test_norms_that_stay(shape, options):
 def test_only_for_a_gpu():
     lowering, mod = stages(), norm(1, 8, 64, 64)
     with tvm.target.Target("llvm"):
-        cpu = lowered_before(mod, lowering, lowering.lower)
+        cpu = lowered_before(mod, lowering, "Lower")
     lowering = stages("gpu")
     with GPU:
-        gpu = lowered_before(mod, lowering, lowering.lower)
+        gpu = lowered_before(mod, lowering, "Lower")
     names = [[var.name_hint for var in each.get_global_vars()] for each in (cpu, gpu)]
     assert any("group_norm" in name for name in names[0])
     assert not any("group_norm" in name for name in names[1])

@@ -29,7 +29,7 @@ from helpers.grids import batched
 from helpers.relax_modules import build, count, integers, run, tensor
 from tvm_fixes import transform
 from tvm_fixes.errors import UsageError
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.constants import fold_plan
 from tvm_fixes.relax.ir import tensor_of
 from tvm_fixes.relax.transform.fold_constant import collect_unfolded

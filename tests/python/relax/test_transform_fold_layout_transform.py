@@ -18,7 +18,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 from helpers.relax_modules import build, integers, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import FoldLayoutTransform
 from tvm_fixes.support import switches
 

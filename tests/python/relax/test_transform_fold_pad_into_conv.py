@@ -24,7 +24,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from helpers.relax_modules import build, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import FoldPadIntoConv
 
 

@@ -22,7 +22,7 @@ from tvm import relax, tirx
 from tvm.script import relax as R
 
 from helpers.relax_modules import build, count, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.constants.provenance import constants_of
 from tvm_fixes.relax.quantized_blocks import BlockMatrix
 from tvm_fixes.relax.transform import FuseDequantizeMatmul

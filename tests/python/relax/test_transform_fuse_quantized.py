@@ -24,7 +24,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from helpers.relax_modules import build, calls, count, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import FuseQuantized
 from tvm_fixes.relax.transform.fuse_quantized import collect_products
 

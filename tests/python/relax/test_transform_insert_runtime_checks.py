@@ -23,7 +23,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from tvm_fixes import verify
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import InsertRuntimeChecks
 
 pytestmark = pytest.mark.native

@@ -21,7 +21,7 @@ from tvm.script import tirx as T
 from helpers.gpu_kernels import GPU, functions
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, run, tensor
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.relax.transform import LiftWorkspaces
 from tvm_fixes.support.switches import ENVIRONMENT_VARIABLE
 from tvm_fixes.tirx.transform import ApplyGpuSchedule
@@ -193,7 +193,7 @@ def test_no_kernel_of_a_model_allocates_for_several_launches():
     mod = build(shapes, lambda bb, x, w: bb.emit(tvm.relax.op.matmul(x, w, out_dtype="float32")))
     lowering = stages("gpu")
     with GPU:
-        after = LiftWorkspaces()(ApplyGpuSchedule()(lowered_before(mod, lowering, lowering.lower)))
+        after = LiftWorkspaces()(ApplyGpuSchedule()(lowered_before(mod, lowering, "Lower")))
     [kernel] = functions(after).values()
     assert len(kernel.params) == 4
     assert not [b for b in kernel.body.block.alloc_buffers if b.scope() == "global"]

@@ -23,7 +23,7 @@ from tvm.script import tirx as T
 from helpers import relax_modules as helpers
 from helpers.relax_modules import cpu
 from tvm_fixes import verify
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import InsertRuntimeChecks, LowerAssertOp
 
 

@@ -25,7 +25,7 @@ from helpers import grids
 from helpers.gpu_kernels import GPU
 from helpers.gpu_modules import run_on_gpu
 from helpers.relax_modules import build, call, cpu, merge, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.legalize.indices import FIX_ID
 from tvm_fixes.relax.transform import LowerScan
 from tvm_fixes.support import switches

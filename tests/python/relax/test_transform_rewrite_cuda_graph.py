@@ -23,7 +23,7 @@ from helpers.relax_modules import build, integers, tensor
 from tests.fuzz import onnx_models
 from tvm_fixes.errors import UsageError
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.pipeline import pipeline, stages
+from tvm_fixes.lowering import pipeline, stages
 from tvm_fixes.relax.transform import RewriteCUDAGraph
 
 OPTION = "relax.backend.use_cuda_graph"
@@ -74,8 +74,8 @@ def test_a_module_that_tvms_pass_breaks_stays():
     mod = from_onnx(onnx_models.make_graph(178).model())
     lowering = stages("gpu")
     with GPU:
-        mod = lowered_before(mod, lowering, lowering.lower)
-        for stage in (lowering.lower, *lowering.guards):
+        mod = lowered_before(mod, lowering, "Lower")
+        for stage in lowering.instructions:
             mod = stage(mod)
     functions = [f for _, f in mod.functions_items() if isinstance(f, relax.Function)]
     assert not any(relax.analysis.free_vars(function) for function in functions)

@@ -23,7 +23,7 @@ from tvm import relax, tirx
 
 from helpers.gpu_modules import run_on_gpu
 from helpers.relax_modules import build, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import SortByKeys
 from tvm_fixes.relax.transform.sort_by_keys import FIX_ID
 from tvm_fixes.support import switches

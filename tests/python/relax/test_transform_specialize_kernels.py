@@ -21,7 +21,7 @@ from tvm import relax, te, tirx
 from helpers.onnx_graphs import assert_follows_onnx_runtime, normal, text_model
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import SpecializeKernels
 
 

@@ -22,7 +22,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 from helpers.relax_modules import build, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import TrimConvKernel
 from tvm_fixes.target import resolve
 

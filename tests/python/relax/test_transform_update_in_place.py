@@ -25,7 +25,7 @@ from tvm.script import tirx as T
 import tvm_fixes
 from helpers.relax_modules import build, calls, cpu, integers, tensor
 from tvm_fixes import pipeline
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.relax.transform import UpdateInPlace
 from tvm_fixes.relax.transform.update_in_place import FIX_ID
 from tvm_fixes.support import switches
@@ -114,11 +114,10 @@ def updating(emit, types=CACHE, updates=None):
 
 def in_place(mod):
     """The number of writes to parameters, after all passes before the schedules."""
-    lowering = stages()
     with cpu():
-        for stage in lowering:
+        for stage in stages():
             mod = stage(mod)
-            if stage.same_as(lowering.update):
+            if stage.info.name == "UpdateInPlace":
                 break
     assert not tvm_fixes.verify(mod).errors
     return len(calls(mod, "relax.call_tir_inplace"))

@@ -34,7 +34,7 @@ from tvm_fixes.debug import compare
 from tvm_fixes.errors import CompileError, UsageError
 from tvm_fixes.frontend.onnx import external
 from tvm_fixes.frontend.onnx.importer import ONNXGraphImporter
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.report import layers
 from tvm_fixes.runtime.report import FLOAT64, ROUNDING
 from tvm_fixes.source.onnx import OnnxSource
@@ -68,11 +68,9 @@ def plant(monkeypatch: pytest.MonkeyPatch, fault: Rewrite, *, after_legalize: bo
 
     def faulty(**options):
         found = stages(**options)
-        at = "legalize" if after_legalize else "layout"
+        at = "kernels" if after_legalize else "operators"
         run = tvm.transform.module_pass(lambda mod, _: fault(mod), opt_level=0, name="Fault")
-        stage = getattr(found, at)
-        both = tvm.transform.Sequential([stage, run], name=stage.info.name)
-        return replace(found, **{at: both})
+        return replace(found, **{at: (*getattr(found, at), run)})
 
     monkeypatch.setattr(compilation, "stages", faulty)
 

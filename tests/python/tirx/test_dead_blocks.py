@@ -21,7 +21,7 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 
 from helpers.relax_modules import build, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.tirx.dead_blocks import without_dead_blocks
 
 

@@ -21,7 +21,7 @@ from helpers.gpu_kernels import GPU, functions
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, tensor
 from helpers.simt import assert_equals_reference
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.target.gpu import with_limits
 from tvm_fixes.tirx.gpu_kernel import why_not_runnable
 from tvm_fixes.tirx.gpu_rows import BlockPerRow, OneResult, WarpPerRow
@@ -54,7 +54,7 @@ def kernel_of(emit, *shape, dtype="float32") -> tirx.PrimFunc:
     mod = build({"x": tensor(*shape, dtype=dtype)}, emit)
     lowering = stages("gpu")
     with GPU:
-        kernels = functions(lowered_before(mod, lowering, lowering.lower))
+        kernels = functions(lowered_before(mod, lowering, "Lower"))
     [kernel] = [each for name, each in kernels.items() if name != "cast"]
     return kernel
 

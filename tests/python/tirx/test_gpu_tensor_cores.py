@@ -23,7 +23,7 @@ from helpers.gpu_kernels import GPU, functions
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, tensor
 from helpers.simt import assert_equals_reference
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.tirx.gpu_tensor_cores import TensorCores
 from tvm_fixes.tirx.transform import ApplyGpuSchedule
 
@@ -35,7 +35,7 @@ def product_kernel(emit, *shapes, dtype="float16") -> tirx.PrimFunc:
     mod = build({f"x{i}": tensor(*s, dtype=dtype) for i, s in enumerate(shapes)}, emit)
     lowering = stages("gpu")
     with GPU:
-        kernels = functions(lowered_before(mod, lowering, lowering.lower))
+        kernels = functions(lowered_before(mod, lowering, "Lower"))
     [function] = [each for name, each in kernels.items() if "matmul" in name or "conv" in name]
     return function
 

@@ -23,7 +23,7 @@ from helpers.gpu_kernels import GPU, functions
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, tensor
 from helpers.simt import assert_equals_reference
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.target.gpu import with_limits
 from tvm_fixes.tirx.gpu_kernel import why_not_runnable
 from tvm_fixes.tirx.gpu_transpose import Transpose
@@ -51,7 +51,7 @@ def kernel_of(emit, *shapes, dtype="float32") -> tirx.PrimFunc:
     types = {f"x{i}": tensor(*shape, dtype=dtype) for i, shape in enumerate(shapes)}
     lowering = stages("gpu")
     with GPU:
-        kernels = functions(lowered_before(build(types, emit), lowering, lowering.lower))
+        kernels = functions(lowered_before(build(types, emit), lowering, "Lower"))
     [kernel] = kernels.values()
     return kernel
 

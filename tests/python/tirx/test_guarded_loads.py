@@ -20,7 +20,7 @@ from tvm.script import tirx as T
 
 from helpers.gpu_modules import run_on_gpu
 from helpers.relax_modules import build, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.tirx.guarded_loads import clamp_guarded_loads
 from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
 

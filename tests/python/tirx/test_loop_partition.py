@@ -20,7 +20,7 @@ from tvm import relax, tirx
 from tvm.script import tirx as T
 
 from helpers.relax_modules import build, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.tirx.loop_partition import partition_loops
 from tvm_fixes.tirx.transform import ScheduleElementwise
 

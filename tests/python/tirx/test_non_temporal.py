@@ -27,7 +27,7 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_walk
 
 from helpers.relax_modules import build, call, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
 from tvm_fixes.target.cpu import Cpu
 from tvm_fixes.tirx import non_temporal

@@ -23,7 +23,7 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 
 from helpers.relax_modules import build, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.tirx.transform import ScheduleElementwise
 
 TARGET = tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu"})

@@ -21,7 +21,7 @@ from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
 from helpers.relax_modules import build, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
 from tvm_fixes.tirx.tile_functions import vectorize_functions
 

@@ -20,7 +20,7 @@ from tvm import relax, tirx
 from tvm.script import tirx as T
 
 from helpers.relax_modules import build, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
 from tvm_fixes.tirx.loop_nest import sources
 from tvm_fixes.tirx.tile_sums import sum_in_parts

@@ -26,7 +26,7 @@ from tvm_ffi import structural_walk
 
 from helpers.conv_cases import numpy_dtype
 from helpers.relax_modules import build, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
 from tvm_fixes.tirx.transform import ScheduleElementwise
 

@@ -28,7 +28,7 @@ from helpers.gpu_kernels import GPU, functions, kernels, one_after_another, run,
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, integers, tensor
 from tvm_fixes.errors import CompileError, UsageError
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.support import switches
 from tvm_fixes.support.declined import collect_declined
 from tvm_fixes.target import cuda
@@ -321,7 +321,7 @@ def test_no_vector_of_bool_is_accessed(dtype):
     mod = build({"x": tensor(1024, 1024, dtype=dtype)}, emit)
     lowering = stages("gpu")
     with GPU:
-        mod = lowered_before(mod, lowering, lowering.lower)
+        mod = lowered_before(mod, lowering, "Lower")
     found = scheduled(mod)
     assert any("matmul" in name and "where" in name for name in found)
     sources = [source_of(function) for function in found.values()]

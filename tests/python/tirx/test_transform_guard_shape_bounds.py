@@ -21,7 +21,7 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 
 from helpers.relax_modules import build, call, integers, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.support import switches
 from tvm_fixes.tirx.transform import GuardShapeBounds
 from tvm_fixes.tirx.transform.guard_shape_bounds import FIX_ID

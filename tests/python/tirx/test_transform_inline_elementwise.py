@@ -24,7 +24,7 @@ from tvm_ffi import structural_walk
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.fixes.memory import TILES_ON_STACK
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
 from tvm_fixes.tirx.transform import InlineElementwise
 

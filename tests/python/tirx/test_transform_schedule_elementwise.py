@@ -25,7 +25,7 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_walk
 
 from helpers.relax_modules import build, call, run, tensor
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
 from tvm_fixes.tirx.transform import ScheduleElementwise
 from tvm_fixes.tirx.util import contains

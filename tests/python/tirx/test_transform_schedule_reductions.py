@@ -31,7 +31,7 @@ from helpers.grids import batched
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, call, merge, run, tensor
 from tvm_fixes import pipeline
-from tvm_fixes.pipeline import stages
+from tvm_fixes.lowering import stages
 from tvm_fixes.support import switches
 from tvm_fixes.tirx.transform import ScheduleReductions
 from tvm_fixes.tirx.transform.schedule_reductions import FIX_ID
@@ -337,7 +337,7 @@ def test_rows_that_are_padded(batch: tuple[int, ...]) -> None:
 
     mod, lowering = build({"x": tensor(*shape)}, emit), stages()
     with CPU:
-        lowered = lowered_before(mod, lowering, lowering.lower)
+        lowered = lowered_before(mod, lowering, "Lower")
     [kernel] = [f for _, f in lowered.functions_items() if isinstance(f, tirx.PrimFunc)]
     parallel: list[int] = []
 

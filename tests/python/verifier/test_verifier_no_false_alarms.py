@@ -29,7 +29,7 @@ from helpers.grids import sample
 from test_convert_models import MODELS as CONVERTED
 from test_convert_models import SHAPES, imported, instance
 from tvm_fixes.frontend.torch import from_exported_program
-from tvm_fixes.pipeline import pipeline
+from tvm_fixes.lowering import pipeline
 from tvm_fixes.verifier import Diagnostic, verify
 
 pytestmark = [pytest.mark.native, pytest.mark.filterwarnings("ignore")]

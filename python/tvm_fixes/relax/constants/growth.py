@@ -12,8 +12,16 @@
 # and limitations under the License.
 """Default limits on the growth of constants and of prepared weights."""
 
+from ...errors import UsageError
+
 MAX_GROWTH = 1.2
 """The maximum ratio of values computed ahead of time to the constants they replace, in bytes."""
 
 WEIGHTS_ALLOWANCE = 64 << 10
 """The bytes that prepared weights may take beyond that ratio, so that small ones are prepared."""
+
+
+def check_growth(max_growth: float) -> None:
+    """Raise a UsageError if a limit is negative or not a number."""
+    if not max_growth >= 0:
+        raise UsageError(f"max_growth must be >= 0, got {max_growth}")

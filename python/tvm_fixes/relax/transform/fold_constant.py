@@ -39,7 +39,6 @@ from tvm import relax
 from tvm_ffi import structural_map, structural_walk
 
 from ... import _ffi
-from ...errors import UsageError
 from ...fixes.weights import FOLD_CONSTANT as FIX_ID
 from ...support import logs, switches
 from ...support.collector import Collector
@@ -47,7 +46,7 @@ from ...support.declined import decline
 from ..analysis import bindings
 from ..constants.evaluate import evaluate
 from ..constants.fold_plan import FoldPlan, Value
-from ..constants.growth import MAX_GROWTH
+from ..constants.growth import MAX_GROWTH, check_growth
 from ..constants.make import few_at_a_time, made_constant
 from ..guard import uninstrumented
 from ..ir import map_leaves, tensor_of, with_body, with_functions
@@ -117,8 +116,7 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
     at level ``DEBUG`` to Python's logger ``tvm_fixes.FoldConstant``, and :func:`collect_unfolded`
     collects it.  To fold, the pass builds the computation for the host and runs it once.
     """
-    if not max_growth >= 0:
-        raise UsageError(f"max_growth must be >= 0, got {max_growth}")
+    check_growth(max_growth)
     stock = relax.transform.FoldConstant()
 
     def run(mod: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:

@@ -45,7 +45,7 @@ from ...errors import UsageError
 from ...fixes.weights import LIFT_TRANSFORM_PARAMS as FIX_ID
 from ...support import logs, switches
 from ..analysis import bindings, weights_of
-from ..constants.growth import MAX_GROWTH, WEIGHTS_ALLOWANCE
+from ..constants.growth import MAX_GROWTH, WEIGHTS_ALLOWANCE, check_growth
 from ..guard import uninstrumented
 from ..ir import with_body, with_functions
 from ..lift.callers import RECORD, SUFFIX, callers_of, rewrite_callers
@@ -136,8 +136,7 @@ def LiftTransformParams(
     takes the original tuple.
     """
     shared = _check_shared(shared_transform)
-    if not max_growth >= 0:
-        raise UsageError(f"max_growth must be >= 0, got {max_growth}")
+    check_growth(max_growth)
     if allowance < 0:
         raise UsageError(f"allowance must be >= 0 bytes, got {allowance}")
 

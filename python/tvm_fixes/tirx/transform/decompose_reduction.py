@@ -23,7 +23,7 @@ Mechanism
     The initial value is set in the first iteration of the innermost loop, which has no iterations.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.tirx.semantics` and the fix id ``decompose-reduction``.
+    :mod:`tvm_fixes.pipeline` and the fix id ``decompose-reduction``.
 """
 
 from collections.abc import Sequence

@@ -28,7 +28,7 @@ Mechanism
     The simplifier applies integer identities to floats.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.tirx.semantics` and the fix id ``float-arithmetic``.
+    :mod:`tvm_fixes.pipeline` and the fix id ``float-arithmetic``.
 """
 
 import math

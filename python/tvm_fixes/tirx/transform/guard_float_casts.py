@@ -25,7 +25,7 @@ Mechanism
     instruction for a vector saturates where that for a scalar wraps around.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.tirx.semantics` and the sentence on casts of the fix id ``float-arithmetic``.
+    :mod:`tvm_fixes.pipeline` and the sentence on casts of the fix id ``float-arithmetic``.
 """
 
 import math

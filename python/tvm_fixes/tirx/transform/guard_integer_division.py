@@ -26,7 +26,7 @@ Mechanism
     The x86 instruction traps in both cases, and both are undefined behavior in LLVM.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.tirx.semantics` and the fix id ``integer-division``.
+    :mod:`tvm_fixes.pipeline` and the fix id ``integer-division``.
 """
 
 import functools

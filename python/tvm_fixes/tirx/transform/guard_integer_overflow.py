@@ -27,7 +27,7 @@ Mechanism
     and 64 bits as not overflowing, even unsigned ones.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.tirx.semantics` and the fix id ``integer-overflow``.
+    :mod:`tvm_fixes.pipeline` and the fix id ``integer-overflow``.
 """
 
 import math

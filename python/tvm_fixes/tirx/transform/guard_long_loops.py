@@ -26,7 +26,7 @@ Mechanism
     so below any unrolling limit.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.tirx.semantics` and the fix id ``long-loops``.
+    :mod:`tvm_fixes.pipeline` and the fix id ``long-loops``.
 """
 
 import tvm

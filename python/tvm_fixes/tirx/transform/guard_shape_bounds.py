@@ -26,7 +26,7 @@ Mechanism
     negative.  It ignores the factor: from ``n * 2 - 4 >= 0`` follows ``n >= 2``, not ``n >= 4``.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.tirx.semantics` and the fix id ``shape-bounds``.
+    :mod:`tvm_fixes.pipeline` and the fix id ``shape-bounds``.
 """
 
 import tvm

@@ -29,7 +29,7 @@ Mechanism
     ``(i + 8) % 15 // 15 + 2``.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.tirx.semantics` and the fix id ``split-indices``.
+    :mod:`tvm_fixes.pipeline` and the fix id ``split-indices``.
 """
 
 from collections.abc import Callable, Iterator, Sequence

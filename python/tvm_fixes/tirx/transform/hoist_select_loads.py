@@ -27,7 +27,7 @@ Mechanism
     bounds where the condition is false.  LLVM does not move loads out of a branch.
 How to remove
     When TVM keeps a Select whose loads are within their buffers, delete this file, its tests, its
-    line in :mod:`tvm_fixes.tirx.semantics` and the fix id ``select-loads``.
+    line in :mod:`tvm_fixes.pipeline` and the fix id ``select-loads``.
 """
 
 import tvm

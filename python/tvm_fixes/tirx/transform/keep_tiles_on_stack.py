@@ -27,7 +27,7 @@ Mechanism
     them to registers.
 How to remove
     When TVM leaves buffers of 4 KiB on the stack, delete this file, its tests, its line in
-    :mod:`tvm_fixes.tirx.semantics` and the fix id ``tiles-on-stack``.
+    :mod:`tvm_fixes.pipeline` and the fix id ``tiles-on-stack``.
 """
 
 from collections.abc import Sequence

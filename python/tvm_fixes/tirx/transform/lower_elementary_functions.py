@@ -31,7 +31,7 @@ Mechanism
     ``nearbyint``, which ``R.round`` becomes.
 How to remove
     When TVM passes the tests of this file, delete it, the package
-    :mod:`tvm_fixes.tirx.elementary`, their tests, the line in :mod:`tvm_fixes.tirx.semantics` and
+    :mod:`tvm_fixes.tirx.elementary`, their tests, the line in :mod:`tvm_fixes.pipeline` and
     the fix id ``elementary-functions``.
 """
 
