@@ -59,6 +59,10 @@ demo: native  ## Compile the example models from PyTorch and ONNX, and print a t
 test: native  ## Run the tests with fixed seeds and samples of the large grids.
 	@$(RUN) -m pytest -n auto --dist worksteal $(ARGS)
 
+.PHONY: test-changed
+test-changed: native  ## Run the tests of what changed since origin/main, in about a minute.
+	@PYTHONPATH=tests/python $(RUN) -m helpers.affected $(ARGS)
+
 .PHONY: check-full
 check-full: native $(LIBRARIES)/.installed  ## Run all cases of all grids, and write docs/tables.
 	@TVM_FIXES_LIBRARIES=$(abspath $(LIBRARIES)) \
