@@ -18,7 +18,6 @@
  *
  * Trigger: apache-tvm-ffi 0.1.15 or newer, with a TVM that was built with an older one, and any
  * map or set of tvm-ffi's library that has a PrimType as a key.
- * Symptom: tvm.ir.save_json of every typed node, and ConvertLayout to packed layouts, crash.
  * Mechanism: TVM registers raw C++ functions under "__any_hash__" and "__any_equal__". Older
  * versions of tvm-ffi expect an integer of them, newer ones a TVMFFIAny, and free what they find in
  * its place. A function object serves both, so the raw functions are wrapped.

@@ -110,9 +110,9 @@ CONV_INFER_LAYOUT = declare(
     summary="lets ConvertLayout pack convolutions where the channels allow it, and never raise",
     symptoms={
         Symptom.ERROR: (
-            "ConvertLayout cannot pack conv1d and conv3d, packs channels that the "
-            "blocks do not divide, and raises where a packed value reaches a "
-            "convolution that is not listed"
+            "ConvertLayout cannot pack conv1d and conv3d, packs channels that the blocks do "
+            "not divide, and raises where a packed value reaches a convolution that is not "
+            "listed; a depthwise convolution in blocks ends in `Divide by zero`"
         ),
     },
 )

@@ -39,7 +39,10 @@ NUMPY_DTYPE = declare(
             "write `str(x.dtype)`"
         ),
     },
-    upstream=(19875,),
+    upstream=(
+        19875,
+        20051,
+    ),
 )
 
 UNFINISHED_FUNCTIONS = declare(

@@ -112,7 +112,10 @@ EMPTY_CONSTANTS = declare(
     kind=Kind.PASS,
     summary="does not store empty constants, which do not load",
     symptoms={
-        Symptom.ERROR: ("a library with an empty constant is written, but does not load"),
+        Symptom.ERROR: (
+            "a library with an empty constant is written, but does not load; a permute of no "
+            "elements does not build"
+        ),
     },
 )
 

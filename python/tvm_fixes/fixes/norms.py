@@ -22,7 +22,10 @@ NORM_VARIANCE = declare(
         "computes layer, group and instance norms accurately, for any mean, dtype, axes and flags"
     ),
     symptoms={
-        Symptom.ERROR: "layer, group and instance norms of float64 and bfloat16 do not lower",
+        Symptom.ERROR: (
+            "layer, group and instance norms of float64 and bfloat16 do not lower; nor do "
+            "those along a negative axis"
+        ),
         Symptom.WRONG: (
             "layer, group and instance norms of data with a large mean lose all "
             "digits or give NaN; `center=False` and `scale=False` are ignored"
@@ -36,7 +39,10 @@ BATCH_NORM_LEGALIZE = declare(
     kind=Kind.OPERATOR_ATTRIBUTE,
     summary="fuses batch normalization, and keeps the dtype of 16-bit floats",
     symptoms={
-        Symptom.WRONG: "batch normalization of float16 or bfloat16 gives float32",
+        Symptom.WRONG: (
+            "batch normalization of float16 or bfloat16 gives float32; in training mode, "
+            "float16 over 16384 elements is off by 2, or NaN"
+        ),
         Symptom.COST: "batch normalization is not fused with a convolution",
     },
 )

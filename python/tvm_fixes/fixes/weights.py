@@ -70,9 +70,9 @@ LIFTED_PARAMS = declare(
     summary="lets the passes for lazy and bundled parameters follow LiftTransformParams",
     symptoms={
         Symptom.ERROR: (
-            "after LiftTransformParams, BundleModelParams bundles again, "
-            "LazyGetInput and LazySetOutput pass all weights as one tuple, and "
-            "LazyTransformParams does not store weights that are passed on"
+            "after LiftTransformParams, BundleModelParams bundles again, LazyGetInput and "
+            "LazySetOutput pass all weights as one tuple, and LazyTransformParams does not "
+            "store weights that are passed on; a symbol that only weights define is undefined"
         ),
     },
 )

@@ -12,16 +12,8 @@
 # and limitations under the License.
 """``BlockBuilder.function`` after an error.
 
-Upstream
-    Not reported.
-Versions
-    Seen in 0.27.0 and 0.27.0.post1.
 Trigger
     An error within ``with builder.function(...)``, such as an operator that an importer rejects.
-Symptom
-    The warning ``BlockBuilder destroyed with remaining blocks!``, when the builder is destroyed.
-    If the error is caught within another function of the builder, that function gets the bindings
-    of the failed one in place of its own.
 Mechanism
     ``FunctionScope.__exit__`` restores the stack of builders, but ends neither the block nor the
     scope that ``__enter__`` began; only ``emit_func_output`` does.

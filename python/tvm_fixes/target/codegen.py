@@ -12,17 +12,11 @@
 # and limitations under the License.
 """Recompilation without the SLP vectorizer of modules that LLVM miscompiles.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1, whose LLVM is 22.
 Trigger
     A kernel of few elements whose loops LLVM unrolls, such as an average pooling of
     ``(1, 4, 4, 3)`` with a dilation of 2, for a CPU without AVX-512.
-Symptom
-    ``LLVM module verification failed … Instruction does not dominate all uses!``
 Mechanism
-    LLVM's vectorizer of straight-line code (SLP) places a shuffle after its use.
+    The vectorizer of straight-line code (SLP) of LLVM 22 places a shuffle after its use.
 How to remove
     When TVM passes the tests of this file, delete it, its tests, its call in :mod:`tvm_fixes` and
     the fix id ``slp-vectorizer``.

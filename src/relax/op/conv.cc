@@ -16,7 +16,7 @@
  * \file src/relax/op/conv.cc
  * \brief Layout rules of relax.nn.conv1d, conv2d, conv3d and their transposes.
  *
- * Upstream: #18629 and #17968. TVM: seen in 0.27. Trigger and symptom, of ConvertLayout:
+ * Trigger, of ConvertLayout, and its error:
  *
  * - to a packed layout: "Layouts must have the same size" from conv2d_transpose and
  *   conv3d_transpose, "Axis swap only" from the operators of one spatial axis and from conv3d;

@@ -16,9 +16,8 @@
  * \file src/relax/op/conv_transpose.cc
  * \brief Type inference of relax.nn.conv1d_transpose, conv2d_transpose and conv3d_transpose.
  *
- * Upstream: #19842 (dilation). TVM: seen in 0.27. Trigger: stride <= output_padding < dilation,
- * which PyTorch and ONNX allow. Symptom: a ValueError. Mechanism: the rules require output_padding
- * < stride, but the right bound is the larger of stride and dilation.
+ * Trigger: stride <= output_padding < dilation, which PyTorch and ONNX allow. Mechanism: the rules
+ * require output_padding < stride, but the right bound is the larger of stride and dilation.
  *
  * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */

@@ -16,10 +16,8 @@
  * \file src/relax/op/follow_layout.h
  * \brief Layout rules of operators for which TVM has none.
  *
- * TVM: seen in 0.27; #18593, #18637, #18638 and #18643 added rules for similar operators. Trigger:
- * ConvertLayout of a model with one of them between two convolutions. Symptom: the result is
- * correct, but the operator is surrounded by two transposes. Mechanism: an operator without
- * FRelaxInferLayout gets its arguments in their original layout.
+ * Trigger: ConvertLayout of a model with one of them between two convolutions. Mechanism: an
+ * operator without FRelaxInferLayout gets its arguments in their original layout.
  *
  *     x: layout ACDB (NHWC), R.nn.pad(x, [0, 0, 0, 0, 1, 1, 2, 2])
  *         =>  R.nn.pad(x, [0, 0, 1, 1, 2, 2, 0, 0]), layout ACDB

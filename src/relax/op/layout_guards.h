@@ -16,10 +16,9 @@
  * \file src/relax/op/layout_guards.h
  * \brief Layout guards of operators whose rules in TVM are wrong in some layouts.
  *
- * TVM: seen in 0.27. Trigger: ConvertLayout of a model in which a converted value reaches one of
- * these operators. Symptom: ConvertLayout raises, the module does not build, or its numbers are
- * wrong. Mechanism: TVM's rules accept layouts that the operator, its type inference or its
- * lowering do not support; see the files that include this one.
+ * Trigger: ConvertLayout of a model in which a converted value reaches one of these operators.
+ * Mechanism: TVM's rules accept layouts that the operator, its type inference or its lowering do
+ * not support; see the files that include this one.
  *
  * A guard replaces TVM's rule where that is wrong. It follows the layout if it can, and restores
  * the original layouts otherwise.

@@ -16,11 +16,10 @@
  * \file src/relax/op/permute_dims.cc
  * \brief Layout rule of relax.permute_dims.
  *
- * TVM: seen in 0.27. Trigger: ConvertLayout of a model that permutes a converted value, such as an
- * attention block in an image model. Symptom: the permute is executed, its result is back in the
- * original layout, and the following operators convert back and forth. Mechanism: TVM's rule keeps
- * the permute as a real transpose. But it only changes the layout, and ConvertLayout inserts a
- * transpose anyway if an operator needs its argument in another layout.
+ * Trigger: ConvertLayout of a model that permutes a converted value, such as an attention block in
+ * an image model. Mechanism: TVM's rule keeps the permute as a real transpose. But it only changes
+ * the layout, and ConvertLayout inserts a transpose anyway if an operator needs its argument in
+ * another layout.
  *
  *     x: layout ACB, R.permute_dims(x, [0, 2, 1])  =>  R.permute_dims(x, [0, 1, 2]), layout ABC
  *

@@ -16,10 +16,9 @@
  * \file src/relax/op/pool.cc
  * \brief Type inference of relax.nn.max_pool1d, 2d and 3d, and avg_pool1d, 2d and 3d.
  *
- * TVM: seen in 0.27. Trigger: ceil_mode along a symbolic extent, where the last window may begin
- * beyond the data, for example windows of 2 elements with a stride of 3. Symptom: "Cannot find the
- * FInferType attribute registered to op: prim.if_then_else" in FuseOps. Mechanism: the rules
- * exclude such a window with if_then_else, which Relax treats as a Relax operator.
+ * Trigger: ceil_mode along a symbolic extent, where the last window may begin beyond the data, for
+ * example windows of 2 elements with a stride of 3. Mechanism: the rules exclude such a window
+ * with if_then_else, which Relax treats as a Relax operator.
  *
  * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */

@@ -16,9 +16,8 @@
  * \file src/relax/op/reshape.cc
  * \brief Layout rule of relax.reshape.
  *
- * TVM: seen in 0.27. Trigger: ConvertLayout of a reshape that merges or splits adjacent axes, such
- * as in an attention block of an image model. Symptom: the value is transposed back before the
- * reshape and again after it. Mechanism: the operator has no FRelaxInferLayout, so ConvertLayout
+ * Trigger: ConvertLayout of a reshape that merges or splits adjacent axes, such as in an attention
+ * block of an image model. Mechanism: the operator has no FRelaxInferLayout, so ConvertLayout
  * restores the original layout of its argument.
  *
  *     x: layout ACDB (NHWC), R.reshape(x, [n, c, h * w])  =>  R.reshape(x, [n, h * w, c]), ACB

@@ -16,9 +16,8 @@
  * \file src/relax/op/reverse_sequence.cc
  * \brief Layout rule of relax.reverse_sequence: both axes move with the layout.
  *
- * TVM: seen in 0.27. Trigger: ConvertLayout of a model that reverses sequences of different lengths
- * between two convolutions. Symptom: the result is correct, but the operator is surrounded by two
- * transposes. Mechanism: the operator has no FRelaxInferLayout, so ConvertLayout restores the
+ * Trigger: ConvertLayout of a model that reverses sequences of different lengths between two
+ * convolutions. Mechanism: the operator has no FRelaxInferLayout, so ConvertLayout restores the
  * original layout of its argument.
  *
  *     x: layout ACDB (NHWC), R.reverse_sequence(x, lengths, seq_axis=2, batch_axis=0)

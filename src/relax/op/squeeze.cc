@@ -16,9 +16,8 @@
  * \file src/relax/op/squeeze.cc
  * \brief Layout rule of relax.squeeze.
  *
- * TVM: seen in 0.27. Trigger: ConvertLayout of a squeeze with a negative axis, common in PyTorch's
- * pooling and attention. Symptom: std::bad_alloc or memory corruption. Mechanism: the rule indexes
- * a string with the negative axis.
+ * Trigger: ConvertLayout of a squeeze with a negative axis, common in PyTorch's pooling and
+ * attention. Mechanism: the rule indexes a string with the negative axis.
  *
  * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */

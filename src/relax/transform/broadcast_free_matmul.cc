@@ -16,11 +16,9 @@
  * \file src/relax/transform/broadcast_free_matmul.cc
  * \brief Replaces a matmul of a broadcast tensor by a matmul of the tensor itself.
  *
- * TVM: seen in 0.27. Trigger: a linear layer on a non-contiguous input, a buffer as the left
- * operand of a matmul, `W.expand` before a bmm. Symptom: the weights are copied for each element of
- * the batch, into the library by FoldConstant or else on every call. Mechanism: PyTorch's
- * decomposition expands both operands for a bmm, and no pass exploits that matmul itself
- * broadcasts.
+ * Trigger: a linear layer on a non-contiguous input, a buffer as the left operand of a matmul,
+ * `W.expand` before a bmm. Mechanism: PyTorch's decomposition expands both operands for a bmm, and
+ * no pass exploits that matmul itself broadcasts.
  *
  *     w1 = R.broadcast_to(w, [16, 64, 96])
  *     y = R.matmul(x, w1)                    =>   y = R.matmul(x, w)

@@ -16,9 +16,8 @@
  * \file src/relax/transform/decompose_channelwise.cc
  * \brief Decomposes norms and PReLU into arithmetic, for layouts that split the channels.
  *
- * TVM: seen in 0.27. Trigger: ConvertLayout to a packed layout such as NCHW4c. Symptom: the
- * activation is converted to NCHW around each of these operators, or ConvertLayout throws.
- * Mechanism: they name a single channel axis, but a packed layout splits it.
+ * Trigger: ConvertLayout to a packed layout such as NCHW4c. Mechanism: they name a single channel
+ * axis, but a packed layout splits it.
  *
  *     y = R.nn.instance_norm(x, gamma, beta,      mean = R.mean(x, [2, 3], keepdims=True)
  *             channel_axis=1, axes=[2, 3])   =>   centered = x - mean

@@ -17,10 +17,9 @@
  * \brief Replaces shapes that a model computes with tensors by expressions over the extents of its
  *        inputs.
  *
- * TVM: seen in 0.27. Trigger: a shape computed by operators (Shape, Gather, Concat, Equal, If in
- * ONNX; x.shape in PyTorch). Symptom: unknown shapes from there on, "cannot lower", a branch that
- * does not type-check although it is never taken. Mechanism: type inference uses only literal shape
- * expressions, and no pass tracks the values of tensors.
+ * Trigger: a shape computed by operators (Shape, Gather, Concat, Equal, If in ONNX; x.shape in
+ * PyTorch). Mechanism: type inference uses only literal shape expressions, and no pass tracks the
+ * values of tensors.
  *
  * A rewrite relies only on facts that hold for all inputs. Everything else is left to run time:
  * unchanged, or checked by a match_cast.

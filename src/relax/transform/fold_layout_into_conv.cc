@@ -16,10 +16,10 @@
  * \file src/relax/transform/fold_layout_into_conv.cc
  * \brief Folds layout transforms before and after convolutions into their layouts.
  *
- * TVM: seen in 0.27. Trigger: ConvertLayout at the ends of a model and wherever it leaves a layout.
- * Symptom: a copy of the activation before or after a convolution. Mechanism: ConvertLayout uses
- * the same layout for the data and output of a convolution, and inserts transforms where needed.
- * But a convolution accesses data and output by index, and data_layout and out_layout may differ.
+ * Trigger: ConvertLayout at the ends of a model and wherever it leaves a layout. Mechanism:
+ * ConvertLayout uses the same layout for the data and output of a convolution, and inserts
+ * transforms where needed. But a convolution accesses data and output by index, and data_layout
+ * and out_layout may differ.
  *
  *     lv = R.permute_dims(x, [0, 2, 3, 1])
  *     lv1 = R.nn.conv2d(lv, w,               =>  lv1 = R.nn.conv2d(x, w,

@@ -73,6 +73,29 @@ def test_the_ids_in_native_code_are_those_of_fixes():
     assert not unknown
 
 
+HEADS_WITHOUT_A_DECLARATION = {
+    "src/relax/transform/refresh_types.cc",
+    "src/runtime/compile_cuda_module.cc",
+}
+UNDECLARED = re.compile(
+    r"^(Upstream|Versions|Symptom)$|^ \* .*\b(TVM: seen|Symptom:)", re.MULTILINE
+)
+
+
+def test_symptoms_and_versions_stand_only_in_declarations():
+    """The head of a file has the trigger, the mechanism, and how to remove it."""
+    found = set()
+    for folder, pattern in (
+        ("src", "*.[ch]*"),
+        ("python/tvm_fixes/relax", "*.py"),
+        ("python/tvm_fixes/tirx", "*.py"),
+    ):
+        for path in (ROOT / folder).rglob(pattern):
+            if UNDECLARED.search(path.read_text()):
+                found.add(str(path.relative_to(ROOT)))
+    assert found == HEADS_WITHOUT_A_DECLARATION
+
+
 def test_every_fix_has_code():
     python = ROOT / "python" / "tvm_fixes"
     ids = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.[ch]*"))

@@ -12,10 +12,6 @@
 # and limitations under the License.
 """Lowering of arithmetic operators whose textbook formulas are inaccurate or overflow.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``relax.nn.selu``, ``nn.softplus`` and ``log_add_exp`` near zero and far from it;
     ``floor_divide`` and ``floor_mod`` of floating-point numbers; ``power``, ``mod`` and
@@ -24,13 +20,6 @@ Trigger
     scalar -0; ``sign`` and ``negative`` of unsigned integers, and ``sign`` of booleans;
     ``ewise_fma``; ``add``, ``subtract`` and ``multiply`` of uint32 and uint64; casts to bfloat16,
     and of it to integers.
-Symptom
-    Silently wrong results: selu(-1e-9) and softplus(-20) are 0, log_add_exp(0, 100) is infinite,
-    gelu(-3) of float16 is 8% off, -1 // inf is 0 and 1e30 mod 0.1 is not between 0 and 0.1.
-    0 times infinity, NaN times 0 and 0 / 0 are 0; -0 + 0 is -0.  A cast to bfloat16 does not round
-    if its reader is in the same kernel.  0 - x of uint32 is 0, and 3 - x < 4 is true for every x.
-    A division by 0, ``power``, ``mod`` and ``log_add_exp`` of bfloat16, ``sign`` and ``negative``
-    of unsigned integers, and ``ewise_fma`` do not build.
 Mechanism
     The formulas add 1 to a much smaller exponential, or subtract 1 from an exponential near 1;
     exponentials overflow; each step of a gelu is rounded to 16 bits; quotients are rounded before

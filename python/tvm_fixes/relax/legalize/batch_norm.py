@@ -12,16 +12,8 @@
 # and limitations under the License.
 """Lowering of ``relax.nn.batch_norm`` to fusible arithmetic with the result dtypes of its type.
 
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A batch normalization: in inference mode in any dtype, in training mode in float16 or bfloat16.
-Symptom
-    The result of a 16-bit batch norm is float32 although its type says otherwise: the output of the
-    model has the wrong dtype, or the next operator with a 16-bit operand rejects it. In training
-    mode a float16 result is wrong, or NaN: over 16384 elements it is off by 2. In inference mode
-    the statistics are copied, and the data makes an additional pass through memory between a
-    convolution and its batch norm.
 Mechanism
     TVM's lowering computes in float32 and does not round to the dtype of the result. In training
     mode it sums the data, and the squares, in their own dtype. It creates one function with three

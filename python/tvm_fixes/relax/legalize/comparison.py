@@ -12,16 +12,10 @@
 # and limitations under the License.
 """Lowering of comparisons, maximum and minimum, for booleans and NaN.
 
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``relax.equal``, ``not_equal``, ``less``, ``less_equal``, ``greater``, ``greater_equal``,
     ``maximum`` and ``minimum`` of booleans; ``maximum``, ``minimum``, ``clip``, ``nn.relu`` and
     ``not_equal`` of NaN; ``isnan``, ``isinf`` and ``isfinite`` of bfloat16, integers and booleans.
-Symptom
-    For booleans, LLVM rejects ``fcmp oeq i1``, or a check in TVM's code generator fails; ``isnan``,
-    ``isinf`` and ``isfinite`` are rejected. The relu of NaN is 0 and the clip of NaN is a bound;
-    PyTorch and ONNX return NaN. ``not_equal`` of NaN and a number is false.
 Mechanism
     The code generator treats any dtype that is neither a signed nor an unsigned integer as a float.
     TVM's maximum is the second operand if the first one is not greater, which is always the case if

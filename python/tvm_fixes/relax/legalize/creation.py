@@ -12,13 +12,9 @@
 # and limitations under the License.
 """Lowering of ``relax.full``, ``full_like`` and ``shape_to_tensor``.
 
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A mask of negative infinities, such as ``torch.full((n, n), float("-inf"))``; a tensor of
     extents that is broadcast to a shape with a symbolic dim.
-Symptom
-    ``TypeError: argument of type 'PrimType' is not iterable``; a failed check of RenewDefs.
 Mechanism
     The value becomes a Python float, and TVM's code for an infinite constant expects its dtype as a
     string.  The extents are scalar arguments of the kernel and symbolic dims of the function that

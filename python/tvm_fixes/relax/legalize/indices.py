@@ -12,10 +12,6 @@
 # and limitations under the License.
 """Bounds for the indices that a model computes; negative ones count from the end.
 
-Upstream
-    https://github.com/apache/tvm/issues/20297
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``relax.take``, ``gather_elements``, ``gather_nd``, ``index_tensor``, ``index_put``,
     ``scatter_elements``, ``scatter_nd``, ``slice_scatter``, ``dynamic_strided_slice``,
@@ -25,10 +21,6 @@ Trigger
     wider than the axis it reflects or repeats; ``topk`` of more elements than there are; a scatter
     of fewer indices than elements on another axis; an ``index_put`` of rows; a ``slice_scatter``
     along a symbolic dim; ``cumsum`` or ``cumprod`` of no elements.
-Symptom
-    Memory before or after the tensor is read or overwritten, silently, or the process crashes.
-    Scatters write elements to wrong positions; ``index_put`` of rows and ``slice_scatter`` along a
-    symbolic dim do not build.
 Mechanism
     The kernels address memory by unchecked indices, and operands by the extents of other operands;
     ``scatter_elements`` divides a position by the extents of the indices and multiplies it by those

@@ -12,13 +12,8 @@
 # and limitations under the License.
 """Lowering of ``relax.layout_transform`` of booleans.
 
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A call on a boolean tensor, as ConvertLayout makes for a comparison in a packed layout.
-Symptom
-    ``ScheduleError: ... has elements of type T.bool, but the transformation fills padding with ...
-    float32`` in LegalizeOps, even for transformations without padding.
 Mechanism
     TVM's lowering always sets a padding value: an integer for integers, and float32 for all other
     dtypes.

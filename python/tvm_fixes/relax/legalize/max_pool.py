@@ -12,14 +12,9 @@
 # and limitations under the License.
 """Lowering of max pooling.
 
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``relax.nn.max_pool1d``, ``max_pool2d`` or ``max_pool3d`` of floating-point data that contains a
     NaN, or a window of only negative infinities; on a CPU, windows that overlap.
-Symptom
-    Silently wrong results: the lowest finite number instead of negative infinity; whether a NaN is
-    kept depends on its position.  Windows of 13 by 13 take 45 times as long as necessary.
 Mechanism
     The padding and the initial value of the maximum are the lowest finite number, and comparisons
     with NaN are false.  Each maximum is computed from all elements of its window.

@@ -12,12 +12,8 @@
 # and limitations under the License.
 """Lowering of ``relax.nn.pixel_shuffle``.
 
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Any call.
-Symptom
-    ``AttributeError: module 'tvm.topi.nn' has no attribute 'pixel_shuffle'`` in LegalizeOps.
 Mechanism
     TVM's lowering calls a function that topi defines but does not export.
 How to remove

@@ -12,16 +12,10 @@
 # and limitations under the License.
 """Rewriting of poolings with ``ceil_mode`` and symbolic extents to poolings without it.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``max_pool1d`` to ``max_pool3d`` or ``avg_pool1d`` to ``avg_pool3d`` with ``ceil_mode`` along an
     axis of a symbolic extent, where the last window may begin beyond the data, for example windows
     of 2 elements with a stride of 3.
-Symptom
-    ``Cannot find the FInferType attribute registered to op: prim.if_then_else`` in FuseOps.
 Mechanism
     TVM excludes such a window with an ``if_then_else`` in the extent, which Relax treats as one of
     its own operators.

@@ -12,16 +12,9 @@
 # and limitations under the License.
 """Clipping of pooling windows that are larger than the padded data.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``relax.nn.avg_pool1d`` to ``avg_pool3d``, or ``max_pool1d`` to ``max_pool3d``, with
     ``ceil_mode`` and a window that is larger than its data, as at the end of EfficientNet.
-Symptom
-    A mean of 7 by 7 elements in a window of 1280 by 1280 takes five times as long as the rest of
-    the model, and 8 GiB of memory.
 Mechanism
     TVM's lowering pads the data to the size of the window.
 How to remove

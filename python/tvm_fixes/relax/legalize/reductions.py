@@ -12,16 +12,10 @@
 # and limitations under the License.
 """Lowering of ``relax.max``, ``min``, ``argmax``, ``argmin``, ``mean``, ``variance`` and ``std``.
 
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Rows of infinities or with a NaN; an argmax of rows that contain only the lowest number of their
     dtype, such as zeros of uint8; statistics over axes that are known to be empty; sums, products
     and statistics of 16-bit floats.
-Symptom
-    Silently wrong results: the maximum of negative infinities is the lowest finite number, whether
-    a NaN is kept depends on its position, an argmax is -1.  A mean of no elements fails to build
-    with "Divide by zero".  A sum of 4096 float16 ones is 2048, the mean of 40000 threes infinite.
 Mechanism
     A maximum begins with the lowest finite number, and an argmax also with the index -1, which wins
     a tie; comparisons with a NaN are false, so the order of the operands decides which one is kept.

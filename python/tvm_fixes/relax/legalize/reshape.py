@@ -12,15 +12,9 @@
 # and limitations under the License.
 """Lowering of a reshape to an extent that is a quotient of symbolic dims.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``relax.reshape`` of data with an extent such as ``k - 1`` to an extent such as
     ``n * 3 * (k - 1) // 5``: a reshape with a -1 after a convolution of symbolic extents.
-Symptom
-    ``Check failed: (CanProveDivisible(info.padding_factor, divisor))`` in ``FlattenBuffer``.
 Mechanism
     The index is divided by ``k - 1`` again, and TVM's index simplifier fails if it cannot prove
     that the quotient is divisible.

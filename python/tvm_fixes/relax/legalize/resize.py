@@ -12,16 +12,10 @@
 # and limitations under the License.
 """Lowering of resizing: exact for all dtypes, and fast if it only repeats elements.
 
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``relax.image.resize2d`` or ``resize3d`` of float64, of integers, with an ``out_dtype``, between
     symbolic extents, or to one element with aligned corners; ``resize3d`` of a region, or with
     ``cubic_exclude``; nearest-neighbor resizing by integer factors, as in the decoders of U-Nets.
-Symptom
-    Large integers and the last digits of float64 are lost silently, and results in three dimensions
-    are wrong.  Symbolic extents raise ``IntImm supports only int``, and one element ``Divide by
-    zero``.  On a CPU, nearest-neighbor resizing takes three times as long as ONNX Runtime's.
 Mechanism
     TVM's lowering reads the data as float32, at coordinates that it computes for each element.
     Its analysis of bounds multiplies intervals as if they held integers.  In three dimensions it

@@ -12,13 +12,8 @@
 # and limitations under the License.
 """Lowering of ``relax.nn.rms_norm`` over any axes.
 
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Axes that are not the last ones in ascending order, or are all axes; float64.
-Symptom
-    ``InternalError: Tensor dimension mismatch in read``, for example with ``axes=[1]`` and rank 4;
-    with ``axes=[3, 2]`` wrong numbers and reads out of bounds; with float64 a TypeError.
 Mechanism
     TVM's lowering indexes the weight by the reduced axes in ascending order, and gives the sum of
     squares a shape that its reader does not expect. It computes in float32 for any dtype.

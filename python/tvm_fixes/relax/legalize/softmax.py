@@ -12,15 +12,8 @@
 # and limitations under the License.
 """Lowering of softmax: sums of 16-bit floats in float32, and one division per row.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``relax.nn.softmax``.
-Symptom
-    In 16 bits, the results of a long row do not sum to 1: for 4096 equal elements of float16, each
-    is 1 / 2048.  In float32, it takes a fifth longer than ONNX Runtime's.
 Mechanism
     TVM's lowering sums in the dtype of the data, and divides each element by the sum.
 How to remove

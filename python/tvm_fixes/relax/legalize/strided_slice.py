@@ -12,14 +12,9 @@
 # and limitations under the License.
 """Lowering of slices along negative axes, and of empty slices.
 
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``relax.strided_slice`` along an axis such as -1, of data with a symbolic dim or with symbolic
     bounds; an empty slice of a static shape, such as 3:5 with a stride of -2.
-Symptom
-    ``Check failed: axis < src_tensor_dim (-1 vs. 2)`` in LegalizeOps; ``Input [Begin=3, End=5] is
-    invalid``, although the type of the result is right.
 Mechanism
     If the shape of the output is not static, TVM's lowering does not normalize negative axes; if it
     is static, the lowering rejects the bounds of an empty slice.

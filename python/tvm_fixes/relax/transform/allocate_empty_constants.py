@@ -12,16 +12,9 @@
 # and limitations under the License.
 """AllocateEmptyConstants: allocate tensors without elements instead of storing or computing them.
 
-Upstream
-    No thread is known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A constant with an extent of 0, such as the register tokens of a vision transformer that has
     none; a permute of data with an extent of 0.
-Symptom
-    The library is written but does not load: ``Invalid DLTensor file format``.  The permute does
-    not build: ``Reshape expects the new shape to be convertible from the old shape``.
 Mechanism
     The reader of constants mistakes a read of no bytes for the end of the file.
     RewriteDataflowReshape turns a kernel that keeps the order of the elements into a

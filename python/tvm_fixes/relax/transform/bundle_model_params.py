@@ -12,14 +12,8 @@
 # and limitations under the License.
 """BundleModelParams: bundle the weights of a function into one tuple, at most once.
 
-Upstream
-    None yet.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``BundleModelParams`` after ``LiftTransformParams``, or run twice.
-Symptom
-    The transform function takes a nested tuple: ``main_transform_params([[w, u]])``.
 Mechanism
     The pass bundles the weights of every function with ``num_input``; those of a transform function
     are one tuple already.

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """The layouts of convolutions: their names, conversion to a layout, and automatic choice.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A convolutional model, for a CPU with vectors of 64 bytes.
-Symptom
-    Each convolution rearranges the channels of its data: ResNet-50 takes a tenth longer.
 Mechanism
     TVM converts layouts only on request.
 How to remove

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """CopyHostResults: copies what functions on the host return to the GPU.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``relax.nonzero`` or ``relax.unique`` in a model for a GPU.
-Symptom
-    An illegal memory access, after which no kernel runs any more in the process.
 Mechanism
     TVM computes these operators in Python, and returns tensors in the memory of the host; the
     kernels after them read these.

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """DecomposeEinsum: write an einsum of two operands as a matrix product.
 
-Upstream
-    No thread is known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``einsum("abcd,cde->abe", x, w)``: the output of an attention layer of Keras.
-Symptom
-    The einsum takes many times as long as the matrix product of the same operands.
 Mechanism
     TVM lowers an einsum to one loop over all labels, without tiles.
 How to remove

@@ -12,15 +12,9 @@
 # and limitations under the License.
 """FoldConstant: constant folding with a budget of bytes.
 
-Upstream
-    https://github.com/apache/tvm/issues/17546
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``W.expand``, ``repeat``, ``a @ b`` of a low-rank adapter, an upcast of float16 weights, int8
     weights that are dequantized, a weight that is read both plain and transposed.
-Symptom
-    The library is many times as large as the parameters of its model.
 Mechanism
     ``FoldConstant`` computes every value that depends only on constants; its limit of 1024 elements
     applies only to operators without tensor operands.

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """FoldPadIntoConv: fold explicit zero pads into the padding attribute of convolutions.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A zero pad before a convolution, usually asymmetric in models that come from TensorFlow.
-Symptom
-    The pad copies the data, even if its widths are 0: a tenth of MobileNet's time.
 Mechanism
     TVM lowers the pad to a separate kernel.
 How to remove

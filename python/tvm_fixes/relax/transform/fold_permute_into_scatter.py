@@ -12,15 +12,9 @@
 # and limitations under the License.
 """FoldPermuteIntoScatter: scatter along an axis instead of permuting the tensor and back.
 
-Upstream
-    No thread is known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     An assignment to indices of an axis other than the first, as PyTorch's ONNX exporter writes
     ``index_copy`` of a cache of keys and values: Transpose, ScatterND, Transpose.
-Symptom
-    Each decoding step permutes the whole cache twice, so UpdateInPlace cannot update it.
 Mechanism
     A ScatterND with one index per row writes only along the first axis.
 How to remove

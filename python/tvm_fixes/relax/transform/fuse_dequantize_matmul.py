@@ -12,15 +12,9 @@
 # and limitations under the License.
 """FuseDequantizeMatmul: multiply by weights of 2, 4 or 8 bits, without dequantizing them first.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A product of floats and a constant that is dequantized in blocks: MatMulNBits, a blocked
     DequantizeLinear, a weight-only linear layer of torchao.
-Symptom
-    A language model with 4-bit weights is slower than in float32.
 Mechanism
     TVM computes the whole matrix in float32 each time: eight times the bytes of its weights are
     written to memory, and read again.

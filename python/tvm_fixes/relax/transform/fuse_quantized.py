@@ -12,15 +12,9 @@
 # and limitations under the License.
 """FuseQuantized: compute quantized products in integers.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A convolution or matrix product of dequantized operands, as in QDQ models, or of 8-bit integers
     widened to int32, as in ConvInteger, MatMulInteger and the QLinear operators of ONNX.
-Symptom
-    A quantized model is slower than the float32 model it was made from.
 Mechanism
     TVM lowers each operator separately: dequantized operands are multiplied in float32, and a
     product of int32 operands has four times the bytes and no schedule.

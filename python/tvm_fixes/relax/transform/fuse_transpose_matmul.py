@@ -12,17 +12,10 @@
 # and limitations under the License.
 """A guard around TVM's ``FuseTransposeMatmul``.
 
-Upstream
-    No thread is known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``matmul(x, x^T)``, where both operands come from one tensor; a second operand that is the
     result of ``permute_dims`` without axes and not of rank 2; a transposed operand that something
     else reads too, such as the weight of a recurrent layer.
-Symptom
-    ``IndexError: Index out of range`` for the first, ``TypeError`` for the second; for the third
-    ``AttributeError``, or a variable that is used before it is defined.
 Mechanism
     The pass outlines permute and matmul into a function with one parameter for each value that they
     read, and expects two parameters. It iterates over the axes of the permute, which are null if

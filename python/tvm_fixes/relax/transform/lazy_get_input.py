@@ -12,16 +12,8 @@
 # and limitations under the License.
 """LazyGetInput: fetch each weight with a callback when it is needed, also from a weight tuple.
 
-Upstream
-    None yet.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``LazyGetInput`` after ``LiftTransformParams`` or ``BundleModelParams``.
-Symptom
-    The model calls the callback once, for all weights as one tuple; a callback that returns one
-    tensor per index causes a TypeError.  A symbol that only weights define is undefined where it is
-    used first.
 Mechanism
     The pass fetches each parameter where it is read.  A transform function has a single parameter,
     a tuple; and the use of a symbol does not count as a read of the weight that defines it.

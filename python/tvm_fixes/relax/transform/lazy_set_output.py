@@ -12,16 +12,9 @@
 # and limitations under the License.
 """LazySetOutput: pass each result to a callback once it is computed, also from a tuple.
 
-Upstream
-    None yet.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``LazySetOutput`` on a function with dataflow blocks, or on a function that returns a tuple by a
     variable, as ``LiftTransformParams`` makes them.
-Symptom
-    The callback gets all results as one tuple at the end; its call is in a dataflow block, where
-    calls with effects are not allowed.
 Mechanism
     The pass unpacks a tuple only if the function's result is a tuple expression, and inserts the
     call right after the binding, even in a dataflow block.

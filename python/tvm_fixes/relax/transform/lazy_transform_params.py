@@ -12,17 +12,9 @@
 # and limitations under the License.
 """LazyTransformParams: let transform functions fetch and store weights one by one.
 
-Upstream
-    None yet.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``LazyTransformParams`` on a transform function that returns the weights unchanged, or that has
     dataflow blocks, and with an ``fset_item`` that keeps the tensor it gets.
-Symptom
-    For the first, nothing is stored, and the function returns an undefined variable; for the
-    second, calls with effects are in a dataflow block. Tensors that are kept silently get the
-    elements of later ones.
 Mechanism
     The pass stores the fields of the tuple that is bound last, but here no tuple is bound.  It
     requires functions without dataflow blocks, which only its documentation says.  TVM's planner of

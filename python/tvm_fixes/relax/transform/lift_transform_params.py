@@ -12,18 +12,10 @@
 # and limitations under the License.
 """LiftTransformParams: lift computations on weights, with checks and a budget of bytes.
 
-Upstream
-    https://github.com/apache/tvm/issues/17231, https://github.com/apache/tvm/pull/17232
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     An output that depends only on weights; a shared transform, and an expression that occurs twice
     in one function and not in another; a function that calls the lifted one; ``num_input`` beyond
     the parameters; weights that are dequantized, upcast or repeated.
-Symptom
-    A module with an undefined variable; a caller that passes the original weights to a function
-    that expects prepared ones, and silently gets wrong numbers; a segmentation fault; prepared
-    weights that are several times as large as the original ones.
 Mechanism
     ``LiftTransformParams`` looks for values that are needed at run time among the bindings, not in
     the result; it counts occurrences of a computation, not the functions that have it; it does not

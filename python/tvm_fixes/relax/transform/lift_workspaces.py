@@ -12,14 +12,8 @@
 # and limitations under the License.
 """LiftWorkspaces: let Relax allocate the memory that the launches of a kernel share.
 
-Upstream
-    No thread is known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A kernel of several launches on a GPU, such as a sort, in a model that runs as a CUDA graph.
-Symptom
-    Later runs use memory that has been freed: results are wrong, and other tensors are overwritten.
 Mechanism
     A launch passes its results to the next one in a workspace, and ``WorkspacePool::Alloc`` frees a
     page when a caller needs a larger one. The captured launches keep its address.

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """ReadTransposedRows: let a matmul of few rows read a transposed activation untransposed.
 
-Upstream
-    No thread is known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     The product of a query with the transposed keys of a cache, in a decoding step.
-Symptom
-    Each step transposes all keys of the cache, which takes several times as long as the product.
 Mechanism
     TVM lowers the permute to a separate kernel.
 How to remove

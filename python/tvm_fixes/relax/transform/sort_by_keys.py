@@ -12,17 +12,9 @@
 # and limitations under the License.
 """SortByKeys: sort by integer keys that have the order of the data.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``relax.sort``, ``argsort`` and ``topk`` of bfloat16, of floating-point data with a NaN, or of
     integers other than int32 and int64; for a GPU, of an empty tensor; for a CPU, of any data.
-Symptom
-    A wrong order, silently: on a CPU, bfloat16 elements are sorted by their bits, and on all
-    devices, elements around a NaN arbitrarily.  For most integer dtypes, "Unsupported input dtype"
-    at run time on a CPU.  An empty tensor does not build for a GPU: "Divide by zero".
 Mechanism
     TVM's runtime function reads bfloat16 as integers, and does not implement most integer dtypes.
     That function and the GPU kernels compare with ``<``, which is not an order if there is a NaN.

@@ -12,20 +12,12 @@
 # and limitations under the License.
 """SplitDataflow: keep the uses of a symbolic dim after the ``match_cast`` that binds it.
 
-Upstream
-    No thread is known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     An extent that is known only at run time (Range, NonZero, a Slice by an input), and an operator
     that uses it and can be fused with an operator before the ``match_cast``.  A field of a tuple
     that both a ``match_cast`` and a fusible operator read.  A tensor that operators read both
     directly and through a ``match_cast`` that checks it.  A ``match_cast`` from known extents to
     others: from ``2 * n`` to ``m``, or from ``64 - max(64 - n, 0)`` to ``n``.
-Symptom
-    ``PrimExpr … has not been computed``, or ``Var … is not defined``; for a field, ``There must be
-    an in-place index specified for each output`` in FuseTIR; for other extents, ``All shape inputs
-    are expected to be single tirx var``, or an infinite recursion.
 Mechanism
     FuseOps orders its groups by their operands.  A symbolic dim is not an operand, so a group that
     uses it may move before the ``match_cast``.  A field is fused with its reader, into a function

@@ -12,17 +12,10 @@
 # and limitations under the License.
 """A guard around TVM's ``StaticPlanBlockMemory``.
 
-Upstream
-    No thread is known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     An If with tensors of one size in both of its branches. A call with effects that keeps a tensor
     argument, such as ``set_item`` of ``LazyTransformParams``. A slice of a symbolic axis whose
     constant end is far beyond it.
-Symptom
-    The process crashes (SIGSEGV) when the second branch runs. A tensor that was kept silently gets
-    the elements of a later one. ``std::bad_alloc`` at run time.
 Mechanism
     The planner walks one branch after the other as if both ran, and gives the second one storage
     that is allocated in the first. It reuses the storage of a tensor after the last call that reads

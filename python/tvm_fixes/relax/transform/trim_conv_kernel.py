@@ -12,15 +12,9 @@
 # and limitations under the License.
 """TrimConvKernel: leave out the parts of a convolution's kernel that only meet padding.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A convolution whose dilation exceeds the extent of its data, as in DeepLab, whose dilation is 36
     at an image of 14 x 14.
-Symptom
-    It takes nine times as long as needed, and copies its data with wide margins of zeros.
 Mechanism
     TVM pads the data, and multiplies all of the kernel with it.
 How to remove

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """UpdateInPlace: write new rows into an input that the caller lets the model overwrite.
 
-Upstream
-    No thread is known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A decoding step whose cache is an input: a scatter writes one row of it.
-Symptom
-    Each step copies the whole cache.
 Mechanism
     Operators return new tensors; TVM's DataflowUseInplaceCalls leaves parameters alone, because the
     caller may still need them, and scatters, too.

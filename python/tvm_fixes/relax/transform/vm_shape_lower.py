@@ -12,15 +12,9 @@
 # and limitations under the License.
 """A guard around TVM's ``VMShapeLower``.
 
-Upstream
-    No thread is known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A function with ``num_input`` that has a weight of unknown shape, such as
     ``R.Tensor(dtype="int64", ndim=2)``.
-Symptom
-    The process crashes (SIGSEGV) while the module is built.
 Mechanism
     For weights, the pass checks only symbolic extents, and reads them from the shape, which is null
     here.

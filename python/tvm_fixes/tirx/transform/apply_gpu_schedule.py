@@ -12,21 +12,11 @@
 # and limitations under the License.
 """ApplyGpuSchedule: schedules every kernel for a GPU.
 
-Upstream
-    https://github.com/apache/tvm/issues/20036, https://github.com/apache/tvm/issues/20047,
-    https://github.com/apache/tvm/issues/20061, https://github.com/apache/tvm/issues/17873
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     For a GPU: a grouped convolution, a convolution with one channel, an argmax; a kernel whose
     output may have no elements; a bias after a sum of one product; a product of a matrix with fewer
     than 16 rows and a vector; a consumer of a grouped convolution; a transposed convolution. A
     product of 16-bit matrices, with or without a mask.
-Symptom
-    ``relax.build`` fails with "Cross-thread reduction requires …", "Cannot allocate global memory",
-    an AttributeError or a ScheduleError.  A kernel writes beyond its output, reads beyond its
-    input, or returns uninitialized memory.  The bias is added twice.  The mask is misread.  The
-    first product of 16-bit matrices takes minutes to compile.
 Mechanism
     An exception of one schedule rule ends the build, and nothing checks whether its schedule can be
     lowered or fits the GPU.  A grid without blocks is launched with one block, and the check of an

@@ -12,13 +12,9 @@
 # and limitations under the License.
 """DecomposeReduction: set the initial value of a reduction that may be empty before its loop.
 
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A sum, product, maximum, matrix product or any other reduction along an axis that has no
     elements, at compile time or at run time.
-Symptom
-    The result is uninitialized memory, silently.
 Mechanism
     The initial value is set in the first iteration of the innermost loop, which has no iterations.
 How to remove

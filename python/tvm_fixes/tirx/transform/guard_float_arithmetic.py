@@ -12,18 +12,10 @@
 # and limitations under the License.
 """GuardFloatArithmetic: keep TVM's simplifier from changing floating-point results.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Elementwise operators fused into ``x - x``, ``(x + y) - y``, ``x - (x + y)``, ``f(x) == f(x)``,
     ``not x < y``, ``x + 0``, and a product or quotient with zeros, such as the elements below a
     diagonal.
-Symptom
-    Silently wrong results: infinity minus infinity is 0, 1e8 + x - 1e8 is not rounded, 0 times
-    infinity is 0, NaN equals NaN, ``not x < y`` is false for NaN, and -0 + 0 is -0.  A division by
-    zeros does not build.
 Mechanism
     The simplifier applies integer identities to floats.
 How to remove

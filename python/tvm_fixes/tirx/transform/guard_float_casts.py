@@ -12,14 +12,8 @@
 # and limitations under the License.
 """Casts of floats that do not fit the integer that they are cast to.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A cast of a float to an integer: of -2 to uint8, of 1e10 to int32, of infinity or NaN.
-Symptom
-    Silently wrong results: within one tensor, some elements of -2 as uint8 are 254 and others 0.
 Mechanism
     The cast becomes LLVM's ``fptoui`` or ``fptosi``, which are undefined out of range: an
     instruction for a vector saturates where that for a scalar wraps around.

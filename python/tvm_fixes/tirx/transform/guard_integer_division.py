@@ -12,16 +12,9 @@
 # and limitations under the License.
 """GuardIntegerDivision: integer divisions that do not trap for any operand.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A division or remainder of integers, on a CPU, by a divisor that is not a constant: ``divide``,
     ``floor_divide``, ``mod`` and ``floor_mod`` of tensors, and extents that are quotients.
-Symptom
-    A divisor of 0 kills the process with SIGFPE, and so does the most negative integer divided by
-    -1.
 Mechanism
     The x86 instruction traps in both cases, and both are undefined behavior in LLVM.
 How to remove

@@ -12,16 +12,9 @@
 # and limitations under the License.
 """GuardIntegerOverflow: integers that overflow wrap around, even in comparisons.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A sum, difference, product or narrowing cast of integers that overflows, fused into a
     comparison, a minimum or maximum, or a division.
-Symptom
-    Silently wrong results: ``x + 1 > x`` is true for the largest int32, ``x * 2 // 2`` is ``x`` for
-    every int32, and ``x.astype(uint8) <= 127`` is true for -1 of int8.
 Mechanism
     TVM's simplifier takes integers as unbounded, and its code generator for LLVM marks sums of 32
     and 64 bits as not overflowing, even unsigned ones.

@@ -12,15 +12,9 @@
 # and limitations under the License.
 """GuardLongLoops: keep TVM from unrolling long loops.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A loop whose iterations times the stores in its body reach 2**31, as in a sum over an axis of
     2**30 elements.
-Symptom
-    The process takes all memory and ends with ``std::bad_alloc``.
 Mechanism
     ``UnrollLoop`` multiplies the iterations by the stores in 32 bits. The product is negative, and
     so below any unrolling limit.

@@ -12,15 +12,9 @@
 # and limitations under the License.
 """GuardShapeBounds: hide the extents of parameters from which TVM derives wrong bounds of symbols.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A parameter of a kernel with an extent such as ``n * 2 - 4``, as those of strided and transposed
     convolutions and of slices.
-Symptom
-    The kernel silently writes out of bounds: conditions such as ``n * 2 - 4 >= 4`` are dropped.
 Mechanism
     Analyzer::MarkGlobalNonNegValue derives bounds of a symbol from an extent, which is not
     negative.  It ignores the factor: from ``n * 2 - 4 >= 0`` follows ``n >= 2``, not ``n >= 4``.

@@ -12,17 +12,11 @@
 # and limitations under the License.
 """GuardSplitIndices: hide an index that TVM's simplifier would get wrong.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A quotient or remainder of a difference, such as ``(63 - i) % 64``, of a quotient of a sum with
     a constant, such as ``(i + 12) // 7 % 4``, or of a sum of a constant and a quotient or
     remainder, such as ``(i % 15 + 38) // 15``.  Reversed, padded and reshaped tensors have such
     indices.
-Symptom
-    The kernel silently reads the wrong elements.
 Mechanism
     IterMapSimplify, which FlattenBuffer uses to simplify indices, moves the constant into an inner
     quotient or remainder, or drops it: the examples become ``i % -64 * -1``, ``(i + 7) // 7`` and

@@ -12,16 +12,9 @@
 # and limitations under the License.
 """Fix: a Select between loaded elements becomes a branch, so its loop is not vectorized.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     On a CPU, a ``where``, PReLU or similar Select in a loop that TVM does not vectorize
     itself, such as the epilogue of a convolution or of a pooling.
-Symptom
-    The loop computes one element at a time: a PReLU after a depthwise convolution takes nine times
-    as long as the convolution.
 Mechanism
     ``RewriteUnsafeSelect`` turns a Select with loads into a branch, since a load may be out of
     bounds where the condition is false.  LLVM does not move loads out of a branch.

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """InlineElementwise: compute the elementwise steps of a kernel in one pass over memory.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     An operator of several steps, such as gelu, or fused operators, for a CPU.
-Symptom
-    A gelu allocates five intermediate results, and takes twice as long as PyTorch's.
 Mechanism
     TVM's pipeline for CPUs has no schedules: each step is a separate loop, whose result goes
     through memory.

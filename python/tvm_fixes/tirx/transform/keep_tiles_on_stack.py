@@ -12,16 +12,9 @@
 # and limitations under the License.
 """A pass that keeps register tiles of 1 KiB or more on the stack.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A kernel for a CPU whose schedule caches 1 KiB or more inside a loop, such as a register tile of
     6 x 64 float32.
-Symptom
-    The kernel takes several times as long: it allocates the tile again for each iteration, and each
-    product loads and stores its sum.
 Mechanism
     ``LowerTVMBuiltin`` leaves only buffers of less than 1 KiB on the stack, where LLVM promotes
     them to registers.

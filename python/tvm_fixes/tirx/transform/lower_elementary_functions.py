@@ -12,18 +12,11 @@
 # and limitations under the License.
 """LowerElementaryFunctions: expands exp, log, sin, erf and others, to vectorize them.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``exp``, ``log``, ``erf``, ``tanh``, ``sigmoid``, ``sin``, ``cos``, ``atan``, ``atan2``, ``pow``
     or a remainder of floats with 32 bits or fewer, on a CPU; gelu, silu, softplus, elu and softmax
     use them. ``round``. ``atanh``, and ``tanh`` of float64; ``acos``,
     ``sinh`` and others of float16, also on a GPU.
-Symptom
-    ``tanh`` of 1e-6 is 5% off.  A build fails with "unknown intrinsic".  A kernel takes about ten
-    times as long as PyTorch's.
 Mechanism
     ``tanh`` is lowered to ``(1 - e) / (1 + e)`` with ``e = exp(-2 x)``, whose numerator cancels.
     The other functions become a call of the C library for each element, and LLVM does not vectorize

@@ -12,16 +12,9 @@
 # and limitations under the License.
 """ScheduleElementwise: tile transpositions, and parallelize large elementwise kernels, on CPUs.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     An elementwise operator, a pooling, or any other kernel of plain loops, of many elements, for a
     CPU.
-Symptom
-    It runs on a single core.  A transposition of large matrices takes three times as long as ONNX
-    Runtime's.
 Mechanism
     TVM's pipeline for CPUs has no schedules.  A transposition reads adjacent elements of its result
     from different pages.

@@ -12,15 +12,8 @@
 # and limitations under the License.
 """ScheduleReductions: schedule norms, softmax and other reductions on CPUs by rows and vectors.
 
-Upstream
-    None known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A softmax, a norm, or a sum, mean or extremum along any axes of many elements, for a CPU.
-Symptom
-    It takes up to eight times as long as PyTorch's.  The sum of a large number and many small ones
-    is the large one.
 Mechanism
     TVM's pipeline for CPUs has no schedules: a sum is a sequence of additions, which LLVM must not
     reorder; and each step goes through memory for all rows before the next step begins.

@@ -12,20 +12,11 @@
 # and limitations under the License.
 """Lowering of ``relax.nn.conv1d``, ``conv2d`` and ``conv3d`` where TVM's is missing, wrong or slow.
 
-Upstream
-    https://github.com/apache/tvm/issues/19694
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A call with a blocked layout (NCHW4c, OIHW4i4o), with different layouts of data and output, or
     with spatial axes out of the order D, H, W (NCWH, OIWH); 16-bit floats; for a CPU, any call with
     eight or more output channels per group, with one group and many products per sum, or with
     several groups and unstrided innermost columns.
-Symptom
-    With a blocked layout or different layouts of data and output, the build fails with ``CodeGenVM
-    cannot emit this Relax operator directly``. With spatial axes out of order, the numbers or the
-    shape are wrong. 16-bit sums stop growing: a convolution over 4096 ones is 2048 in float16 and
-    256 in bfloat16. On a CPU, a convolution takes about thirty times as long as PyTorch's.
 Mechanism
     TVM does not lower the first two. It applies strides, paddings and dilations in the order of the
     axes in the layout, and pairs data and kernel axes in the same way. It rounds data and kernel to

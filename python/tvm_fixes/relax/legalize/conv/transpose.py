@@ -12,17 +12,9 @@
 # and limitations under the License.
 """Lowering of ``relax.nn.conv1d_transpose``, ``conv2d_transpose`` and ``conv3d_transpose``.
 
-Upstream
-    https://github.com/apache/tvm/issues/17890 and https://github.com/apache/tvm/issues/19694
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A call whose layouts are not NCHW for data and output, and IOHW for the kernel (in 2-D).
     ConvertLayout makes such calls, with and without blocked layouts (NCHW4c).
-Symptom
-    LegalizeOps returns the call unchanged, and the build fails with ``CodeGenVM cannot emit this
-    Relax operator directly``. The one layout that is lowered runs up to two hundred times slower
-    than necessary.
 Mechanism
     TVM's lowering has a single TOPI compute for one layout. It writes the data to a buffer with
     zeros between its elements, pads that to a second buffer, flips the kernel at run time, and

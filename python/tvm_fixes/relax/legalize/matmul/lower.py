@@ -12,13 +12,8 @@
 # and limitations under the License.
 """Lowering of ``relax.matmul`` for CPUs.
 
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A product of floating-point matrices that is compiled for a CPU.
-Symptom
-    16-bit sums stop growing: a row of 4096 ones times a column of ones is 2048 in float16 and 256
-    in bfloat16. A linear layer takes a hundred times as long as PyTorch's.
 Mechanism
     TVM's lowering sums in the dtype of the output, one element after the other, and reads along a
     column, whose elements are a row apart.
