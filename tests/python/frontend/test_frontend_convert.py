@@ -48,7 +48,7 @@ def link(name):
 @pytest.fixture
 def converters():
     """Converters of no package but this test's."""
-    return Converters("tvm_fixes.frontend.relay", PLACES)
+    return Converters("tvm_fixes.frontend.relay.graph", PLACES)
 
 
 def result(converters, operator, version=1):

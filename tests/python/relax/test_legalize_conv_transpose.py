@@ -381,7 +381,7 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
 
 
 def test_register_again_is_harmless() -> None:
-    tvm_fixes.relax.legalize.conv.transpose.register()
+    tvm_fixes.relax.legalize.register()
     assert operators(LegalizeOps()(module(Case("NHWC", "HWIO", "NHWC")))) == ["conv2d_transpose"]
 
 

@@ -389,7 +389,7 @@ def test_its_use_is_noted() -> None:
 
 
 def test_register_again_is_harmless() -> None:
-    tvm_fixes.relax.legalize.norms.register()
+    tvm_fixes.relax.legalize.register()
     assert_computes([EDGES[0]])
 
 

@@ -12,7 +12,7 @@
 # and limitations under the License.
 """The importer for Relay programs."""
 
-from .description import ProgramDescription, describe_program
-from .importer import from_relay
+from .graph.description import ProgramDescription, describe_program
+from .graph.importer import from_relay
 
 __all__ = ["ProgramDescription", "describe_program", "from_relay"]

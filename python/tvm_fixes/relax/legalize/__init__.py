@@ -17,11 +17,6 @@ from importlib import import_module
 
 
 def register() -> None:
-    """Register the lowerings of all modules of this package; a second call is a no-op.
-
-    Each module with lowerings has a function ``register`` for them.
-    """
-    for module in sorted(info.name for info in pkgutil.walk_packages(__path__, f"{__name__}.")):
-        own = getattr(import_module(module), "register", None)
-        if own is not None:
-            own()
+    """Import all modules of this package, whose lowerings are decorated with ``legalizes``."""
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
+        import_module(module.name)

@@ -32,7 +32,6 @@ How to remove
     ``arithmetic-legalize``.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -44,7 +43,7 @@ from ...fixes.elements import ARITHMETIC_LEGALIZE as FIX_ID
 from ...support import switches
 from . import wrapping
 from .numbers import as_tensors, with_constants
-from .override import Legalize, override
+from .override import Legalize, legalizes
 
 _NARROW = ("float16", "bfloat16")
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
@@ -179,6 +178,7 @@ _WITH_ZERO = {
 }
 
 
+@legalizes(*_WITH_ZERO)
 def _legalize_zero(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     name, dtype, arguments = call.op.name, str(call.ty.dtype), with_constants(bb, call).args
     if name == "relax.nn.leakyrelu":
@@ -234,6 +234,7 @@ def _cast_rounded(x: te.Tensor, dtype: str) -> te.Tensor:
     return te.compute(x.shape, element, name="round")
 
 
+@legalizes("relax.astype")
 def _legalize_cast(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     """Lower a cast to bfloat16, or of a computed bfloat16 to an integer, with explicit rounding.
 
@@ -282,6 +283,7 @@ _OPERATORS: dict[str, tuple[_Compute, tuple[str, ...]]] = {
 }
 
 
+@legalizes(*(_OPERATORS.keys() - _WITH_ZERO.keys()))
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     compute, dtypes = _OPERATORS[call.op.name]
     operands = {str(getattr(operand.ty, "dtype", None)) for operand in call.args}
@@ -306,13 +308,3 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 
     name = call.op.name.rpartition(".")[2]
     return bb.call_te(wide, *tensors, primfunc_name_hint=name)
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    for operator in _OPERATORS.keys() - _WITH_ZERO.keys():
-        override(operator, _legalize)
-    for operator in _WITH_ZERO:
-        override(operator, _legalize_zero)
-    override("relax.astype", _legalize_cast)

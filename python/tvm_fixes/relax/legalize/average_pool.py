@@ -37,7 +37,7 @@ from ...support.dtypes import accumulation_dtype
 from ...target.gpu import is_gpu
 from ...tirx.util import divides
 from ..layouts import SPATIAL_AXES, Layout
-from .override import Legalize, override
+from .override import Legalize, legalizes
 from .targets import target_of
 
 
@@ -64,6 +64,7 @@ def widen(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     return relax.op.astype(bb.emit(relax.Call(call.op, [wide], call.attrs)), dtype)
 
 
+@legalizes(*(f"relax.nn.adaptive_avg_pool{rank}d" for rank in SPATIAL_AXES))
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     wide = widen(bb, call)
     if wide is not None:
@@ -158,13 +159,3 @@ def adaptive_average(
         return summed(*at) / functools.reduce(operator.mul, counts).astype(data.dtype)
 
     return te.compute(shape, average, name="adaptive_pool_avg")
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering of adaptive averages; a second call is a no-op.
-
-    The lowering of other averages is in ``pool_window.py``, which calls :func:`widen`.
-    """
-    for rank in SPATIAL_AXES:
-        override(f"relax.nn.adaptive_avg_pool{rank}d", _legalize)

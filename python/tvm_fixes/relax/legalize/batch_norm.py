@@ -23,18 +23,17 @@ How to remove
     ``batch-norm-legalize``.
 """
 
-import functools
-
 from tvm import relax
 
 from ...fixes.norms import BATCH_NORM_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.accumulation import accumulator_dtype
-from .override import Legalize, override
+from .override import Legalize, legalizes
 
 _OPERATOR = "relax.nn.batch_norm"
 
 
+@legalizes(_OPERATOR)
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     """Lower `call`, and round each result to the dtype of its type."""
     if not switches.enabled(FIX_ID):
@@ -86,9 +85,3 @@ def _normalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Tuple:
     normalized = bb.emit(relax.op.add(scaled, along_axis(shift)))
     results = zip((normalized, mean, variance), call.ty.fields, strict=True)
     return relax.Tuple([cast(result, field.dtype.dtype) for result, field in results])
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    override(_OPERATOR, _legalize)

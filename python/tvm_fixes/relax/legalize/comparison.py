@@ -25,7 +25,6 @@ How to remove
     ``comparison-legalize``.
 """
 
-import functools
 import math
 from collections.abc import Callable
 
@@ -36,7 +35,7 @@ from tvm.sym import Analyzer
 from ...fixes.elements import COMPARISON_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import broadcast_position, is_one
-from .override import Legalize, override
+from .override import Legalize, legalizes
 
 _OPERATORS = (
     "equal",
@@ -50,6 +49,7 @@ _OPERATORS = (
 )
 
 
+@legalizes(*(f"relax.{operator}" for operator in _OPERATORS))
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     dtypes = {str(getattr(operand.ty, "dtype", None)) for operand in call.args}
     name = call.op.name.rpartition(".")[2]
@@ -164,6 +164,8 @@ def _is_constant(value: tirx.Expr, number: float) -> bool:
     return isinstance(value, tirx.FloatImm) and value.value == number
 
 
+@legalizes("relax.nn.relu", compute=_relu)
+@legalizes("relax.clip", compute=_clip)
 def _legalize_bounded(
     bb: relax.BlockBuilder,
     call: relax.Call,
@@ -180,6 +182,7 @@ def _legalize_bounded(
     return bb.call_te(compute, *call.args, primfunc_name_hint=name)
 
 
+@legalizes(*(f"relax.{operator}" for operator in ("isnan", "isinf", "isfinite")))
 def _legalize_class(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     """Lower ``isnan``, ``isinf`` and ``isfinite``; an integer is finite."""
     name, dtype = call.op.name.rpartition(".")[2], str(call.args[0].ty.dtype)
@@ -194,14 +197,3 @@ def _legalize_class(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -
         return te.compute(x.shape, lambda *_: answer, name=name)
 
     return bb.call_te(classify, call.args[0], primfunc_name_hint=name)
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    for operator in ("isnan", "isinf", "isfinite"):
-        override(f"relax.{operator}", _legalize_class)
-    for operator in _OPERATORS:
-        override(f"relax.{operator}", _legalize)
-    override("relax.nn.relu", functools.partial(_legalize_bounded, compute=_relu))
-    override("relax.clip", functools.partial(_legalize_bounded, compute=_clip))

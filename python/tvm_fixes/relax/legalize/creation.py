@@ -24,7 +24,6 @@ How to remove
     ``creation-legalize``.
 """
 
-import functools
 import math
 
 from tvm import ir, relax, te, tirx
@@ -32,9 +31,10 @@ from tvm import ir, relax, te, tirx
 from ...fixes.elements import CREATION_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import OPAQUE
-from .override import Legalize, override
+from .override import Legalize, legalizes
 
 
+@legalizes("relax.full", "relax.full_like")
 def _legalize_full(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     value, shape = call.args[1], call.ty.shape
     is_known = isinstance(value, ir.GenericConst) and isinstance(shape, relax.ShapeExpr)
@@ -48,6 +48,7 @@ def _legalize_full(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) ->
     return bb.call_te(lambda: te.compute(shape.values, lambda *_: fill), primfunc_name_hint="full")
 
 
+@legalizes("relax.shape_to_tensor")
 def _legalize_shape_to_tensor(
     bb: relax.BlockBuilder, call: relax.Call, stock: Legalize
 ) -> relax.Expr:
@@ -74,11 +75,3 @@ def _legalize_shape_to_tensor(
     return bb.call_te(
         compute, *symbolic, primfunc_name_hint="shape_to_tensor", primfunc_attrs=attributes
     )
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    for operator in ("relax.full", "relax.full_like"):
-        override(operator, _legalize_full)
-    override("relax.shape_to_tensor", _legalize_shape_to_tensor)

@@ -15,7 +15,6 @@
 See :mod:`.indices`.
 """
 
-import functools
 from collections.abc import Sequence
 
 from tvm import relax, te, tirx
@@ -33,7 +32,7 @@ from .indices import (
     takes_effect,
     wrap_and_clamp,
 )
-from .override import Legalize, override
+from .override import Legalize, legalizes
 
 
 def _take(data: te.Tensor, indices: te.Tensor | tirx.Expr, axis: int, mode: str) -> te.Tensor:
@@ -61,6 +60,7 @@ def _take(data: te.Tensor, indices: te.Tensor | tirx.Expr, axis: int, mode: str)
     return te.compute(shape, element, name="take")
 
 
+@legalizes("relax.take")
 def _legalize_take(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     data, indices = call.args
     tensors = [arg for arg in (data, indices) if isinstance(arg.ty, relax.TensorType)]
@@ -91,6 +91,7 @@ def _gather_elements(data: te.Tensor, indices: te.Tensor, axis: int) -> te.Tenso
     return te.compute(indices.shape, element, name="gather_elements")
 
 
+@legalizes("relax.gather_elements")
 def _legalize_gather_elements(
     bb: relax.BlockBuilder, call: relax.Call, stock: Legalize
 ) -> relax.Expr:
@@ -120,6 +121,7 @@ def _gather_nd(
     return te.compute((*outer, *data.shape[axes.stop :]), element, name="gather_nd")
 
 
+@legalizes("relax.gather_nd")
 def _legalize_gather_nd(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     data, indices = call.args
     if not takes_effect(data, indices) or not isinstance(indices.ty.shape.values[-1], tirx.IntImm):
@@ -146,6 +148,7 @@ def _index_tensor(data: te.Tensor, indices: Sequence[te.Tensor]) -> te.Tensor:
     return te.compute((*outer, *data.shape[len(indices) :]), element, name="index_tensor")
 
 
+@legalizes("relax.index_tensor")
 def _legalize_index_tensor(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     data, indices = call.args
     fields = fields_of(bb, indices)
@@ -175,12 +178,3 @@ def fields_of(bb: relax.BlockBuilder, indices: relax.Expr) -> list[relax.Expr]:
         return [indices]
     count = len(indices.ty.fields)
     return [bb.emit(relax.TupleGetItem(indices, field)) for field in range(count)]
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowerings; a second call is a no-op."""
-    override("relax.take", _legalize_take)
-    override("relax.gather_elements", _legalize_gather_elements)
-    override("relax.gather_nd", _legalize_gather_nd)
-    override("relax.index_tensor", _legalize_index_tensor)

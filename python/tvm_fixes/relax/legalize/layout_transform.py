@@ -21,17 +21,16 @@ How to remove
     When TVM lowers it, delete this file, its test and the fix id ``layout-transform-legalize``.
 """
 
-import functools
-
 from tvm import relax, topi
 
 from ...fixes.layout import LAYOUT_TRANSFORM_LEGALIZE as FIX_ID
 from ...support import switches
-from .override import Legalize, override
+from .override import Legalize, legalizes
 
 _OPERATOR = "relax.layout_transform"
 
 
+@legalizes(_OPERATOR)
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     data = call.args[0]
     if data.ty.dtype != "bool" or not switches.enabled(FIX_ID):
@@ -43,9 +42,3 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         integers, call.attrs.index_map, None if padding is None else int(padding.value)
     )
     return bb.call_te(topi.cast, bb.emit(stock(bb, bb.normalize(moved))), "bool")
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    override(_OPERATOR, _legalize)

@@ -22,7 +22,6 @@ How to remove
     When TVM passes the tests of this file, delete this file and its tests.
 """
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from tvm import relax, te, tirx, topi
 from ...fixes.elements import REDUCTION_LEGALIZE as FIX_ID
 from ...support import switches
 from ..layouts import SPATIAL_AXES, Layout
-from .override import Legalize, override
+from .override import Legalize, legalizes
 from .pool_ceil_mode import round_down
 from .pool_window import clip_window
 from .reductions import comparable, extremum_reducer
@@ -153,6 +152,7 @@ def _are_cheaper_apart(windows: Sequence[_Windows], shape: Sequence[tirx.Expr]) 
     return apart <= math.prod(along.kernel for along in windows)
 
 
+@legalizes(*(f"relax.nn.max_pool{rank}d" for rank in SPATIAL_AXES))
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     call = clip_window(bb, round_down(bb, call))
     (data,), attrs = call.args, call.attrs
@@ -191,10 +191,3 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         counts,
         primfunc_name_hint=name,
     )
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    for rank in SPATIAL_AXES:
-        override(f"relax.nn.max_pool{rank}d", _legalize)

@@ -17,14 +17,12 @@ weight; TVM's gradient reads out of bounds for it.  Any other target out of rang
 the nearest class.
 """
 
-import functools
-
 from tvm import relax, te, tirx, topi
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from .indices import clamp_index, takes_effect
-from .override import Legalize, override
+from .override import Legalize, legalizes
 
 
 def _bounded(targets: te.Tensor, ignored: int, extent: tirx.Expr) -> te.Tensor:
@@ -40,6 +38,7 @@ def _class_axis(predictions: relax.Expr) -> int:
     return min(1, int(predictions.ty.ndim) - 1)
 
 
+@legalizes("relax.nn.nll_loss")
 def _legalize_loss(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     predictions, targets, *weights = call.args
     if not takes_effect(predictions, targets):
@@ -90,6 +89,7 @@ def _backward(
     return te.compute(predictions.shape, element, name="nll_loss_backward")
 
 
+@legalizes("relax.grad.nll_loss_backward")
 def _legalize_backward(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     gradient, predictions, targets, *weights = call.args
     if not takes_effect(*call.args):
@@ -105,10 +105,3 @@ def _legalize_backward(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize
         int(call.attrs.ignore_index),
         primfunc_name_hint="nll_loss_backward",
     )
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowerings; a second call is a no-op."""
-    override("relax.nn.nll_loss", _legalize_loss)
-    override("relax.grad.nll_loss_backward", _legalize_backward)

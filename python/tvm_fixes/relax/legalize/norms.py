@@ -25,7 +25,6 @@ How to remove
     When TVM passes the tests of this file, delete it, its test and the fix id ``norm-variance``.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -35,7 +34,7 @@ from tvm.sym import Analyzer
 from ...fixes.norms import NORM_VARIANCE as FIX_ID
 from ...support import switches
 from ...tirx.util import divides, is_zero, widened_bfloat16
-from .override import Legalize, override
+from .override import Legalize, legalizes
 
 _OPERATORS = ("relax.nn.layer_norm", "relax.nn.group_norm", "relax.nn.instance_norm")
 
@@ -190,6 +189,7 @@ def _widened(tensor: te.Tensor, position: Position) -> tirx.Expr:
     return value if tensor.dtype == "float64" else value.astype("float32")
 
 
+@legalizes(*_OPERATORS)
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     if not switches.enabled(FIX_ID):
         return stock(bb, call)
@@ -224,10 +224,3 @@ def _check_groups(bb: relax.BlockBuilder, vector: relax.Expr, groups: int) -> re
         return vector
     whole = tirx.floordiv(channels, groups) * groups
     return bb.match_cast(vector, relax.TensorType([whole], vector.ty.dtype, vector.ty.vdevice))
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    for operator in _OPERATORS:
-        override(operator, _legalize)

@@ -10,9 +10,18 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Registration of lowerings that replace TVM's."""
+"""Registration of lowerings that replace TVM's.
+
+@legalizes("relax.nn.softmax")
+def _legalize(builder: BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
+    if not switches.enabled(FIX_ID):
+        return stock(builder, call)
+    ...
+"""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import tvm
 from tvm import relax, tirx
@@ -25,24 +34,42 @@ from .targets import target_of, vdevice_of
 Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 """A function that LegalizeOps calls to lower an operator."""
 
+Lowering = Callable[..., relax.Expr]
+"""A :data:`Legalize` with more arguments."""
+
 # Above TVM's own registrations, which have level 10.
 _LEVEL = 11
 
 
-def override(operator: str, legalize: Callable[..., relax.Expr]) -> None:
-    """Replace the lowering of an operator for the supported targets, and where none is known.
+def legalizes(*operators: str, **options: Any) -> Callable[[Lowering], Lowering]:
+    """Replace the lowering of operators for the supported targets, and where none is known.
 
     Other backends keep TVM's lowering: their passes and code generators expect its kernels.
 
     Parameters
     ----------
-    operator : str
-        The name of the operator.
-    legalize : callable
-        A :data:`Legalize` with an additional keyword argument ``stock``: the previously registered
-        function, to which it passes the calls that it does not lower itself. Where there was none,
-        ``stock`` returns the call.
+    *operators : str
+        The names of the operators.
+    **options
+        More keyword arguments of the decorated function.
+
+    Returns
+    -------
+    callable
+        Registers a :data:`Legalize` with an additional keyword argument ``stock``: the previously
+        registered function, to which it passes the calls that it does not lower itself.  Where
+        there was none, ``stock`` returns the call.
     """
+
+    def register(legalize: Lowering) -> Lowering:
+        for operator in operators:
+            _override(operator, partial(legalize, **options))
+        return legalize
+
+    return register
+
+
+def _override(operator: str, legalize: Lowering) -> None:
     stock = tvm.ir.Op.get(operator).get_attr("FLegalize") or (lambda _, call: call)
 
     def lower(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

@@ -16,7 +16,6 @@ See :mod:`.indices`.  A padding wider than the axis reflects or wraps around rep
 NumPy's.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 
 from tvm import relax, te, tirx
@@ -25,7 +24,7 @@ from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import is_zero
 from .indices import clamp_index, is_at_most, read, takes_effect
-from .override import Legalize, override
+from .override import Legalize, legalizes
 
 
 def _reflected(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
@@ -61,6 +60,7 @@ def _pad(data: te.Tensor, widths: Sequence[tuple[int, int]], mode: str) -> te.Te
     return te.compute(shape, element, name="pad")
 
 
+@legalizes("relax.nn.pad")
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     data, mode = call.args[0], str(call.attrs.pad_mode)
     if not takes_effect(data) or mode not in _PLACES:
@@ -79,9 +79,3 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         return stock(bb, call)
     switches.note(FIX_ID)
     return bb.call_te(_pad, data, widths, mode, primfunc_name_hint=f"{mode}_pad")
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    override("relax.nn.pad", _legalize)

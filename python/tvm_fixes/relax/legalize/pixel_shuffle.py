@@ -20,13 +20,11 @@ How to remove
     When TVM lowers it, delete this file, its test and the fix id ``pixel-shuffle-legalize``.
 """
 
-import functools
-
 from tvm import relax, te, tirx
 
 from ...fixes.elements import PIXEL_SHUFFLE_LEGALIZE as FIX_ID
 from ...support import switches
-from .override import Legalize, override
+from .override import Legalize, legalizes
 
 _OPERATOR = "relax.nn.pixel_shuffle"
 
@@ -59,14 +57,9 @@ def pixel_shuffle(data: te.Tensor, factor: int) -> te.Tensor:
     return te.compute(shape, element, name="pixel_shuffle", tag="injective")
 
 
+@legalizes(_OPERATOR)
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     if not switches.enabled(FIX_ID):
         return stock(bb, call)
     switches.note(FIX_ID)
     return bb.call_te(pixel_shuffle, call.args[0], factor=int(call.attrs.upscale_factor))
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    override(_OPERATOR, _legalize)

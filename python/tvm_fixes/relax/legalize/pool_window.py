@@ -22,8 +22,6 @@ How to remove
     ``max_pool.py`` and the fix id ``pool-window``.
 """
 
-import functools
-
 import tvm_ffi
 from tvm import relax, tirx
 
@@ -32,7 +30,7 @@ from ...support import switches
 from ..ir import nn_call
 from ..layouts import SPATIAL_AXES, Layout
 from .average_pool import widen
-from .override import Legalize, override
+from .override import Legalize, legalizes
 from .pool_ceil_mode import round_down
 
 
@@ -85,13 +83,7 @@ def clip_window(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     return smaller
 
 
+@legalizes(*(f"relax.nn.avg_pool{rank}d" for rank in SPATIAL_AXES))
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     wide = widen(bb, call)
     return stock(bb, clip_window(bb, round_down(bb, call))) if wide is None else wide
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering of averages; a second call is a no-op."""
-    for rank in SPATIAL_AXES:
-        override(f"relax.nn.avg_pool{rank}d", _legalize)

@@ -25,7 +25,6 @@ How to remove
     ``reduction-legalize``.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -38,7 +37,7 @@ from ...fixes.elements import REDUCTION_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import count_of, is_zero
 from .long_reductions import parts_of, positions_like, reduce_parts, rows_of
-from .override import Legalize, override
+from .override import Legalize, legalizes
 from .targets import schedules_for_cpu
 
 _INDEXED = ("relax.argmax", "relax.argmin")
@@ -294,6 +293,7 @@ def _in_steps(
     return y if y.ty.dtype == call.ty.dtype else relax.op.astype(y, call.ty.dtype)
 
 
+@legalizes(*_INDEXED, *_SUMS, "relax.max", "relax.min")
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     (data,), operator = call.args, str(call.op.name)
     if not _needs_fix(call):
@@ -365,10 +365,3 @@ def _check_has_elements(
             raise ValueError(f"axis {axis} has no elements; expected at least one")
         shape[axis] = tirx.max(shape[axis], tirx.const(1, "int64"))
     return bb.match_cast(data, relax.TensorType(shape, data.ty.dtype, data.ty.vdevice))
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    for operator in (*_INDEXED, *_SUMS, "relax.max", "relax.min"):
-        override(operator, _legalize)

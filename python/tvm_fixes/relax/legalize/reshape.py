@@ -22,7 +22,6 @@ How to remove
     When TVM lowers it, delete this file, its test and the fix id ``reshape-legalize``.
 """
 
-import functools
 from collections.abc import Iterable
 
 from tvm import relax, tirx, topi
@@ -31,7 +30,7 @@ from ...fixes.dynamic_shapes import RESHAPE_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import contains
 from ..ir import is_kernel_call
-from .override import Legalize, override
+from .override import Legalize, legalizes
 
 _IS_COPY = "tvm_fixes.is_copy"
 
@@ -39,6 +38,7 @@ _SUMS = (tirx.Add, tirx.Sub)
 _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod)
 
 
+@legalizes("relax.reshape")
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     data, shape = call.args[0].ty, call.ty.shape
     if not (
@@ -72,9 +72,3 @@ def _is_copy(bb: relax.BlockBuilder, data: relax.Expr) -> bool:
 
 def _has(extents: Iterable[tirx.Expr], kinds: tuple[type, ...]) -> bool:
     return any(contains(extent, kinds) for extent in extents)
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    override("relax.reshape", _legalize)

@@ -38,7 +38,7 @@ from ...support import switches
 from ...tirx.util import factor_of
 from ..layouts import SPATIAL_AXES, Layout
 from .indices import read
-from .override import Legalize, override
+from .override import Legalize, legalizes
 
 # The dtypes whose values float32 represents exactly.
 _NARROW = ("float32", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "bool")
@@ -242,6 +242,7 @@ def _resize(
     return te.compute(shape, element, name="resize")
 
 
+@legalizes(*(f"relax.image.resize{rank}d" for rank in (2, 3)))
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     factors = _factors(call) if switches.enabled(FIX_ID) else None
     if factors is not None:
@@ -253,10 +254,3 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     dtype = str(call.ty.dtype)
     data, shape = call.args[0], call.ty.shape
     return bb.call_te(_resize, data, shape, call.attrs, dtype, primfunc_name_hint="resize")
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    for rank in (2, 3):
-        override(f"relax.image.resize{rank}d", _legalize)

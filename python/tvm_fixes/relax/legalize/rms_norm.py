@@ -21,17 +21,16 @@ How to remove
     When TVM lowers all of these, delete this file, its test and the fix id ``rms-norm-legalize``.
 """
 
-import functools
-
 from tvm import relax
 
 from ...fixes.norms import RMS_NORM_LEGALIZE as FIX_ID
 from ...support import switches
-from .override import Legalize, override
+from .override import Legalize, legalizes
 
 _OPERATOR = "relax.nn.rms_norm"
 
 
+@legalizes(_OPERATOR)
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     """Lower ``x / sqrt(mean(x**2) + epsilon) * weight``; axis ``k`` of weight is ``axes[k]`` of x.
 
@@ -55,9 +54,3 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     if dtype == wide:
         return op.multiply(scaled, factors)
     return op.astype(op.multiply(scaled, op.astype(factors, wide)), dtype)
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    override(_OPERATOR, _legalize)

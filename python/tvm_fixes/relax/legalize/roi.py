@@ -15,7 +15,6 @@
 See :mod:`.indices`.
 """
 
-import functools
 from collections.abc import Sequence
 
 from tvm import relax, te, tirx
@@ -24,7 +23,7 @@ from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import is_zero
 from .indices import takes_effect
-from .override import Legalize, override
+from .override import Legalize, legalizes
 
 _FAR = -60000
 """A coordinate outside any image; it fits into float16."""
@@ -62,6 +61,7 @@ def _zero_if_empty(result: te.Tensor, *shape: tirx.Expr) -> te.Tensor:
     return te.compute(result.shape, element, name="of_elements")
 
 
+@legalizes("relax.vision.roi_align", "relax.vision.roi_pool")
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     data, regions = call.args
     if not takes_effect(data, regions):
@@ -78,10 +78,3 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     if not unknown:
         return result
     return bb.call_te(_zero_if_empty, bb.emit(result), *unknown, primfunc_name_hint="of_elements")
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowerings; a second call is a no-op."""
-    override("relax.vision.roi_align", _legalize)
-    override("relax.vision.roi_pool", _legalize)

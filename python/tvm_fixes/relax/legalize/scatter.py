@@ -20,7 +20,6 @@ thousands of updates without a reduction, any one of the same element wins, as i
 """
 
 import contextlib
-import functools
 from collections.abc import Callable, Sequence
 
 import tvm
@@ -35,7 +34,7 @@ from ...tirx.util import broadcast_position, count_of, extern, unravel
 from .extents import fit_extents
 from .gather import broadcast_indices, fields_of
 from .indices import broadcast, is_within, takes_effect, wrap_negative
-from .override import Legalize, override
+from .override import Legalize, legalizes
 from .targets import target_of
 
 
@@ -252,6 +251,7 @@ def _scatter_elements(
     return _updated_copy("scatter_elements", [data, indices, updates], change)
 
 
+@legalizes("relax.scatter_elements")
 def _legalize_scatter_elements(
     bb: relax.BlockBuilder, call: relax.Call, stock: Legalize
 ) -> relax.Expr:
@@ -353,6 +353,7 @@ def _broadcast_values(
     return fit_extents(bb, call, "values", values, whole[len(whole) - rank :], repeats=True)
 
 
+@legalizes("relax.scatter_nd")
 def _legalize_scatter_nd(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     data, indices, updates = call.args
     reduction = str(call.attrs.reduction)
@@ -396,6 +397,7 @@ def _index_put(
     return _updated_copy("index_put", [data, *indices, values], change)
 
 
+@legalizes("relax.index_put")
 def _legalize_index_put(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     data, indices, values = call.args
     fields = fields_of(bb, indices)
@@ -442,6 +444,7 @@ def _take_backward(
     return extern("take_backward", operands, data.shape, str(data.dtype), body)
 
 
+@legalizes("relax.grad.take_backward")
 def _legalize_take_backward(
     bb: relax.BlockBuilder, call: relax.Call, stock: Legalize
 ) -> relax.Expr:
@@ -461,12 +464,3 @@ def _legalize_take_backward(
         0 if axis is None else int(axis) % data.ty.ndim,
         attributes={},
     )
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowerings; a second call is a no-op."""
-    override("relax.scatter_elements", _legalize_scatter_elements)
-    override("relax.scatter_nd", _legalize_scatter_nd)
-    override("relax.index_put", _legalize_index_put)
-    override("relax.grad.take_backward", _legalize_take_backward)

@@ -16,7 +16,6 @@
 See :mod:`.indices`.
 """
 
-import functools
 from collections.abc import Sequence
 
 from tvm import relax, te, tirx
@@ -25,7 +24,7 @@ from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from .extents import fit_extents
 from .indices import clamp_index, read, takes_effect, wrap_negative
-from .override import Legalize, override
+from .override import Legalize, legalizes
 
 _ZERO = tirx.const(0, "int64")
 _FAR = tirx.const(1 << 62, "int64")
@@ -59,6 +58,7 @@ def _slice_scatter(
     return te.compute(data.shape, element, name="slice_scatter")
 
 
+@legalizes("relax.slice_scatter")
 def _legalize_slice_scatter(
     bb: relax.BlockBuilder, call: relax.Call, stock: Legalize
 ) -> relax.Expr:
@@ -172,6 +172,7 @@ def _dynamic_slice(
     return te.compute(shape, element, name="dynamic_strided_slice")
 
 
+@legalizes("relax.dynamic_strided_slice")
 def _legalize_dynamic_slice(
     bb: relax.BlockBuilder, call: relax.Call, stock: Legalize
 ) -> relax.Expr:
@@ -208,6 +209,7 @@ def _reverse_sequence(data: te.Tensor, lengths: te.Tensor, axis: int, batch: int
     return te.compute(data.shape, element, name="reverse_sequence")
 
 
+@legalizes("relax.reverse_sequence")
 def _legalize_reverse_sequence(
     bb: relax.BlockBuilder, call: relax.Call, stock: Legalize
 ) -> relax.Expr:
@@ -220,11 +222,3 @@ def _legalize_reverse_sequence(
     return bb.call_te(
         _reverse_sequence, data, lengths, axis, batch, primfunc_name_hint="reverse_sequence"
     )
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowerings; a second call is a no-op."""
-    override("relax.slice_scatter", _legalize_slice_scatter)
-    override("relax.dynamic_strided_slice", _legalize_dynamic_slice)
-    override("relax.reverse_sequence", _legalize_reverse_sequence)

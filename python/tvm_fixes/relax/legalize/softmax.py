@@ -21,7 +21,6 @@ How to remove
     tests and the fix id ``softmax-legalize``.
 """
 
-import functools
 from collections.abc import Sequence
 
 from tvm import relax, te, tirx
@@ -30,7 +29,7 @@ from ...fixes.elements import SOFTMAX_LEGALIZE as FIX_ID
 from ...support import switches
 from ...support.dtypes import accumulation_dtype
 from ...tirx.util import is_zero
-from .override import Legalize, override
+from .override import Legalize, legalizes
 from .targets import target_of
 
 
@@ -86,6 +85,7 @@ def softmax(data: te.Tensor, axis: int) -> te.Tensor:
     )
 
 
+@legalizes("relax.nn.softmax")
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     (data,) = call.args
     is_supported = (
@@ -100,9 +100,3 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     switches.note(FIX_ID)
     axis = int(call.attrs.axis) % len(data.ty.shape.values)
     return bb.call_te(softmax, data, axis, primfunc_name_hint="softmax")
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    override("relax.nn.softmax", _legalize)

@@ -22,14 +22,12 @@ How to remove
     When TVM lowers it, delete this file, its test and the fix id ``strided-slice-legalize``.
 """
 
-import functools
-
 from tvm import relax, te, tirx
 
 from ...fixes.elements import STRIDED_SLICE_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import is_zero
-from .override import Legalize, override
+from .override import Legalize, legalizes
 from .slices import bounded_slice
 
 
@@ -38,6 +36,7 @@ def _empty(data: te.Tensor, shape: list[tirx.Expr]) -> te.Tensor:
     return te.compute(shape, lambda *_: tirx.const(0, data.dtype), name="strided_slice")
 
 
+@legalizes("relax.strided_slice")
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     inbound = bounded_slice(bb, call)
     if inbound is not None:
@@ -55,9 +54,3 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     switches.note(FIX_ID)
     positive = relax.Tuple([relax.prim_value(axis % data.ty.ndim) for axis in indices])
     return stock(bb, bb.normalize(relax.Call(call.op, [data, positive, *bounds], call.attrs)))
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    override("relax.strided_slice", _legalize)

@@ -31,7 +31,6 @@ schedules for its own form; those with a blocked layout for Adreno, which TVM lo
 while the fix is off.
 """
 
-import functools
 import math
 from dataclasses import dataclass
 
@@ -43,7 +42,7 @@ from ...layouts import SPATIAL_AXES, Layout
 from ..targets import schedules_for_cpu, target_of
 from .compute import SpatialAxis
 from .cpu_columns import MAX_STRIDE
-from .lower import Family
+from .lower import Family, lower_family
 
 # With this many products per sum, padding few output channels with zeros to a vector pays off.
 _MIN_PRODUCTS = 32
@@ -134,7 +133,4 @@ _FAMILY = Family(
 )
 
 
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    _FAMILY.register()
+lower_family(_FAMILY)

@@ -25,7 +25,7 @@ from ....support import switches
 from ....target.cpu import Cpu
 from ....tirx.util import OPAQUE, divides, is_one
 from ...layouts import Layout, to_layout
-from ..override import Legalize, override
+from ..override import Legalize, legalizes
 from ..targets import cpu_of, multiply_accumulate_of
 from .compute import Convolution, SpatialAxis, Tile
 from .cpu_channels import choose_tile_of_channels, max_vector_bytes, schedule_channels
@@ -68,10 +68,10 @@ class Family:
     spatial_axis: type[SpatialAxis]
     applies: Callable[[relax.Call], bool]
 
-    def register(self) -> None:
-        """Register the lowering; calls that it does not handle go to the previous function."""
-        for name in self.operators:
-            override(name, functools.partial(_legalize, family=self))
+
+def lower_family(family: Family) -> None:
+    """Register the lowering; calls that it does not handle go to the previous function."""
+    legalizes(*family.operators, family=family)(_legalize)
 
 
 def _legalize(

@@ -30,7 +30,6 @@ Calls with unknown shapes go to TVM's function, which leaves them to external co
 the fix is off, all calls go to TVM's function.
 """
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,9 +43,9 @@ from ....fixes.conv import CONV_TRANSPOSE_LEGALIZE as FIX_ID
 from ....tirx.util import divides
 from ...layouts import SPATIAL_AXES
 from .compute import SpatialAxis, kernel_layout
-from .lower import Family
+from .lower import Family, lower_family
 
-__all__ = ["ConvTransposeAxis", "kernel_layout", "register"]
+__all__ = ["ConvTransposeAxis", "kernel_layout"]
 
 _BinaryOp = Callable[[tirx.Expr, int], tirx.Expr]
 
@@ -147,7 +146,4 @@ _FAMILY = Family(
 )
 
 
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    _FAMILY.register()
+lower_family(_FAMILY)

@@ -29,7 +29,6 @@ or if many rows are multiplied. Calls with unknown shapes, and calls that are no
 CPU, go to TVM's function.
 """
 
-import functools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -45,7 +44,7 @@ from ....target.cpu import Cpu
 from ....tirx.accumulation import MultiplyAccumulate
 from ....tirx.util import count_of
 from ...ir import in_block
-from ..override import Legalize, override
+from ..override import Legalize, legalizes
 from ..targets import multiply_accumulate_of, schedules_for_cpu, target_of
 from .packing import Packing, pack
 from .product import Product, broadcast_extents
@@ -56,6 +55,7 @@ from .tiles import Tile, choose_tile, depth_chunk, in_streams
 _MIN_ROWS_TO_PACK_FLOATS = 16
 
 
+@legalizes("relax.matmul")
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
     """Lower `call`, or pass it to `stock` if the fix is off or does not apply."""
     if not (switches.enabled(FIX_ID) and _applies(call)):
@@ -223,9 +223,3 @@ def reshape_to(
     if tvm_ffi.structural_equal(tensor.ty.shape, relax.ShapeExpr(shape)):
         return tensor
     return emit(relax.op.reshape(tensor, shape))
-
-
-@functools.cache
-def register() -> None:
-    """Register the lowering; a second call is a no-op."""
-    override("relax.matmul", _legalize)
