@@ -28,8 +28,8 @@ from tvm.relax.utils import copy_with_new_vars
 from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.analysis import operator_calls
-from tvm_fixes.relax.legalize.indices import trusting_indices
 from tvm_fixes.relax.transform import CheckIndices
+from tvm_fixes.support import ambient
 from tvm_fixes.target import resolve
 
 from .measure import Comparison, compare
@@ -82,7 +82,7 @@ def comparisons() -> list[Comparison]:
     mod, arguments = model()
     main = mod["main"]
     with resolve("native"):
-        with trusting_indices():
+        with ambient.within(trusts_indices=True):
             without = _lower_lookups(
                 tvm.IRModule({"function0": _named(main, 0), "function1": _named(main, 1)})
             )

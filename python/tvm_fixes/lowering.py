@@ -28,11 +28,11 @@ from .errors import UnsupportedOperatorError, UsageError, summarize
 from .pipeline import PHASES, TVM_LISTS, Stage, Step, steps
 from .relax.constants.growth import MAX_GROWTH, check_growth
 from .relax.described_calls import failing_legalization
-from .relax.legalize.indices import trusting_indices
 from .relax.transform.check_lowered import CheckLowered
 from .relax.transform.choose_layout import LAYOUTS, convert_layout
 from .relax.transform.copy_host_results import CopyHostResults
 from .relax.transform.fuse_ops import FuseOps
+from .support import ambient
 from .support.memory import LARGE
 from .target.cpu import is_cpu
 from .target.gpu import is_gpu
@@ -331,7 +331,7 @@ def _stage(stage: Stage, name: str | None, options: Options) -> tvm.transform.Pa
             if place.stage is stage and options.enable(place.step)
         ]
         try:
-            with trusting_indices(options.unsafe_indices):
+            with ambient.within(trusts_indices=options.unsafe_indices):
                 return tvm.transform.Sequential(passes, name=stage.name)(mod)
         except UnsupportedOperatorError:
             raise

@@ -41,12 +41,13 @@ from tvm_fixes.errors import CompileError, UnsupportedOperatorError
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.lowering import Stages, stages
+from tvm_fixes.support import ambient
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
 from tvm_fixes.target import cuda, resolve
 from tvm_fixes.tirx.gpu_kernel import contains_threads
 from tvm_fixes.tirx.gpu_rules import gpu_rules
 from tvm_fixes.tirx.transform import ApplyGpuSchedule
-from tvm_fixes.tirx.transform.apply_gpu_schedule import ScheduledKernel, collect_kernels
+from tvm_fixes.tirx.transform.apply_gpu_schedule import ScheduledKernel
 
 
 def compiles() -> bool:
@@ -103,10 +104,10 @@ def lower(
     mod: tvm.IRModule, lowering: Stages, arch: str
 ) -> tuple[tvm.IRModule, list[ScheduledKernel]]:
     """Schedule and lower a module of kernels for an architecture."""
-    with resolve(f"cuda/{arch}"), collect_kernels() as kernels:
+    with resolve(f"cuda/{arch}"), ambient.collect() as facts:
         for stage in lowering.instructions:
             mod = stage(mod)
-    return mod, kernels
+    return mod, facts.of(ScheduledKernel)
 
 
 def row_of(kernels: Sequence[ScheduledKernel]) -> dict[str, int]:

@@ -68,5 +68,12 @@ def test_no_circle():
     graphlib.TopologicalSorter(GRAPH).prepare()
 
 
+def test_ambient_state_is_in_one_place():
+    """Only ``support/ambient.py`` passes values around TVM's signatures."""
+    state = [name for name, path in MODULES.items() if "ContextVar(" in path.read_text()]
+    assert state == ["tvm_fixes.support.ambient"]
+    assert MODULES[state[0]].read_text().count("ContextVar(") == 1
+
+
 if __name__ == "__main__":
     tvm.testing.main()

@@ -25,22 +25,22 @@ from tvm import relax
 from .. import target as targets
 from ..lowering import layout_named, stages
 from ..observe.dump_ir import DumpIR
-from ..observe.watch_fixes import watching
+from ..observe.watch_fixes import WatchFixes, explanation_of
 from ..relax.constants.growth import MAX_GROWTH
-from ..relax.constants.make import making_constants
 from ..relax.constants.provenance import constants_of
 from ..relax.constants.size_check import check_size
-from ..relax.transform.fold_constant import collect_unfolded
-from ..relax.transform.fuse_quantized import collect_products
+from ..relax.transform.fold_constant import Unfolded
+from ..relax.transform.fuse_quantized import QuantizedProduct
 from ..runtime.arguments import INPUT, check_arrays
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.report import Report
 from ..source import Params, Shapes, open_source
 from ..source.inputs import GivenInputs, fitting
-from ..support import activity, switches
+from ..support import activity, ambient
 from ..support.instruments import watched_by
 from ..support.serial import in_turn
-from ..tirx.transform.apply_gpu_schedule import collect_kernels
+from ..support.switches import Applied
+from ..tirx.transform.apply_gpu_schedule import ScheduledKernel
 from .linking import export
 from .options import check_machine, check_request
 from .progress import Progress, Run
@@ -182,7 +182,7 @@ def compile(
     """
     run = Run(progress)
     verification = Verification(verify, verify_each)
-    with switches.collect() as fixes, ExitStack() as ended:
+    with ambient.collect() as facts, ExitStack() as ended:
         with run.step("load"):
             check_request(rtol, atol, seed, max_size_ratio, weights, max_growth)
             resolved = targets.resolve(target)
@@ -210,7 +210,8 @@ def compile(
             ended.enter_context(watched_by(activity.ReportPasses()))
         if dump is not None:
             ended.enter_context(dump.watching(mod))
-        watch = ended.enter_context(watching()) if explain else None
+        if explain:
+            ended.enter_context(watched_by(WatchFixes()))
         verification.check(mod, run, "verify")
         signature = opened.signature(mod["main"])
         reference, problem = None, ""
@@ -228,13 +229,8 @@ def compile(
                 if reference is not None:
                     ended.enter_context(reference)
                     reference.outputs()
-        with (
-            collect_unfolded() as unfolded,
-            collect_products() as products,
-            collect_kernels() as kernels,
-            making_constants(scratch, origins.add),
-        ):
-            mod, transforms, called = lower(mod, lowering, resolved, run, verification)
+        with ambient.within(scratch=scratch, note_constant=origins.add):
+            mod, transforms, called = lower(mod, lowering, resolved, run, verification, facts)
         with run.step("build"):
             inside = constants_of(mod)
             every = [*inside, *outside]
@@ -251,6 +247,7 @@ def compile(
                 called,
                 strip=strip,
             )
+        products = facts.of(QuantizedProduct)
         report = Report(
             source=opened.name,
             layout=layout,
@@ -258,15 +255,15 @@ def compile(
             artifact_bytes=model.manifest.nbytes,
             parameter_bytes=opened.parameter_bytes,
             activation_transforms=transforms,
-            fixes=sorted(fixes),
+            fixes=sorted(Applied(facts)),
             constant_bytes=nbytes,
             warnings=warned + large,
             unproved=verification.unproved,
-            unfolded=unfolded,
-            integer_products=products.in_integers,
-            float_products=products.in_float,
-            fallbacks=[str(kernel) for kernel in kernels if kernel.failures],
-            explanation=None if watch is None else watch.explain(fixes),
+            unfolded=list(map(str, facts.of(Unfolded))),
+            integer_products=sum(product.obstacle is None for product in products),
+            float_products=[str(product) for product in products if product.obstacle],
+            fallbacks=[str(kernel) for kernel in facts.of(ScheduledKernel) if kernel.failures],
+            explanation=explanation_of(facts) if explain else None,
             not_compared=problem,
         )
         if reference is not None:

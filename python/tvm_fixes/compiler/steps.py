@@ -24,9 +24,9 @@ from ..lowering import Stages
 from ..relax.analysis import activation_transforms
 from ..relax.constants.provenance import Origins
 from ..relax.kernel_calls import KernelCalls, flops_of, layouts_of
-from ..relax.transform.record_kernel_calls import collect_kernel_calls
 from ..relax.updates import with_updates
 from ..source import Source
+from ..support.ambient import Facts
 from ..support.memory import Scratch
 from ..target import cuda
 from .options import are_outside
@@ -154,6 +154,7 @@ def lower(
     target: tvm.target.Target,
     run: Run,
     verification: Verification,
+    facts: Facts,
 ) -> Lowered:
     """Run each stage of the pipeline as a step.
 
@@ -166,6 +167,8 @@ def lower(
     run : Run
     verification : Verification
         Verifies the module after ``Legalize``.
+    facts : Facts
+        Where the passes record facts.
     """
 
     def through(mod: tvm.IRModule, stages: tuple[tvm.transform.Pass, ...]) -> tvm.IRModule:
@@ -181,9 +184,8 @@ def lower(
         verification.check(mod, run, "verify kernels")
         flops = flops_of(mod)
         mod = through(mod, lowering.schedules)
-        with collect_kernel_calls() as calls:
-            mod = through(mod, lowering.instructions)
-    return Lowered(mod, transforms, calls[-1].described(flops, layouts))
+        mod = through(mod, lowering.instructions)
+    return Lowered(mod, transforms, facts.of(KernelCalls)[-1].described(flops, layouts))
 
 
 def build_executable(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:

@@ -14,8 +14,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import tvm
@@ -30,9 +28,10 @@ from ..relax.ir import is_kernel_call
 from ..relax.kernel_calls import kernel_calls
 from ..relax.source_nodes import SourceNode, mark_calls, nodes_in, spread
 from ..runtime.explanation import AppliedFix, Explanation
-from ..support import switches
-from ..support.declined import NotDone, collect_declined, decline
-from ..support.instruments import watched_by
+from ..support import ambient
+from ..support.ambient import Facts, Place
+from ..support.declined import NotDone, decline
+from ..support.switches import Asked, Use
 
 Functions = Mapping[str, tvm.ir.BaseFunc]
 
@@ -65,7 +64,7 @@ class Change(NamedTuple):
 class _Running(NamedTuple):
     name: str
     functions: Functions
-    number_of_uses: int
+    number_of_facts: int
 
 
 class WatchFixes(tvm.ir.instrument.PassInstrument):
@@ -84,13 +83,12 @@ class WatchFixes(tvm.ir.instrument.PassInstrument):
 
     def run_before_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
         """Keep the functions, and mark the calls to be lowered with their nodes."""
-        applied = switches.applied()
         name = str(info.name)
         if name in ("ConvertLayout", "LegalizeOps"):
             mark_calls(mod)
         elif name == "RecordKernelCalls":
             self._kernels = _nodes_of_kernels(mod)
-        number = 0 if applied is None else len(applied.uses)
+        number = len(ambient.current().facts or ())
         # While this reference exists, TVM copies the functions instead of changing them in place.
         self._running.append(_Running(name, _by_name(mod), number))
 
@@ -105,14 +103,13 @@ class WatchFixes(tvm.ir.instrument.PassInstrument):
         if name == "FuseOps" and name not in [one.name for one in self._running]:
             for nodes, reason in unfused(mod):
                 decline("fusion", nodes, reason)
-        applied = switches.applied()
-        uses = [] if applied is None else applied.uses
-        places = range(before.number_of_uses, len(uses))
-        places_left = [index for index in places if uses[index].place is None]
-        if places_left:
-            place = switches.Place(self._change(name, before.functions, mod))
-            for index in places_left:
-                uses[index] = uses[index]._replace(place=place)
+        facts = ambient.current().facts or Facts()
+        new = list(enumerate(facts))[before.number_of_facts :]
+        uses = [(index, fact) for index, fact in new if isinstance(fact, Use) and not fact.place]
+        if uses:
+            place = Place(self._change(name, before.functions, mod))
+            for index, use in uses:
+                facts[index] = use._replace(place=place)
 
     def _change(self, name: str, before: Functions, mod: tvm.IRModule) -> Change:
         spread(mod)
@@ -129,39 +126,26 @@ class WatchFixes(tvm.ir.instrument.PassInstrument):
         return Change(name, tuple(nodes), len(nodes) or len(kernels) or 1)
 
 
-@dataclass
-class Watch:
-    """The findings of :func:`watching`, complete when its ``with`` block ends."""
-
-    not_done: list[NotDone] = field(default_factory=list)
-
-    def explain(self, applied: switches.Applied) -> Explanation:
-        """Explain a compilation that applied these fixes."""
-        uses: dict[str, list[switches.Place | None]] = defaultdict(list)
-        for use in applied.uses:
-            uses[use.fix].append(use.place)
-        return Explanation(
-            [
-                _explain(fix.id, fix.summary, fix.symptoms, uses[fix.id])
-                for fix in FIXES
-                if fix.id in applied
-            ],
-            list(dict.fromkeys(self.not_done)),
-        )
-
-
-@contextmanager
-def watching() -> Iterator[Watch]:
-    """Watch the passes within the ``with`` block; collect the optimizations that they reject."""
-    with watched_by(WatchFixes()), collect_declined() as not_done:
-        yield Watch(not_done)
+def explanation_of(facts: Facts) -> Explanation:
+    """Explain a compilation that :class:`WatchFixes` watched: its fixes, and what was not done."""
+    places: dict[str, list[Place | None]] = defaultdict(list)
+    for use in facts.of(Use):
+        places[use.fix].append(use.place)
+    return Explanation(
+        [
+            _explain(fix.id, fix.summary, fix.symptoms, places[fix.id])
+            for fix in FIXES
+            if fix.id in places
+        ],
+        list(dict.fromkeys(facts.of(NotDone))),
+    )
 
 
 def _explain(
     fix_id: str,
     summary: str,
     symptoms: Mapping[Symptom, str],
-    places: Sequence[switches.Place | None],
+    places: Sequence[Place | None],
 ) -> AppliedFix:
     changes = [_change_at(place) for place in dict.fromkeys(places)]
     # TVM calls an operator's rule several times for one call: count it once.
@@ -174,7 +158,7 @@ def _explain(
     return AppliedFix(fix_id, times, list(by), list(map(str, nodes)), summary, plain)
 
 
-def _change_at(place: switches.Place | None) -> Change:
+def _change_at(place: Place | None) -> Change:
     what = None if place is None else place.what
     if isinstance(what, Change):
         return what
@@ -182,8 +166,8 @@ def _change_at(place: switches.Place | None) -> Change:
         return Change("import", (what,), 1)
     if place is None:
         return Change("", (), 1)
-    span = what.span if isinstance(what, switches.Asked) else what
-    name = _RULE if isinstance(what, switches.Asked) else "lowering"
+    span = what.span if isinstance(what, Asked) else what
+    name = _RULE if isinstance(what, Asked) else "lowering"
     return Change(name, tuple(nodes_in(span)) if isinstance(span, _SPANS) else (), 1)
 
 

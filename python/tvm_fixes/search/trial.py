@@ -289,7 +289,8 @@ def _examine(kind: Kind, subject: Subject, settings: Settings, off: frozenset[st
         try:
             model = subject.build(source)
             # A compilation collects its own.
-            applied.update(model.report.fixes if model.report is not None else ())
+            for fix_id in model.report.fixes if model.report is not None else ():
+                switches.note(fix_id)
             if reference is not None:
                 report = compare_outputs(
                     model,

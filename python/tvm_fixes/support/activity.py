@@ -12,35 +12,27 @@
 # and limitations under the License.
 """Reports of what long work is doing, for a terminal."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import tvm
 
-Listener = Callable[[str], None]
-
-_listener: ContextVar[Listener | None] = ContextVar("tvm_fixes_activity", default=None)
+from . import ambient
 
 
-@contextmanager
-def heard_by(listener: Listener) -> Iterator[None]:
+def heard_by(listener: Callable[[str], None]) -> AbstractContextManager[None]:
     """Call `listener` with each activity within the ``with`` block; empty text ends one."""
-    token = _listener.set(listener)
-    try:
-        yield
-    finally:
-        _listener.reset(token)
+    return ambient.within(listener=listener)
 
 
 def is_heard() -> bool:
     """Whether there is a listener."""
-    return _listener.get() is not None
+    return ambient.current().listener is not None
 
 
 def report(activity: str) -> None:
     """Tell the listener, if there is one, of an activity, such as ``kernel 12 of 40``."""
-    listener = _listener.get()
+    listener = ambient.current().listener
     if listener is not None:
         listener(activity)
 

@@ -12,10 +12,9 @@
 # and limitations under the License.
 """Optimizations that a compilation did not make, with the reasons."""
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from .collector import Collector
+from . import ambient
 
 
 @dataclass(frozen=True)
@@ -36,15 +35,6 @@ class NotDone:
     reason: str
 
 
-_declined: Collector[list[NotDone]] = Collector("tvm_fixes_declined", list)
-
-
 def decline(what: str, where: str, reason: str) -> None:
     """Record an optimization that is not made; the parameters are those of :class:`NotDone`."""
-    if _declined.current is not None:
-        _declined.current.append(NotDone(what, where, reason))
-
-
-def collect_declined() -> AbstractContextManager[list[NotDone]]:
-    """Collect what is declined within the ``with`` block; the list grows while it runs."""
-    return _declined.collect()
+    ambient.record(NotDone(what, where, reason))

@@ -13,13 +13,13 @@
 """The switches of the fixes, which ``TVM_FIXES_DISABLE`` turns off."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from typing import NamedTuple
 
 from ..fixes import FIXES
-from .collector import Collector
+from . import ambient
+from .ambient import Facts, Place
 from .suggestions import did_you_mean
 
 FIX_IDS: tuple[str, ...] = tuple(fix.id for fix in FIXES)
@@ -90,21 +90,6 @@ def without(ids: Iterable[str]) -> Iterator[None]:
             os.environ[ENVIRONMENT_VARIABLE] = before
 
 
-class Place:
-    """Where a fix is applied; each :func:`at` makes a new one.
-
-    Attributes
-    ----------
-    what : object
-        As given to :func:`at`.
-    """
-
-    __slots__ = ("what",)
-
-    def __init__(self, what: object) -> None:
-        self.what = what
-
-
 class Asked(NamedTuple):
     """The place where an operator's rule applies: the span of the call for which TVM calls it."""
 
@@ -118,22 +103,34 @@ class Use(NamedTuple):
     place: Place | None
 
 
-class Applied(set[str]):
+class Applied(Set[str]):
     """The ids of the fixes applied.
 
     Attributes
     ----------
-    uses : list of Use
-        Every use, in order.
+    facts : Facts
+        It grows while they are collected.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.uses: list[Use] = []
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
 
+    @property
+    def uses(self) -> list[Use]:
+        """Every use, in order."""
+        return self.facts.of(Use)
 
-_applied: Collector[Applied] = Collector("tvm_fixes_collected", Applied)
-_place: ContextVar[Place | None] = ContextVar("tvm_fixes_place", default=None)
+    def __contains__(self, fix_id: object) -> bool:
+        return any(use.fix == fix_id for use in self.uses)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(use.fix for use in self.uses))
+
+    def __len__(self) -> int:
+        return len({use.fix for use in self.uses})
+
+    def __repr__(self) -> str:
+        return repr(set(self))
 
 
 def note(fix_id: str, span: object = None) -> None:
@@ -141,37 +138,19 @@ def note(fix_id: str, span: object = None) -> None:
 
     An operator's rule, which TVM calls several times for one call, passes the `span` of the call.
     """
-    if _applied.current is not None:
-        place = _place.get()
-        if place is None and span is not None:
-            place = Place(Asked(span))
-        _applied.current.add(fix_id)
-        _applied.current.uses.append(Use(fix_id, place))
+    place = ambient.current().place
+    if place is None and span is not None:
+        place = Place(Asked(span))
+    ambient.record(Use(fix_id, place))
 
 
-def note_all(applied: Applied) -> None:
-    """Record the uses that another :func:`collect` collected."""
-    if _applied.current is not None:
-        _applied.current.update(applied)
-        _applied.current.uses.extend(applied.uses)
+def at(what: object) -> AbstractContextManager[None]:
+    """Record `what`, such as a node of the model, as the place of uses in the ``with`` block."""
+    return ambient.within(place=Place(what))
 
 
 @contextmanager
-def at(what: object) -> Iterator[None]:
-    """Record `what`, such as a node of the model, as the place of uses in the ``with`` block."""
-    token = _place.set(Place(what))
-    try:
-        yield
-    finally:
-        _place.reset(token)
-
-
-def applied() -> Applied | None:
-    """The collection of the innermost :func:`collect`."""
-    return _applied.current
-
-
-def collect() -> AbstractContextManager[Applied]:
+def collect() -> Iterator[Applied]:
     """Collect the fixes applied within the ``with`` block.
 
     Returns
@@ -179,4 +158,5 @@ def collect() -> AbstractContextManager[Applied]:
     context manager of Applied
         The ids, with each use; it grows while the block runs.
     """
-    return _applied.collect()
+    with ambient.collect() as facts:
+        yield Applied(facts)

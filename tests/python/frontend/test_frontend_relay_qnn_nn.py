@@ -21,7 +21,8 @@ import tvm.testing
 from helpers.relay_calls import Program, assert_same
 from tvm_fixes import relay
 from tvm_fixes.errors import UnsupportedOperatorError
-from tvm_fixes.relax.transform.fuse_quantized import collect_products
+from tvm_fixes.relax.transform.fuse_quantized import QuantizedProduct
+from tvm_fixes.support import ambient
 
 RNG = np.random.default_rng(11)
 F32, I32 = np.float32, np.int32
@@ -239,9 +240,10 @@ def test_constant_weights_are_multiplied_in_integers(groups: int) -> None:
     program.call("qnn.dense", args, units=16, out_dtype="int32")
     total = (rows.astype("int64") - 7) @ (matrix.astype("int64") - 130).T
     expected["dense"] = total.astype(I32)
-    with collect_products() as products:
+    with ambient.collect() as facts:
         assert_same(program.run(), expected)
-    assert (products.in_integers, products.in_float) == (len(expected), [])
+    obstacles = [product.obstacle for product in facts.of(QuantizedProduct)]
+    assert obstacles == [None] * len(expected)
 
 
 def test_conv2d_transpose() -> None:

@@ -20,7 +20,8 @@ import tvm_fixes
 from helpers.planted_faults import graph
 from tvm_fixes.debug import explain
 from tvm_fixes.runtime.report import Report
-from tvm_fixes.support.declined import NotDone, collect_declined, decline
+from tvm_fixes.support import ambient
+from tvm_fixes.support.declined import NotDone, decline
 
 AVX512 = {"kind": "llvm", "mcpu": "skylake-avx512"}
 
@@ -155,7 +156,7 @@ def test_nothing_is_explained_unless_asked_for():
 
 def test_only_a_caller_that_collects_gets_what_is_not_done():
     decline("fusion", "a", "none")
-    with collect_declined() as found:
+    with ambient.collect() as found:
         decline("fusion", "b", "none")
     assert found == [NotDone("fusion", "b", "none")]
 

@@ -24,8 +24,8 @@ from helpers.gpu_modules import run_on_gpu
 from helpers.relax_modules import build, cpu, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.average_pool import FIX_ID
-from tvm_fixes.support import switches
-from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
+from tvm_fixes.support import ambient, switches
+from tvm_fixes.tirx.transform.apply_gpu_schedule import ScheduledKernel
 
 N = tirx.Var("n", "int64")
 DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -103,11 +103,11 @@ def test_windows_of_different_extents_on_a_gpu(size, is_symbolic):
     shape = (2, 3, 4, N) if is_symbolic else x.shape
     mod = average(shape, "float32", output_size=list(size))
     expected = torch.nn.functional.adaptive_avg_pool2d(torch.from_numpy(x), size)
-    with collect_kernels() as kernels:
+    with ambient.collect() as facts:
         got = run_on_gpu(mod, x)
     np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5, atol=1e-6)
     if not is_symbolic:
-        assert "OneThread" not in {kernel.rule for kernel in kernels}
+        assert "OneThread" not in {kernel.rule for kernel in facts.of(ScheduledKernel)}
 
 
 def test_float32_uses_stock():

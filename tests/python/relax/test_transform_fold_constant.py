@@ -32,8 +32,8 @@ from tvm_fixes.errors import UsageError
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.constants import fold_plan
 from tvm_fixes.relax.ir import tensor_of
-from tvm_fixes.relax.transform.fold_constant import collect_unfolded
-from tvm_fixes.support import switches
+from tvm_fixes.relax.transform.fold_constant import Unfolded
+from tvm_fixes.support import ambient, switches
 
 pytestmark = pytest.mark.native
 
@@ -171,9 +171,10 @@ def test_a_mask_is_made_of_its_positions():
         return op.where(seen, x, relax.const(-1.0))
 
     mod = build({"x": tensor(512, 512)}, emit)
-    with collect_unfolded() as unfolded, tvm.target.Target("llvm"):
+    with ambient.collect() as facts, tvm.target.Target("llvm"):
         lowered = pipeline()(mod)
     assert elements(lowered) <= 2 * 512 + 1
+    unfolded = facts.of(Unfolded)
     assert len(unfolded) == 1
     assert "of constants of 4096 bytes is not folded: the result would take 262144" in unfolded[0]
     x = integers(512, 512)
@@ -298,9 +299,9 @@ def test_log_and_note(caplog):
         f"result would take {16 * W.nbytes} bytes"
     )
     with caplog.at_level(logging.DEBUG, logger="tvm_fixes.FoldConstant"):
-        with collect_unfolded() as unfolded, switches.collect() as used:
+        with switches.collect() as used:
             transform.FoldConstant()(mod)
-    assert unfolded == caplog.messages == [line]
+    assert used.facts.of(Unfolded) == caplog.messages == [line]
     assert used == {"fold-constant"}
 
 
@@ -342,9 +343,9 @@ def test_intermediate_values_are_bounded():
 
     for emit, most in ((total, 4096), (parts, 4 << 20)):
         large = build({"x": tensor(3)}, lambda b, x: op.add(x, emit(b, most + 1)))  # noqa: B023
-        with collect_unfolded() as unfolded:
+        with ambient.collect() as facts:
             tvm.ir.assert_structural_equal(fold(large), large)
-        assert any("intermediate value" in line for line in unfolded)
+        assert any("intermediate value" in line for line in facts.of(Unfolded))
     small = fold(build({"x": tensor(3)}, lambda b, x: op.add(x, total(b, 64))))
     assert constants(small) == [()]
 

@@ -26,7 +26,8 @@ from tvm.script import relax as R
 from helpers.relax_modules import build, calls, count, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import FuseQuantized
-from tvm_fixes.relax.transform.fuse_quantized import collect_products
+from tvm_fixes.relax.transform.fuse_quantized import QuantizedProduct
+from tvm_fixes.support import ambient
 
 
 def scalar(value: float, dtype: str = "float32") -> relax.Expr:
@@ -329,10 +330,9 @@ def test_other_products_stay(dtype: str, scales: relax.Expr, axis: int, reason: 
         return relax.op.matmul(data, other)
 
     mod = quantized(emit, (3, 8))
-    with collect_products() as products:
+    with ambient.collect() as facts:
         assert FuseQuantized()(mod).same_as(mod)
-    assert products.in_integers == 0
-    assert [line.rpartition(": ")[2] for line in products.in_float] == [reason]
+    assert [product.obstacle for product in facts.of(QuantizedProduct)] == [reason]
     x = random(3, 8, dtype="uint8", seed=1)
     expected = x * 0.5 @ as_float64(weight, scales.value.numpy(), axis)
     np.testing.assert_allclose(run(mod, x, pipeline=pipeline()), expected, rtol=1e-6)

@@ -30,8 +30,8 @@ from tvm_fixes.relax.transform.merge_small_kernels import (
     MAX_KERNELS,
     MAX_SYMBOLIC_LOCAL,
 )
-from tvm_fixes.support import switches
-from tvm_fixes.support.declined import collect_declined
+from tvm_fixes.support import ambient, switches
+from tvm_fixes.support.declined import NotDone
 from tvm_fixes.support.isolate import run_forked
 
 op = relax.op
@@ -274,10 +274,10 @@ def test_what_fuse_tir_rejects_stays_as_it_is(monkeypatch):
         raise tvm.error.InternalError("for the test")
 
     monkeypatch.setattr(merge_small_kernels, "_merged_kernels", fail)
-    with collect_declined() as declined:
+    with ambient.collect() as facts:
         before, after = merged({"x": tensor(N, 4)}, rows)
     tvm.ir.assert_structural_equal(after, before)
-    assert "FuseTIR rejects them: for the test" in declined[0].reason
+    assert "FuseTIR rejects them: for the test" in facts.of(NotDone)[0].reason
 
 
 def test_switched_off(monkeypatch):

@@ -23,6 +23,7 @@ from helpers.gpu_kernels import GPU, functions, kernels
 from helpers.gpu_modules import run_on_gpu, scheduled
 from helpers.relax_modules import build, tensor
 from helpers.simt import Fault, execute
+from tvm_fixes.support import ambient
 from tvm_fixes.tirx.gpu_kernel import (
     keep_predicates,
     read_results_first,
@@ -30,7 +31,7 @@ from tvm_fixes.tirx.gpu_kernel import (
     why_not_runnable,
 )
 from tvm_fixes.tirx.transform import ApplyGpuSchedule
-from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
+from tvm_fixes.tirx.transform.apply_gpu_schedule import ScheduledKernel
 
 
 def copy(*extents: int, tags: tuple[str, ...]) -> tirx.PrimFunc:
@@ -165,9 +166,9 @@ def test_a_grid_that_is_too_large_for_tvms_rule():
     def product(_, x):
         return relax.op.matmul(x, relax.op.permute_dims(x, (0, 2, 1)))
 
-    with GPU, collect_kernels() as found:
+    with GPU, ambient.collect() as facts:
         functions(ApplyGpuSchedule()(kernels(product, (70000, 33, 33))))
-    [failures] = [each.failures for each in found if each.failures]
+    [failures] = [each.failures for each in facts.of(ScheduledKernel) if each.failures]
     assert failures[0] == (
         "Matmul (the extent of blockIdx.y is 70000, but at most 65535 are allowed)"
     )

@@ -22,11 +22,12 @@ from helpers.lowering import lowered_before
 from helpers.relax_modules import build, tensor
 from helpers.simt import assert_equals_reference
 from tvm_fixes.lowering import stages
+from tvm_fixes.support import ambient
 from tvm_fixes.target.gpu import with_limits
 from tvm_fixes.tirx.gpu_kernel import why_not_runnable
 from tvm_fixes.tirx.gpu_rows import BlockPerRow, OneResult, WarpPerRow
 from tvm_fixes.tirx.transform import ApplyGpuSchedule
-from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
+from tvm_fixes.tirx.transform.apply_gpu_schedule import ScheduledKernel
 
 op = relax.op
 
@@ -153,9 +154,9 @@ def test_kernels_without_long_rows_of_vectors(emit, shape):
 @pytest.mark.parametrize("shape, rule", [((4096, 64), "WarpPerRow"), ((64, 1024), "BlockPerRow")])
 def test_the_rules_are_used(shape, rule):
     kernel = kernel_of(softmax, *shape)
-    with GPU, collect_kernels() as kernels:
+    with GPU, ambient.collect() as facts:
         ApplyGpuSchedule()(tvm.IRModule({"main": kernel}))
-    assert [(each.rule, each.failures) for each in kernels] == [(rule, ())]
+    assert [(each.rule, each.failures) for each in facts.of(ScheduledKernel)] == [(rule, ())]
 
 
 if __name__ == "__main__":

@@ -24,11 +24,12 @@ from helpers.lowering import lowered_before
 from helpers.relax_modules import build, tensor
 from helpers.simt import assert_equals_reference
 from tvm_fixes.lowering import stages
+from tvm_fixes.support import ambient
 from tvm_fixes.target.gpu import with_limits
 from tvm_fixes.tirx.gpu_kernel import why_not_runnable
 from tvm_fixes.tirx.gpu_transpose import Transpose
 from tvm_fixes.tirx.transform import ApplyGpuSchedule
-from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
+from tvm_fixes.tirx.transform.apply_gpu_schedule import ScheduledKernel
 
 op = relax.op
 
@@ -118,9 +119,9 @@ def test_booleans_and_diagonals_are_left_to_other_rules():
 
 def test_the_rule_is_used():
     kernel = kernel_of(permuted(0, 2, 3, 1), (2, 64, 28, 28))
-    with GPU, collect_kernels() as kernels:
+    with GPU, ambient.collect() as facts:
         ApplyGpuSchedule()(tvm.IRModule({"main": kernel}))
-    assert [(each.rule, each.failures) for each in kernels] == [("Transpose", ())]
+    assert [(each.rule, each.failures) for each in facts.of(ScheduledKernel)] == [("Transpose", ())]
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ from tvm.script import tirx as T
 from helpers.gpu_modules import run_on_gpu
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.lowering import pipeline
+from tvm_fixes.support import ambient
 from tvm_fixes.tirx.guarded_loads import clamp_guarded_loads
-from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
+from tvm_fixes.tirx.transform.apply_gpu_schedule import ScheduledKernel
 
 
 def test_indices_that_may_leave_their_tensor_are_clamped() -> None:
@@ -86,9 +87,9 @@ def test_a_transposed_convolution_reads_no_foreign_elements() -> None:
     rng = np.random.default_rng(0)
     x = rng.integers(-3, 4, (2, 4, 8)).astype("float32")
     w = rng.integers(-3, 4, (4, 2, 2)).astype("float32")
-    with collect_kernels() as kernels:
+    with ambient.collect() as facts:
         got = run_on_gpu(mod, x, w)
-    assert any(kernel.rule == "Matmul" for kernel in kernels)
+    assert any(kernel.rule == "Matmul" for kernel in facts.of(ScheduledKernel))
     np.testing.assert_array_equal(got, run(mod, x, w, pipeline=pipeline()))
 
 

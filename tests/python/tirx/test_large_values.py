@@ -22,8 +22,9 @@ from tvm import relax, tirx
 from helpers.gpu_kernels import GPU
 from helpers.gpu_modules import run_on_gpu, scheduled
 from helpers.relax_modules import build, tensor
+from tvm_fixes.support import ambient
 from tvm_fixes.tirx.large_values import keep_large_values
-from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
+from tvm_fixes.tirx.transform.apply_gpu_schedule import ScheduledKernel
 
 op = relax.op
 
@@ -45,10 +46,10 @@ def test_quotients_agree_with_numpy(dtype):
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((3, 5)) * 1000).astype(dtype)
     y = rng.uniform(0.5, 3, (3, 5)).astype(dtype)
-    with collect_kernels() as kernels:
+    with ambient.collect() as facts:
         got = run_on_gpu(quotients(2, dtype), x, y)
     np.testing.assert_array_equal(got, np.floor_divide(np.floor_divide(x, y), y))
-    assert {kernel.rule for kernel in kernels} == {"ElementPerThread"}
+    assert {kernel.rule for kernel in facts.of(ScheduledKernel)} == {"ElementPerThread"}
 
 
 def test_compile_time_grows_with_the_number_of_quotients():

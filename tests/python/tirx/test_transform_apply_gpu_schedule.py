@@ -29,13 +29,14 @@ from helpers.lowering import lowered_before
 from helpers.relax_modules import build, integers, tensor
 from tvm_fixes.errors import CompileError, UsageError
 from tvm_fixes.lowering import stages
-from tvm_fixes.support import switches
-from tvm_fixes.support.declined import collect_declined
+from tvm_fixes.support import ambient
+from tvm_fixes.support.declined import NotDone
+from tvm_fixes.support.switches import Applied
 from tvm_fixes.target import cuda
 from tvm_fixes.tirx.gpu_rules import gpu_rules
 from tvm_fixes.tirx.gpu_threads import ElementPerThread
 from tvm_fixes.tirx.transform import ApplyGpuSchedule, DecomposeReduction
-from tvm_fixes.tirx.transform.apply_gpu_schedule import collect_kernels
+from tvm_fixes.tirx.transform.apply_gpu_schedule import ScheduledKernel
 
 [STOCK] = [step for step in stock.legalize_passes(GPU) if step.info.name == "ApplyDefaultSchedule"]
 KERNEL = integers(6, 2, 3, 3, seed=1)
@@ -144,9 +145,10 @@ def test_reductions_among_threads_of_a_symbolic_axis_stay():
     """TVM sets their initial values: a symbolic axis needs no slower schedule."""
     columns = tirx.Var("k", "int64")
     mod = kernels(lambda builder, x: relax.op.nn.softmax(x), (3, columns))
-    with collect_kernels() as found:
+    with ambient.collect() as facts:
         [function] = scheduled(mod).values()
-    assert [(kernel.rule, kernel.failures) for kernel in found] == [("GeneralReduction", ())]
+    [kernel] = facts.of(ScheduledKernel)
+    assert (kernel.rule, kernel.failures) == ("GeneralReduction", ())
     lower(function)
 
 
@@ -224,11 +226,11 @@ class Unbound(ScheduleRule):
 def test_each_failure_of_a_rule_is_recorded():
     mod = kernels(lambda builder, x: relax.op.exp(x), (2000,))
     rules = [Raises(), Nothing(), Huge(), Unbound(), ElementPerThread()]
-    with collect_kernels() as found, switches.collect() as used, collect_declined() as declined:
+    with ambient.collect() as facts:
         [function] = scheduled(mod, *rules).values()
     assert thread_extents(function) == {"blockIdx.x": 8, "threadIdx.x": 256}
-    assert used == {"gpu-schedule"}
-    [kernel] = found
+    assert Applied(facts) == {"gpu-schedule"}
+    [kernel] = facts.of(ScheduledKernel)
     assert kernel.rule == "ElementPerThread"
     raised, huge, unbound = kernel.failures
     assert raised == "Raises (axis of a block)"
@@ -236,15 +238,15 @@ def test_each_failure_of_a_rule_is_recorded():
     assert unbound == "Unbound (it accesses memory outside its threads)"
     assert str(kernel).startswith(f"{kernel.name}: ElementPerThread instead of Raises (")
     assert "\n" not in str(kernel)
-    [slower] = declined
+    [slower] = facts.of(NotDone)
     assert (slower.what, f"{slower.where}: {slower.reason}") == ("schedule", str(kernel))
 
 
 def test_only_a_rule_that_failed_is_recorded():
     mod = kernels(lambda builder, x: relax.op.exp(x), (20,))
-    with collect_kernels() as found:
+    with ambient.collect() as facts:
         scheduled(mod, Nothing(), ElementPerThread())
-    assert [kernel.failures for kernel in found] == [()]
+    assert [kernel.failures for kernel in facts.of(ScheduledKernel)] == [()]
 
 
 def test_no_schedule_is_an_error_that_names_the_kernel():
@@ -283,9 +285,9 @@ MANY = {
 def test_many_elements(name):
     emit, shape = MANY[name]
     mod = kernels(emit, shape)
-    with collect_kernels() as collected:
+    with ambient.collect() as facts:
         [kernel] = scheduled(mod).values()
-    assert [each.rule for each in collected] == ["ManyElements"]
+    assert [each.rule for each in facts.of(ScheduledKernel)] == ["ManyElements"]
     [function] = functions(mod).values()
     shapes = [tuple(map(int, param.shape)) for param in function.params]
     *operands, out = (integers(*shape, seed=i) for i, shape in enumerate(shapes))
@@ -303,9 +305,9 @@ def test_many_elements(name):
     ],
 )
 def test_reductions_that_are_divided_among_threads(emit, shape):
-    with collect_kernels() as collected:
+    with ambient.collect() as facts:
         scheduled(kernels(emit, shape))
-    assert [each.rule for each in collected] == ["Reduction"]
+    assert [each.rule for each in facts.of(ScheduledKernel)] == ["Reduction"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

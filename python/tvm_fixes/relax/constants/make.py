@@ -12,59 +12,24 @@
 # and limitations under the License.
 """Creation of constants from other constants at compile time: their memory and provenance."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from ...support.memory import Scratch
+from ...support import ambient
 from ...support.tensors import array_of
-
-Note = Callable[[tvm.runtime.Tensor, Sequence[tvm.runtime.Tensor], str], None]
-"""Called for each new tensor with the tensor, its operands, and a description of its operator."""
-
-
-@dataclass(frozen=True)
-class _Making:
-    scratch: Scratch | None = None
-    note: Note | None = None
-
-
-_NOTHING = _Making()
-_making: ContextVar[_Making] = ContextVar("tvm_fixes_making", default=_NOTHING)
-
-
-@contextmanager
-def making_constants(scratch: Scratch | None = None, note: Note | None = None) -> Iterator[None]:
-    """Set where to store constants made within the ``with`` block, and how to record them.
-
-    Parameters
-    ----------
-    scratch : Scratch, optional
-        Stores the constants.  They are then made a few at a time, and their operands are released
-        in between.
-    note : callable, optional
-        Called for each constant.
-    """
-    token = _making.set(_Making(scratch, note))
-    try:
-        yield
-    finally:
-        _making.reset(token)
 
 
 def few_at_a_time() -> bool:
     """Whether constants are stored in a scratch file, and should be made a few at a time."""
-    return _making.get().scratch is not None
+    return ambient.current().scratch is not None
 
 
 def empty_constant(shape: Sequence[int], dtype: str) -> tvm.runtime.Tensor:
     """An uninitialized tensor for a constant, in memory or in the scratch file."""
-    scratch = _making.get().scratch
+    scratch = ambient.current().scratch
     return (tvm.runtime.empty if scratch is None else scratch.empty)(list(shape), dtype)
 
 
@@ -82,7 +47,7 @@ def made_constant(
     made_by : str
         The operator and its location.
     """
-    note = _making.get().note
+    note = ambient.current().note_constant
     if note is not None:
         note(tensor, operands, made_by)
     return relax.const(tensor)

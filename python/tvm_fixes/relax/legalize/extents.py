@@ -21,9 +21,10 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
+from ...support import ambient
 from ...target.cpu import is_cpu
 from ...tirx.util import OPAQUE, assertion_failure, checked_copy
-from .indices import clamp_index, read, trusts_indices
+from .indices import clamp_index, read
 from .targets import target_of
 
 Shape = Sequence[tirx.Expr]
@@ -85,7 +86,7 @@ def fit_extents(
     if len(own) != len(expected):
         raise ValueError(f"{operator}: {name} has {len(own)} axes; expected {len(expected)}")
     axes = unproven_axes(operator, name, own, expected, repeats)
-    if not axes or trusts_indices():
+    if not axes or ambient.current().trusts_indices:
         return operand
     shape = [expected[axis] if axis in axes else extent for axis, extent in enumerate(own)]
     checked = check_extents(builder, call, name, operand, expected, axes, repeats)
@@ -114,7 +115,7 @@ def check_extents(
     repeats: bool = False,
 ) -> relax.Expr:
     """On a CPU, copy `operand` and check at run time that it has the `expected` extents."""
-    if not is_cpu(target_of(call)) or not axes or trusts_indices():
+    if not is_cpu(target_of(call)) or not axes or ambient.current().trusts_indices:
         return operand
     operator = call.op.name.removeprefix("relax.")
 

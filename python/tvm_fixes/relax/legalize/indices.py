@@ -35,36 +35,14 @@ A negative index counts from the end.  On a CPU, the pass
 range.  Without the pass, and on a GPU, a kernel reads the nearest element, and drops a write.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 
 from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
-from ...support import switches
+from ...support import ambient, switches
 from ...tirx.util import is_zero
-
-_unsafe: ContextVar[bool] = ContextVar("tvm_fixes_unsafe_indices", default=False)
-
-
-@contextmanager
-def trusting_indices(trusted: bool = True) -> Iterator[None]:
-    """Lower without bounds checks within the ``with`` block: the caller guarantees the indices.
-
-    Negative indices still count from the end.
-    """
-    token = _unsafe.set(trusted)
-    try:
-        yield
-    finally:
-        _unsafe.reset(token)
-
-
-def trusts_indices() -> bool:
-    """Whether :func:`trusting_indices` is in effect."""
-    return _unsafe.get()
 
 
 def takes_effect(*shaped: relax.Expr) -> bool:
@@ -84,7 +62,7 @@ def wrap_negative(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
 
 def clamp_index(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
     """Clamp the index to the extent: the index of the nearest element."""
-    if _unsafe.get():
+    if ambient.current().trusts_indices:
         return index
     return tirx.max(tirx.min(index, extent - 1), tirx.const(0, "int64"))
 
@@ -96,7 +74,7 @@ def wrap_and_clamp(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
 
 def is_within(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
     """Whether a wrapped index is in bounds."""
-    if _unsafe.get():
+    if ambient.current().trusts_indices:
         return tirx.const(True, "bool")
     return tirx.all(index >= 0, index < extent)
 
@@ -108,7 +86,7 @@ def read(data: te.Tensor, position: Sequence[tirx.Expr], computed: Sequence[int]
     if any(map(is_zero, extents)):
         return nothing
     unknown = [extent > 0 for extent in extents if not isinstance(extent, tirx.IntImm)]
-    if not unknown or _unsafe.get():
+    if not unknown or ambient.current().trusts_indices:
         return data(*position)
     return tirx.if_then_else(tirx.all(*unknown), data(*position), nothing)
 

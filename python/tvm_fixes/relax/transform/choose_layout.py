@@ -32,8 +32,8 @@ from tvm_ffi import structural_equal
 from ...errors import summarize
 from ...fixes.layout import CHOOSE_LAYOUT as FIX_ID
 from ...fixes.matmul import MATMUL_LEGALIZE
-from ...support import logs, switches
-from ...support.declined import collect_declined, decline
+from ...support import ambient, logs, switches
+from ...support.declined import NotDone, decline
 from ...target.cpu import Cpu, is_cpu
 from ...tirx.accumulation import bytes_instruction
 from ..analysis import activation_transforms, operator_calls
@@ -242,7 +242,7 @@ def _obstacle(mod: tvm.IRModule, choice: _Choice) -> str | None:
 def _converted(mod: tvm.IRModule, choice: _Choice) -> tvm.IRModule | str:
     """The module in another layout, or why it keeps its own."""
     layout = choice.layout
-    with switches.collect() as noted, collect_declined() as kept:
+    with ambient.collect() as facts:
         try:
             converted = convert_layout(layout)(mod)
         except Exception as error:
@@ -254,12 +254,11 @@ def _converted(mod: tvm.IRModule, choice: _Choice) -> tvm.IRModule | str:
     if more > saved and not _are_small(transforms, before, _dense(_convolutions(mod))):
         return f"it would add {more} layout transforms of activations"
     if structural_equal(mod, converted, map_free_vars=True):
-        about_all = [one.reason for one in kept if not one.where]
+        about_all = [kept.reason for kept in facts.of(NotDone) if not kept.where]
         return about_all[0] if about_all else f"no convolution is converted: {_why_kept(layout)}"
     switches.note(FIX_ID)
-    switches.note_all(noted)
-    for one in kept:
-        decline(one.what, one.where, one.reason)
+    for fact in facts:
+        ambient.record(fact)
     return converted
 
 

@@ -26,7 +26,6 @@ How to remove
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 
 import tvm
 from tvm import relax
@@ -34,8 +33,7 @@ from tvm_ffi import structural_map, structural_walk
 
 from ... import _ffi
 from ...fixes.weights import FOLD_CONSTANT as FIX_ID
-from ...support import logs, switches
-from ...support.collector import Collector
+from ...support import ambient, logs, switches
 from ...support.declined import decline
 from ..analysis import bindings
 from ..constants.evaluate import evaluate
@@ -51,19 +49,9 @@ NAME = "FoldConstant"
 # The approximate number of parts to fold values in if memory is limited.
 _PARTS = 32
 
-_unfolded: Collector[list[str]] = Collector("tvm_fixes_unfolded", list)
 
-
-def collect_unfolded() -> AbstractContextManager[list[str]]:
-    """Collect the values that :func:`FoldConstant` does not fold within the ``with`` block.
-
-    Returns
-    -------
-    context manager of list of str
-        Grows while the block runs: a line per value, with function, variable, operator and both
-        sizes.
-    """
-    return _unfolded.collect()
+class Unfolded(str):
+    """A value that is not folded: its function, variable, operator and both sizes."""
 
 
 def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
@@ -107,8 +95,8 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
     Notes
     -----
     A value that is not folded is computed on each run of the model.  The pass logs it with its size
-    at level ``DEBUG`` to Python's logger ``tvm_fixes.FoldConstant``, and :func:`collect_unfolded`
-    collects it.  To fold, the pass builds the computation for the host and runs it once.
+    at level ``DEBUG`` to Python's logger ``tvm_fixes.FoldConstant``, and records it as
+    :class:`Unfolded`.  To fold, the pass builds the computation for the host and runs it once.
     """
     check_growth(max_growth)
     stock = relax.transform.FoldConstant()
@@ -127,8 +115,7 @@ def FoldConstant(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
         for value in plan.unfolded:
             logs.debug(NAME, str(value))
             decline("folded constant", names_of(value.binding.var), str(value))
-        if _unfolded.current is not None:
-            _unfolded.current.extend(map(str, plan.unfolded))
+            ambient.record(Unfolded(value))
         return _fold_rest(insert_constants(plan, constants, mod), plan, stock)
 
     return tvm.transform.module_pass(run, opt_level=stock.info.opt_level, name=NAME)

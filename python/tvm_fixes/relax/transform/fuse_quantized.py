@@ -24,8 +24,7 @@ How to remove
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tvm
@@ -33,8 +32,7 @@ from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...fixes.low_precision import FUSE_QUANTIZED as FIX_ID
-from ...support import switches
-from ...support.collector import Collector
+from ...support import ambient, switches
 from ...support.declined import decline
 from ..ir import permuted_axes
 from ..layouts import SPATIAL_AXES, is_depthwise
@@ -91,34 +89,23 @@ _MOVES = frozenset(
 )
 
 
-@dataclass
-class QuantizedProducts:
-    """The results of :func:`FuseQuantized` for products and convolutions with a quantized operand.
+@dataclass(frozen=True)
+class QuantizedProduct:
+    """A product or convolution with a quantized operand that :func:`FuseQuantized` has seen.
 
     Attributes
     ----------
-    in_integers : int
-        The number of those that are computed in integers.
-    in_float : list of str
-        A line for each of the others: function, variable, operator and reason.
+    where : str
+        Its function, variable and operator.
+    obstacle : str or None
+        Why it is computed in float; None if it is computed in integers.
     """
 
-    in_integers: int = 0
-    in_float: list[str] = field(default_factory=list)
+    where: str
+    obstacle: str | None
 
-
-_products: Collector[QuantizedProducts] = Collector("tvm_fixes_products", QuantizedProducts)
-
-
-def collect_products() -> AbstractContextManager[QuantizedProducts]:
-    """Collect what :func:`FuseQuantized` does with quantized products within the ``with`` block.
-
-    Returns
-    -------
-    context manager of QuantizedProducts
-        Grows while the block runs.
-    """
-    return _products.collect()
+    def __str__(self) -> str:
+        return f"{self.where}: {self.obstacle or 'in integers'}"
 
 
 def FuseQuantized() -> tvm.transform.Pass:
@@ -147,7 +134,7 @@ def FuseQuantized() -> tvm.transform.Pass:
         A module pass, for high-level operators. A product stays unchanged if an operand is not
         quantized to 8 bits, if the scale of the data is not a scalar, if the scales of the weight
         are not one per output channel, or if the sums might exceed int32; see
-        :func:`collect_products`.
+        :class:`QuantizedProduct`.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -337,14 +324,8 @@ class _Fusing(PyExprMutator):
         assert self._variable is not None
         if obstacle is not None:
             decline("product in integers", names_of(self._variable), obstacle)
-        products = _products.current
-        if products is None:
-            return
-        if obstacle is None:
-            products.in_integers += 1
-        else:
-            line = f"{self.function}: {self._variable.name}, {call.op.name}: {obstacle}"
-            products.in_float.append(line)
+        where = f"{self.function}: {self._variable.name}, {call.op.name}"
+        ambient.record(QuantizedProduct(where, obstacle))
 
     def _sum_of_products(self, call: relax.Call, lhs: Integers, rhs: Integers) -> relax.Expr:
         emit = self.builder_.emit

@@ -12,40 +12,25 @@
 # and limitations under the License.
 """The calls of kernels that a module makes, just before they become instructions."""
 
-from contextlib import AbstractContextManager
-
 import tvm
 
-from ...support.collector import Collector
-from ..kernel_calls import KernelCalls, kernel_calls
-
-_calls: Collector[list[KernelCalls]] = Collector("tvm_fixes_kernel_calls", list)
-
-
-def collect_kernel_calls() -> AbstractContextManager[list[KernelCalls]]:
-    """Collect what :func:`RecordKernelCalls` finds within the ``with`` block.
-
-    Returns
-    -------
-    context manager of list of KernelCalls
-        The calls of each module that is lowered while the block runs.
-    """
-    return _calls.collect()
+from ...support import ambient
+from ..kernel_calls import kernel_calls
 
 
 def RecordKernelCalls() -> tvm.transform.Pass:
-    """Record the calls of kernels, with the nodes of the model that each computes.
+    """Record the calls of kernels as ``KernelCalls``, with the nodes of the model.
 
     Returns
     -------
     tvm.transform.Pass
-        A module pass that returns its module; see :func:`collect_kernel_calls`.  Run it before
+        A module pass that returns its module.  Run it before
         ``CallTIRRewrite``, which drops the variables, and after all passes that remove calls.
     """
 
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if _calls.current is not None:
-            _calls.current.append(kernel_calls(mod))
+        if ambient.current().facts is not None:
+            ambient.record(kernel_calls(mod))
         return mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="RecordKernelCalls")

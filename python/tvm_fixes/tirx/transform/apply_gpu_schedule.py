@@ -36,7 +36,6 @@ How to remove
 
 import inspect
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import tvm
@@ -46,8 +45,7 @@ from tvm.s_tir.dlight import ApplyDefaultSchedule, ScheduleRule
 from ...errors import CompileError, UsageError
 from ...fixes.elements import DECOMPOSE_REDUCTION
 from ...fixes.gpu import GPU_SCHEDULE as FIX_ID
-from ...support import activity, switches
-from ...support.collector import Collector
+from ...support import activity, ambient, switches
 from ...support.declined import decline
 from ...target.gpu import is_gpu, with_limits
 from ..dead_blocks import without_dead_blocks
@@ -94,20 +92,6 @@ class ScheduledKernel:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.rule} instead of {'; '.join(self.failures)}"
-
-
-_kernels: Collector[list[ScheduledKernel]] = Collector("tvm_fixes_gpu_kernels", list)
-
-
-def collect_kernels() -> AbstractContextManager[list[ScheduledKernel]]:
-    """Collect the kernels that :func:`ApplyGpuSchedule` schedules within the ``with`` block.
-
-    Returns
-    -------
-    context manager of list of ScheduledKernel
-        Grows while the block runs.
-    """
-    return _kernels.collect()
 
 
 def ApplyGpuSchedule(rules: Sequence[ScheduleRule] | None = None) -> tvm.transform.Pass:
@@ -190,8 +174,7 @@ def _schedule(
                 decline("schedule", name, f"{rule_name} instead of {'; '.join(failures)}")
             if failures or not type(rule).__module__.startswith("tvm."):
                 switches.note(FIX_ID)
-            if _kernels.current is not None:
-                _kernels.current.append(ScheduledKernel(name, rule_name, tuple(failures)))
+            ambient.record(ScheduledKernel(name, rule_name, tuple(failures)))
             return read_results_first(scheduled).with_attr(_IS_SCHEDULED, True)
     raise CompileError(f"no schedule of kernel {name!r} runs on {target}: {'; '.join(failures)}")
 
