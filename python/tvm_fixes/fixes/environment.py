@@ -39,10 +39,7 @@ NUMPY_DTYPE = declare(
             "write `str(x.dtype)`"
         ),
     },
-    upstream=(
-        19875,
-        20051,
-    ),
+    upstream=(19875, 20051),
 )
 
 UNFINISHED_FUNCTIONS = declare(

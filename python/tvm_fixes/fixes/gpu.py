@@ -42,10 +42,5 @@ GPU_SCHEDULE = declare(
             "floor_divide in a row take two"
         ),
     },
-    upstream=(
-        17873,
-        20036,
-        20047,
-        20061,
-    ),
+    upstream=(17873, 20036, 20047, 20061),
 )

@@ -32,7 +32,7 @@ RESHAPE_INFER_LAYOUT = declare(
     kind=Kind.OPERATOR_ATTRIBUTE,
     summary="lets a reshape that merges or splits spatial axes follow its operand's layout",
     symptoms={
-        Symptom.COST: ("ConvertLayout transposes around every reshape that merges or splits axes"),
+        Symptom.COST: "ConvertLayout transposes around every reshape that merges or splits axes",
     },
 )
 
@@ -112,7 +112,7 @@ DECOMPOSE_CHANNELWISE = declare(
     summary="turns norms and PReLU into arithmetic that a packed layout passes through",
     symptoms={
         Symptom.ERROR: "ConvertLayout to a packed layout raises at a norm",
-        Symptom.COST: ("ConvertLayout to a packed layout goes back to NCHW around norms and PReLU"),
+        Symptom.COST: "ConvertLayout to a packed layout goes back to NCHW around norms and PReLU",
     },
 )
 

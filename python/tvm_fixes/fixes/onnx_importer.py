@@ -61,6 +61,7 @@ PAD = declare(
             "Pad with too wide a reflection, or negative pads in mode wrap, gives wrong results"
         ),
         Symptom.COST: "layout conversion stops at a Pad",
+        Symptom.ERROR: "computed pads are rejected: `Dynamic pads are not supported yet`",
     },
 )
 
@@ -109,7 +110,7 @@ SLICE = declare(
     ),
     symptoms={
         Symptom.ERROR: "an empty Slice and a computed Split are rejected",
-        Symptom.WRONG: ("Slice with extents as bounds is not clamped: its shape exceeds the data"),
+        Symptom.WRONG: "Slice with extents as bounds is not clamped: its shape exceeds the data",
     },
 )
 
@@ -141,7 +142,9 @@ EXPAND = declare(
             "ConstantOfShape by extents are rejected"
         ),
         Symptom.WRONG: (
-            "Expand between two symbols, or to an extent that is 1 at run time, gives a wrong shape"
+            "Expand between two symbols, or to an extent that is 1 at run time, gives a wrong "
+            "shape; MatMul, Gemm and Einsum whose shared extents differ at run time read an "
+            "operand out of bounds"
         ),
     },
 )
@@ -231,7 +234,10 @@ ELEMENTWISE = declare(
     kind=Kind.IMPORTER,
     summary="follows ONNX in IsInf, Mod, Pow, BitShift, Mish, Softplus, Dropout and casts",
     symptoms={
-        Symptom.ERROR: "Pow of integers does not build",
+        Symptom.ERROR: (
+            "Pow of integers does not build; a Sum or Concat of 2000 operands crashes LLVM, "
+            "and one of 400 takes a minute"
+        ),
         Symptom.WRONG: (
             "IsInf with `detect_*`, Mod of infinities, Pow of mixed dtypes, Mish "
             "and Softplus of negative numbers, casts to 8-bit floats, the mask of "
@@ -263,8 +269,10 @@ REDUCTIONS = declare(
     kind=Kind.IMPORTER,
     summary="computes ReduceLogSumExp of infinities, and reductions along computed axes",
     symptoms={
-        Symptom.ERROR: ("computed axes of a reduction raise an AssertionError that names no node"),
-        Symptom.WRONG: "ReduceLogSumExp of an infinity is NaN",
+        Symptom.ERROR: "computed axes of a reduction raise an AssertionError that names no node",
+        Symptom.WRONG: (
+            "ReduceLogSumExp of an infinity is NaN; ReduceL2 of large 16-bit floats is infinite"
+        ),
     },
 )
 
@@ -279,9 +287,9 @@ NORMS = declare(
             "MeanVarianceNormalization in any dtype except float32"
         ),
         Symptom.WRONG: (
-            "Mean and InvStdDev of LayerNormalization are 0; BatchNormalization "
-            "in training swaps the weights of its statistics; "
-            "MeanVarianceNormalization of equal elements is NaN"
+            "Mean and InvStdDev of LayerNormalization are 0; BatchNormalization in training "
+            "swaps the weights of its statistics; MeanVarianceNormalization of equal elements "
+            "is NaN; results have no shape, or the wrong axes are normalized"
         ),
     },
 )
@@ -324,6 +332,10 @@ MICROSOFT = declare(
     symptoms={
         Symptom.ERROR: "models that ONNX Runtime has optimized are rejected: FusedMatMul, "
         "MultiHeadAttention, GroupQueryAttention, SkipSimplifiedLayerNormalization",
+        Symptom.WRONG: (
+            "an operator with the name of one of ONNX's is converted as that one; "
+            "SkipLayerNormalization returns no mean, and its sum lacks the bias"
+        ),
     },
 )
 
@@ -335,8 +347,10 @@ QUANTIZED = declare(
     symptoms={
         Symptom.ERROR: "QLinearConv, QLinearMatMul, QGemm, MatMulNBits, 4-bit weights and blocks "
         "of QuantizeLinear are rejected",
-        Symptom.WRONG: "DynamicQuantizeLinear of zeros returns 255; QuantizeLinear of float16 is "
-        "off by one",
+        Symptom.WRONG: (
+            "DynamicQuantizeLinear of zeros returns 255; QuantizeLinear of float16 is off by "
+            "one; MatMulInteger of a vector returns a matrix"
+        ),
     },
 )
 

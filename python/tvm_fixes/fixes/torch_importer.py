@@ -28,6 +28,7 @@ DTYPE = declare(
             "bias gives float32"
         ),
     },
+    upstream=(18328,),
 )
 
 CONV_TRANSPOSE = declare(
@@ -96,6 +97,7 @@ FX = declare(
             "shape"
         ),
     },
+    upstream=(17325, 17752, 17932, 18703),
 )
 
 MUTATIONS = declare(
@@ -104,7 +106,7 @@ MUTATIONS = declare(
     kind=Kind.IMPORTER,
     summary="returns the new values of mutated inputs; `compile` copies them to the inputs",
     symptoms={
-        Symptom.WRONG: ("writes of a program to an input, such as a key-value cache, are lost"),
+        Symptom.WRONG: "writes of a program to an input, such as a key-value cache, are lost",
     },
 )
 
@@ -141,6 +143,7 @@ LINEAR = declare(
             "a Linear or matmul on a transposed input, as in attention and "
             "recurrent layers, repeats its weight for each element of the batch"
         ),
+        Symptom.WRONG: "`addmm` with `alpha=0` has the shape of its first operand",
     },
     upstream=(17546,),
 )
@@ -156,10 +159,11 @@ PROMOTION = declare(
             "mixed dtypes are rejected"
         ),
         Symptom.WRONG: (
-            "an integer tensor times 0.5 is 0, divided by 2 it is still an integer, and "
-            "`add` ignores `alpha`"
+            "an integer tensor times 0.5 is 0, divided by 2 it is still an integer, and `add` "
+            "ignores `alpha`; the root of -inf is inf"
         ),
     },
+    upstream=(18459,),
 )
 
 DYNAMIC_SHAPES = declare(
@@ -216,8 +220,8 @@ ACTIVATIONS = declare(
     summary=("computes elu, selu, celu, expm1 and log1p to the last digits, and softshrink of NaN"),
     symptoms={
         Symptom.WRONG: (
-            "`selu` lacks its scale and is 5% off; `elu`, `celu`, `expm1` and "
-            "`log1p` lose all digits near zero"
+            "`selu` lacks its scale and is 5% off; `elu`, `celu`, `expm1` and `log1p` lose "
+            "all digits near zero; NaN is lost"
         ),
     },
 )
@@ -254,7 +258,7 @@ REDUCTIONS = declare(
         Symptom.ERROR: (
             "`min(dim)`, `amax`, `amin`, `aminmax`, and axes of 0-d tensors are rejected"
         ),
-        Symptom.WRONG: "`x.max(dim)` loses NaN",
+        Symptom.WRONG: "`x.max(dim)` loses NaN; the norm of large float16 numbers is infinite",
     },
 )
 
@@ -286,9 +290,10 @@ DECOMPOSITIONS = declare(
             "without a weight, in a program that is not decomposed"
         ),
         Symptom.WRONG: (
-            "statistics of a norm that the program reads are zeros or the data; in a program that "
-            "is not decomposed, `std` ignores `correction`, and `cross_entropy` of images is "
-            "another number"
+            "statistics of a norm that the program reads are zeros or the data; in a program "
+            "that is not decomposed, `std` ignores `correction`, and `cross_entropy` of "
+            "images is another number; `as_strided` ignores the strides of its operand, "
+            "`median` ignores NaN"
         ),
     },
 )
@@ -314,8 +319,8 @@ RANDOM = declare(
     symptoms={
         Symptom.ERROR: "`rand`, `randint`, `normal`, `multinomial` and others are rejected",
         Symptom.WRONG: (
-            "`dropout` in training mode and `bernoulli` with a probability return their operand; "
-            "`exponential` gives zeros"
+            "`dropout` in training mode and `bernoulli` with a probability return their "
+            "operand; `exponential` gives zeros; `randn` has other numbers in each import"
         ),
     },
 )
