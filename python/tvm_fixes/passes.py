@@ -98,7 +98,7 @@ def _stage(name: str) -> Callable[..., Any]:
 
 
 def _own() -> dict[str, Callable[..., Any]]:
-    named = {name: getattr(transform, name) for name in transform.__all__}
+    named = {name: make for name, make in vars(transform).items() if name[0].isupper()}
     groups = {stage.name: _stage(stage.name) for stage, _ in steps() if len(stage.steps) > 1}
     return named | groups | {"pipeline": pipeline}
 

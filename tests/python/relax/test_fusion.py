@@ -18,7 +18,7 @@ import tvm.testing
 from tvm import relax
 
 from tvm_fixes.relax.fusion import unfused
-from tvm_fixes.relax.transform import FuseOps
+from tvm_fixes.relax.transform.fuse_ops import FuseOps
 
 
 def fused(*operators, returns_all=False) -> tvm.IRModule:

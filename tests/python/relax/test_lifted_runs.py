@@ -25,7 +25,7 @@ from helpers.relax_modules import run
 from tvm_fixes import pipeline
 from tvm_fixes.relax.analysis import bindings
 from tvm_fixes.relax.lifted_runs import lift_runs, lower_runs
-from tvm_fixes.relax.transform import FuseOps
+from tvm_fixes.relax.transform.fuse_ops import FuseOps
 
 
 @I.ir_module

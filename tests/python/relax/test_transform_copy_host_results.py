@@ -19,7 +19,7 @@ from tvm import relax, tirx
 from helpers.gpu_kernels import GPU
 from helpers.relax_modules import build, cpu, tensor
 from tvm_fixes.lowering import pipeline
-from tvm_fixes.relax.transform import CopyHostResults
+from tvm_fixes.relax.transform.copy_host_results import CopyHostResults
 
 op = relax.op
 N = tirx.Var("n", "int64")
