@@ -78,6 +78,21 @@ class Step:
         """Whether the pass is one of ours."""
         return bool(self.replaces) or not self.tvm_list
 
+    @property
+    def owner(self) -> str:
+        """Whose pass it is, in words."""
+        if not self.is_own:
+            return "TVM"
+        return f"ours for TVM's {self.replaces}".removesuffix(" for TVM's ")
+
+    @property
+    def condition(self) -> str:
+        """When it runs, in words."""
+        device = {"": "", "cpu": "on a CPU", "gpu": "on a GPU", "cuda": "on CUDA"}[self.device]
+        option = f"with {self.option}" if self.option else ""
+        unless = f"without {self.unless}" if self.unless else ""
+        return ", ".join(filter(None, (device, option, unless))) or "always"
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -93,6 +108,10 @@ class Stage:
     name: str
     steps: tuple[Step, ...]
 
+    def path(self, step: Step) -> str:
+        """The name of a pass after the stage that it runs in: ``Legalize/FuseOps``."""
+        return step.name if step.name == self.name else f"{self.name}/{step.name}"
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -104,12 +123,15 @@ class Phase:
         The field of :class:`tvm_fixes.lowering.Stages`.
     purpose : str
         What it makes of the module.
+    result : str
+        What the module consists of after it.
     stages : tuple of Stage
         The passes; a pass that depends on nothing is a stage of its own.
     """
 
     name: str
     purpose: str
+    result: str
     stages: tuple[Stage, ...]
 
     @property
@@ -118,9 +140,9 @@ class Phase:
         return tuple(step for stage in self.stages for step in stage.steps)
 
 
-def _phase(name: str, purpose: str, *parts: Step | Stage) -> Phase:
+def _phase(name: str, purpose: str, result: str, *parts: Step | Stage) -> Phase:
     alone = (Stage(part.name, (part,)) if isinstance(part, Step) else part for part in parts)
-    return Phase(name, purpose, tuple(alone))
+    return Phase(name, purpose, result, tuple(alone))
 
 
 def _tvm(name: str, tvm_list: str, why: str, device: str = "") -> Step:
@@ -131,6 +153,7 @@ PHASES = (
     _phase(
         "operators",
         "Operators become fewer and cheaper, and convolutions get the layout of their data.",
+        "operators in their final layouts",
         Step("DynamicToStatic", "first: every later pass can do more with static shapes"),
         Step(
             "InsertRuntimeChecks",
@@ -179,6 +202,7 @@ PHASES = (
     _phase(
         "kernels",
         "Each operator becomes a call of a kernel, and kernels that follow each other are fused.",
+        "calls of fused kernels",
         Step("SplitDataflow", "before fusion, which ignores which binding defines a symbol"),
         Step(
             "CheckIndices",
@@ -245,11 +269,17 @@ PHASES = (
                     "after ReadTransposedWeights, for the permutes of activations that are left",
                     device="cpu",
                 ),
-                Step("MergeReshapes", "last, for the reshapes that other passes add", device="cpu"),
+                Step(
+                    "MergeReshapes",
+                    "after all passes on operators, for the reshapes that they add",
+                    device="cpu",
+                ),
                 _tvm("LegalizeOps", LEGALIZE, "an operator becomes a call of its kernel"),
                 Step("SpreadSourceNodes", "after LegalizeOps, which adds variables"),
                 Step("ReadTupleFields", "before fusion, which does not look through tuples"),
-                Step("SplitDataflow", "again: LegalizeOps adds bindings of symbols"),
+                Step(
+                    "SplitDataflow", "again, before fusion: also for bindings that lowering added"
+                ),
                 _tvm("AnnotateTIROpPattern", LEGALIZE, "FuseOps reads the kind of each kernel"),
                 Step(
                     "FoldConstant",
@@ -276,6 +306,7 @@ PHASES = (
     _phase(
         "schedules",
         "The loops of each kernel are tiled, vectorized and made parallel.",
+        "calls of scheduled kernels",
         Step(
             "InlineElementwise",
             "after fusion, which recognizes reductions by their initial values",
@@ -285,17 +316,17 @@ PHASES = (
         Step("ScheduleElementwise", "after all kernels that have a schedule of their own"),
         Step(
             "GuardFloatCasts",
-            "after the schedules, which look for plain casts",
+            "after the schedules, and before small kernels are merged",
             defines_kernels=True,
         ),
         Step(
             "DecomposeReduction",
-            "after the schedules, which divide reductions themselves",
+            "after fusion and the schedules, which know a reduction by its initial value",
             defines_kernels=True,
         ),
         Step(
             "LowerElementaryFunctions",
-            "after the schedules, which count operations, and before the loops are vectorized",
+            "after the schedules, and before kernels are merged or scheduled for a GPU",
             defines_kernels=True,
         ),
     ),
@@ -303,6 +334,7 @@ PHASES = (
         "instructions",
         "Calls, memory and shapes become instructions of the virtual machine; guards protect all "
         "kernels, also those that compute shapes.",
+        "instructions and kernels",
         Step(
             "MergeEqualConstants",
             "before ConstantsToParams: equal constants are stored once",
@@ -371,7 +403,7 @@ PHASES = (
         ),
         Step(
             "GuardIntegerDivision",
-            "after the schedules, which add divisions of indices",
+            "after VMShapeLower: kernels that compute shapes divide, too",
             defines_kernels=True,
         ),
         Step(

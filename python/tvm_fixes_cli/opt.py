@@ -51,6 +51,7 @@ examples:
   tvm-fixes opt --passes 'pipeline(layout=NHWC)' --print-changed model.onnx -o lowered.json
   tvm-fixes opt --passes relax.FoldConstant,ScheduleReductions - < module.json
   tvm-fixes opt --list
+  tvm-fixes opt --print-pipeline --target cuda/sm_90
 """
 
 
@@ -79,6 +80,12 @@ def add(commands: Commands) -> None:
         "one of ours has the same name, as relax.NAME, tirx.NAME or s_tir.NAME",
     )
     parser.add_argument("--list", action="store_true", help="list the passes and exit")
+    parser.add_argument(
+        "--print-pipeline",
+        action="store_true",
+        help="list the passes of the pipeline for --target in order, each with the reason why it "
+        "stands there, and exit",
+    )
     parser.add_argument(
         "--print-changed",
         action="store_true",
@@ -109,8 +116,10 @@ def add(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> Result:
     if arguments.list:
         return _list(arguments)
+    if arguments.print_pipeline:
+        return _print_pipeline(arguments)
     if arguments.source is None or not arguments.passes:
-        raise Failure("opt needs --passes and a file, or --list", WRONG_USE)
+        raise Failure("opt needs --passes and a file, or --list or --print-pipeline", WRONG_USE)
     shapes = shapes_of(arguments)
     with loaded(with_torch=not arguments.source.endswith((".onnx", ".py", ".json", "-"))):
         import tvm
@@ -151,22 +160,41 @@ def _run(arguments: argparse.Namespace) -> Result:
     return EQUAL, write
 
 
+def _print_pipeline(arguments: argparse.Namespace) -> Result:
+    with loaded(with_torch=False):
+        from tvm_fixes import target
+        from tvm_fixes.lowering import places
+
+        rows = [
+            {
+                "pass": place.stage.path(place.step),
+                "whose": place.step.owner,
+                "runs": place.step.condition,
+                "why": place.step.why,
+            }
+            for place in places(target.resolve(arguments.target))
+        ]
+    return EQUAL, lambda: _write_table(rows, arguments.json)
+
+
+def _write_table(rows: list[dict[str, str]], as_json: bool) -> None:
+    """Print rows with equal keys in columns, or as JSON."""
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    widths = {key: max(len(row[key]) for row in rows) for key in rows[0]}
+    for row in rows:
+        print("  ".join(f"{text:<{widths[key]}}" for key, text in row.items()).rstrip())
+
+
 def _list(arguments: argparse.Namespace) -> Result:
     with loaded(with_torch=False):
         from tvm_fixes.passes import known_passes
 
-        found = [one for one in known_passes() if not one.required]
-
-    def write() -> None:
-        if arguments.json:
-            rows = [{"name": str(one), "summary": one.summary} for one in found]
-            print(json.dumps(rows, indent=2))
-            return
-        width = max(len(str(one)) for one in found)
-        for one in found:
-            print(f"{one!s:<{width}}  {one.summary}")
-
-    return EQUAL, write
+        rows = [
+            {"name": str(one), "summary": one.summary} for one in known_passes() if not one.required
+        ]
+    return EQUAL, lambda: _write_table(rows, arguments.json)
 
 
 def _print_change(change: "Change") -> None:

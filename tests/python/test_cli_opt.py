@@ -82,8 +82,12 @@ class TestOpt:
     @pytest.mark.parametrize(
         "arguments, status, message",
         [
-            (["--passes", "Normalize"], 2, "opt needs --passes and a file, or --list"),
-            (["no.py"], 2, "opt needs --passes and a file, or --list"),
+            (
+                ["--passes", "Normalize"],
+                2,
+                "opt needs --passes and a file, or --list or --print-pipeline",
+            ),
+            (["no.py"], 2, "opt needs --passes and a file, or --list or --print-pipeline"),
             (["--passes", "Normalize", "no.py"], 2, "no.py: no such file"),
             (["--passes", "Normalise", "{script}"], 2, "did you mean Normalize?"),
             (["--passes", "Normalize", "{script}", "--target", "{{"], 2, "target '{': "),

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from tvm_fixes.fixes import FIXES, Fix, Kind, Symptom
 from tvm_fixes.probes import PROBES
 
-_LICENSE = """\
+LICENSE = """\
 <!--
 Licensed to the Apache Software Foundation (ASF) under one or more contributor license
 agreements.  See the NOTICE file distributed with this work for additional information
@@ -73,7 +73,7 @@ _READABLE = (
 
 def page() -> str:
     """The page, in Markdown."""
-    sections = [_LICENSE, _INTRODUCTION]
+    sections = [LICENSE, _INTRODUCTION]
     for symptom, heading in _HEADINGS.items():
         rows = [_row(fix, symptom) for fix in FIXES if symptom in fix.symptoms]
         has_errors = symptom in (Symptom.CRASH, Symptom.ERROR)
