@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from tvm_fixes.frontend.onnx.liveness import names_read
+from tvm_fixes.frontend.onnx.graph.liveness import names_read
 
 from .values import FLOATS
 

@@ -30,8 +30,8 @@ import numpy as np
 import onnx
 
 from ..frontend.onnx.call import operator_of
-from ..frontend.onnx.liveness import names_read
-from ..frontend.onnx.node_errors import name_of
+from ..frontend.onnx.graph.liveness import names_read
+from ..frontend.onnx.graph.node_errors import name_of
 from ..observe.comparison import median_seconds
 from ..relax.source_nodes import SourceNode
 from ..source.onnx import OnnxSource

@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, printer
 
-from ..frontend.onnx.liveness import names_read
+from ..frontend.onnx.graph.liveness import names_read
 from ..source.base import import_extra
 from ..source.onnx import is_split_among_threads
 from ..support.isolate import OutcomeKind, run_forked

@@ -89,10 +89,10 @@ class OnnxSource(Source):
         shapes: Shapes | None = None,
         path: Path | None = None,
     ):
-        from ..frontend.onnx.check import check_model
-        from ..frontend.onnx.external import check_inside
-        from ..frontend.onnx.inputs import input_dims
-        from ..frontend.onnx.order import in_order
+        from ..frontend.onnx.graph.check import check_model
+        from ..frontend.onnx.graph.external import check_inside
+        from ..frontend.onnx.graph.inputs import input_dims
+        from ..frontend.onnx.graph.order import in_order
 
         super().__init__(name, shapes)
         self._path = path
@@ -124,7 +124,7 @@ class OnnxSource(Source):
     @classmethod
     def load(cls, path: Path, shapes: Shapes | None = None) -> "OnnxSource":
         """Read the model in `path` and its external weights."""
-        from ..frontend.onnx.external import load_small
+        from ..frontend.onnx.graph.external import load_small
 
         model = read_model(path)
         try:
@@ -149,7 +149,7 @@ class OnnxSource(Source):
     def _spec(self, value: "onnx.ValueInfoProto", dims: Mapping[str, Sequence[Dim]]) -> TensorSpec:
         import onnx
 
-        from ..frontend.onnx.narrow import narrow_dtype
+        from ..frontend.onnx.ops.narrow import narrow_dtype
 
         if not value.type.HasField("tensor_type"):
             kind = value.type.WhichOneof("value") or "nothing"
@@ -173,7 +173,7 @@ class OnnxSource(Source):
         return TensorSpec(value.name, tuple(dims[value.name]), dtype.name)
 
     def to_relax(self) -> tvm.IRModule:
-        from ..frontend.onnx.importer import import_model
+        from ..frontend.onnx.graph.importer import import_model
 
         shapes = self._chosen_shapes()
         # TVM prints the operands of unsupported nodes.
@@ -221,7 +221,7 @@ class OnnxSource(Source):
         import onnx
         from onnx.external_data_helper import uses_external_data
 
-        from ..frontend.onnx.external import place_of
+        from ..frontend.onnx.graph.external import place_of
 
         if not uses_external_data(proto):
             array = onnx.numpy_helper.to_array(proto)
@@ -249,7 +249,7 @@ class OnnxSource(Source):
         return is_name and all(name in self.shapes for name in named)
 
     def chosen_shape(self, spec: TensorSpec) -> tuple[Dim, ...] | None:
-        from ..frontend.onnx.inputs import evaluate_dim
+        from ..frontend.onnx.graph.inputs import evaluate_dim
 
         shape = super().chosen_shape(spec)
         if shape is None:
@@ -263,7 +263,7 @@ class OnnxSource(Source):
         return tuple(dims)
 
     def _sizes(self, *, default: bool = False) -> dict[str, int]:
-        from ..frontend.onnx.inputs import evaluate_dim, symbol_names
+        from ..frontend.onnx.graph.inputs import evaluate_dim, symbol_names
 
         sizes = super()._sizes(default=default)
         symbols = {name: sizes[name] for name in symbol_names(sizes)}
@@ -283,7 +283,7 @@ class OnnxSource(Source):
     def _explain(self, error: Exception) -> CompileError:
         import onnx
 
-        from ..frontend.onnx.check import describe_node
+        from ..frontend.onnx.graph.check import describe_node
 
         text = summarize(error)
         # A converter's message has a reason after the name of the node.
@@ -465,7 +465,7 @@ def _onnxruntime() -> Any:
 
 def is_split_among_threads(model: "onnx.ModelProto") -> bool:
     """Whether the outputs of ONNX Runtime depend on the number of its threads."""
-    from ..frontend.onnx.check import nodes_in
+    from ..frontend.onnx.graph.check import nodes_in
 
     graphs = (model.graph.node, *(function.node for function in model.functions))
     return any(

@@ -27,7 +27,7 @@ import onnx
 from onnx.inliner import inline_local_functions
 from onnx.reference import ReferenceEvaluator
 
-from ..frontend.onnx.liveness import names_read
+from ..frontend.onnx.graph.liveness import names_read
 from .onnx_float64_operators import OPERATORS
 
 FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import onnx
 from onnx import TensorProto, helper, shape_inference
 
-from ..frontend.onnx.liveness import names_read
+from ..frontend.onnx.graph.liveness import names_read
 from ..relax.source_nodes import SourceNode
 from .base import ModelValue
 

@@ -117,7 +117,7 @@ def _operators(
             model = read_model(existing(path))
     onnx = sys.modules.get("onnx")
     if onnx is not None and isinstance(model, onnx.ModelProto):
-        from ..frontend.onnx.preflight import operators_of
+        from ..frontend.onnx.graph.preflight import operators_of
 
         return name or model.graph.name or "ONNX model", operators_of(model)
     opened = open_source(source, shapes, trust=trust, params=params)

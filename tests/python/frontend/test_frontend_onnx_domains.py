@@ -28,7 +28,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as onnxruntime_state
 from helpers.coverage_tables import CoverageTables
 from helpers.onnx_graphs import imported_and_run, node_model
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.frontend.onnx.preflight import operators_of
+from tvm_fixes.frontend.onnx.graph.preflight import operators_of
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -23,7 +23,7 @@ from tvm.relax.frontend import onnx as tvm_onnx
 from helpers.onnx_graphs import imported_and_run, node_model, normal, onnx_runtime
 from helpers.relax_modules import run
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.frontend.onnx.functions import expand_functions
+from tvm_fixes.frontend.onnx.graph.functions import expand_functions
 from tvm_fixes.support import switches
 
 FIX_ID = "onnx-functions"

@@ -27,8 +27,8 @@ from helpers.growth import assert_grows_linearly
 from helpers.onnx_graphs import imported_and_run, normal, text_model
 from helpers.relax_modules import count
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.frontend.onnx.control_flow import IF
-from tvm_fixes.frontend.onnx.values import extents_of
+from tvm_fixes.frontend.onnx.graph.control_flow import IF
+from tvm_fixes.frontend.onnx.values.known import extents_of
 from tvm_fixes.support import switches
 
 _CONSTANTS = """

@@ -22,7 +22,7 @@ from tvm import relax
 
 from helpers.relax_modules import call, cpu, merge
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.frontend.onnx.indices import FIX_ID
+from tvm_fixes.frontend.onnx.ops.indices import FIX_ID
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.support import switches
 

@@ -21,8 +21,8 @@ from onnx import helper, numpy_helper
 
 from helpers.onnx_graphs import assert_follows_onnx_runtime, normal, program, text_model
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.frontend.onnx.liveness import live_nodes
-from tvm_fixes.frontend.onnx.preflight import operators_of
+from tvm_fixes.frontend.onnx.graph.liveness import live_nodes
+from tvm_fixes.frontend.onnx.graph.preflight import operators_of
 from tvm_fixes.source import preflight
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")

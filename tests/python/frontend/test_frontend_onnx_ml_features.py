@@ -36,7 +36,7 @@ from helpers.onnx_graphs import (
 from helpers.onnx_ml import DOMAIN, ml_model
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.onnx.call import CONVERTERS
-from tvm_fixes.frontend.onnx.ml.maps import REJECTED
+from tvm_fixes.frontend.onnx.ops.ml.maps import REJECTED
 from tvm_fixes.source.onnx import OnnxSource
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")

@@ -42,7 +42,7 @@ from helpers.onnx_ml import (
     ml_model,
 )
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.frontend.onnx.ml.forest import Forest, Leaves, Splits
+from tvm_fixes.frontend.onnx.ops.ml.forest import Forest, Leaves, Splits
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")
 

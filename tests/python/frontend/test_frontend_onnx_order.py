@@ -31,7 +31,7 @@ from helpers.onnx_graphs import (
 )
 from tvm_fixes.debug import compare
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.frontend.onnx.order import in_order
+from tvm_fixes.frontend.onnx.graph.order import in_order
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*")
 

@@ -31,7 +31,7 @@ from helpers.onnx_graphs import (
 )
 from helpers.relax_modules import call, cpu, merge, run
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.frontend.onnx.reductions import REDUCED
+from tvm_fixes.frontend.onnx.ops.reductions import REDUCED
 from tvm_fixes.support import switches
 
 FIX_ID = "onnx-reductions"

@@ -33,7 +33,7 @@ from helpers.shape_graphs import EMPTY_SIZES, SIZES, inputs, random_shape_graph
 from tvm_fixes import verify
 from tvm_fixes.fixes.onnx_importer import SHAPE_VALUES
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.frontend.onnx.values import extents_of
+from tvm_fixes.frontend.onnx.values.known import extents_of
 from tvm_fixes.support import switches
 
 _DATA = {"relax.shape_to_tensor", "relax.reshape", "relax.astype", "relax.add"}

@@ -46,7 +46,7 @@ from tvm.relax.frontend.onnx import from_onnx as tvm_from_onnx
 
 from helpers.relax_modules import cpu
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.frontend.onnx.narrow import carrier_of
+from tvm_fixes.frontend.onnx.ops.narrow import carrier_of
 from tvm_fixes.support import switches
 from tvm_fixes.support.isolate import run_forked
 

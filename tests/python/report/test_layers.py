@@ -32,8 +32,8 @@ from tvm_fixes.compiler import compilation
 from tvm_fixes.compiler.reference import Reference
 from tvm_fixes.debug import compare
 from tvm_fixes.errors import CompileError, UsageError
-from tvm_fixes.frontend.onnx import external
-from tvm_fixes.frontend.onnx.importer import ONNXGraphImporter
+from tvm_fixes.frontend.onnx.graph import external
+from tvm_fixes.frontend.onnx.graph.importer import ONNXGraphImporter
 from tvm_fixes.lowering import stages
 from tvm_fixes.report import layers
 from tvm_fixes.runtime.report import FLOAT64, ROUNDING

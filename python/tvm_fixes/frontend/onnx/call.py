@@ -25,7 +25,7 @@ from ...errors import OpAttributeInvalid
 from .. import convert
 from ..convert import OPERATOR, Converters
 from ..dtypes import dtype_of
-from .values import Extent, KnownValues, Value, extents_of
+from .values.known import Extent, KnownValues, Value, extents_of
 
 __all__ = [
     "CONVERTERS",
@@ -93,7 +93,7 @@ class Call(convert.Call):
         The rank of the first output, if the model declares it.
     narrow : tuple
         For each operand, its dtype if that has fewer than 8 bits, else None; see
-        :mod:`tvm_fixes.frontend.onnx.narrow`.
+        :mod:`tvm_fixes.frontend.onnx.ops.narrow`.
     """
 
     outputs: int = 1
@@ -141,7 +141,7 @@ class Call(convert.Call):
         return invalid_value(self.operator, self.source.name, subject, value, reason)
 
 
-CONVERTERS: Converters[Call] = Converters("tvm_fixes.frontend.onnx", PLACES)
+CONVERTERS: Converters[Call] = Converters("tvm_fixes.frontend.onnx.ops", PLACES)
 """The converters that correct or extend TVM's."""
 
 converts = CONVERTERS.converts
