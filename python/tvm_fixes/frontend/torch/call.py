@@ -62,6 +62,7 @@ class Context:
     def __init__(self, importer: Any) -> None:
         self.importer = importer
         self.sources: dict[fx.Node, Any] = {}
+        self.random_tensors = 0
 
     @property
     def builder(self) -> relax.BlockBuilder:

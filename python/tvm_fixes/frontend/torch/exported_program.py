@@ -64,14 +64,12 @@ from ...fixes.torch_importer import (
     DECOMPOSITIONS,
     DTYPE,
     DYNAMIC_SHAPES,
-    GRID_SAMPLE,
     INDEXING,
     INSTANCE_NORM,
     INTERPOLATE,
     LINEAR,
     LOOPS,
     MUTATIONS,
-    POOLING,
     PRELU,
     PROMOTION,
     QUANTIZED,
@@ -99,18 +97,15 @@ from .integers import Integers
 from .linear_algebra import LinearAlgebra, pure_checks
 from .loops import Loops
 from .mutations import check_buffers, check_windows, returning_updates
+from .ops.random_numbers import IGNORED, check_recurrent_dropout
 from .ordering import Ordering
 from .promotion import Promotion
 from .quantized import Quantized
-from .random_numbers import RandomNumbers, check_recurrent_dropout
-from .recurrent import RecurrentLayers
 from .recurrent_shapes import RECURRENT, recurrent_shapes
 from .reductions import Reductions
 from .rules import RULES
-from .sampling import Sampling
 from .sizes import Sizes
 from .source_nodes import marking
-from .vision import Vision
 from .whole_operators import WHOLE, is_convertible
 
 __all__ = ["ExportedProgramImporter", "from_exported_program"]
@@ -134,6 +129,18 @@ _WEIGHTED = {
 }
 
 
+def _max_pool_method(rank: int) -> Callable[..., relax.Expr]:
+    stock = getattr(BaseFXGraphImporter, f"_max_pool{rank}d_impl")
+
+    def convert(
+        self: Any, x: relax.Expr, kernel_size: Any, stride: Any = None, *options: Any
+    ) -> relax.Expr:
+        # ATen writes [] for omitted strides.
+        return stock(self, x, kernel_size, stride or None, *options)
+
+    return convert
+
+
 class ExportedProgramImporter(
     Attention,
     Bits,
@@ -147,11 +154,7 @@ class ExportedProgramImporter(
     Ordering,
     Promotion,
     Quantized,
-    RandomNumbers,
-    RecurrentLayers,
     Reductions,
-    Sampling,
-    Vision,
     Sizes,
     Decompositions,
     Corrections,
@@ -162,6 +165,8 @@ class ExportedProgramImporter(
     It is a subclass because a ``custom_convert_map`` fails in a branch of ``torch.cond``, where TVM
     calls the converters of the map with other arguments.
     """
+
+    _max_pool1d_impl, _max_pool2d_impl, _max_pool3d_impl = map(_max_pool_method, (1, 2, 3))
 
     def corrected_converters(self) -> Mapping[str, Converters]:
         """Return the converters that replace or extend TVM's, by fix id."""
@@ -190,18 +195,15 @@ class ExportedProgramImporter(
             LINEAR: {"bilinear.default": self._bilinear_call},
             PRELU: {"prelu.default": self._prelu_call},
             ATTENTION: {"scaled_dot_product_attention.default": self._attention},
-            POOLING: {f"{name}.default": convert for name, convert in self.pooling_calls().items()},
             INDEXING: self.indexing_calls(),
             DECOMPOSITIONS: {
                 **self.bitwise_calls(),
                 **self.factorizing_calls(),
                 **self.grouped_calls(),
                 **self.ordering_calls(),
-                **self.vision_calls(),
             },
-            LOOPS: {**self.looping_calls(), **self.recurrent_calls()},
+            LOOPS: self.looping_calls(),
             QUANTIZED: self.quantized_converters(),
-            GRID_SAMPLE: {f"grid_sampler_{rank}d.default": self._grid_sampler for rank in (2, 3)},
         }
 
     def create_convert_map(self) -> dict[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]:
@@ -211,7 +213,8 @@ class ExportedProgramImporter(
             converters |= self.promoting_converters(converters)
         converters = self._registered("promotion", converters)
         if switches.enabled(RANDOM):
-            converters = dict(self.drawing_converters(converters))
+            for name in IGNORED:
+                converters.pop(name, None)
         if switches.enabled(DECOMPOSITIONS):
             converters["getitem"] = self.counted_results(converters["getitem"])
         if switches.enabled(CREATION):

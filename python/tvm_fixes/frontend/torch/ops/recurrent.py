@@ -24,28 +24,24 @@ Mechanism
     PyTorch decomposes a recurrent layer into one copy of its operators for each step.  So do TVM's
     converters, which support one layer without projections.
 How to remove
-    See ``corrections``.
+    See ``call``.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import fx
 from tvm import relax
 
-from ...fixes.torch_importer import LOOPS as FIX_ID
-from ...support import switches
-from ...tirx.recurrence_activations import Activation
-from ..dtypes import accumulation_dtype, dtype_of
-from ..extents import Extent, extents_of, slice_at
-from ..recurrent import recurrent_layer
-from ..recursion import scan
-from .corrections import Converters, Corrections
-from .packed_sequences import pack, padded
-from .recurrent_shapes import RECURRENT
-
-__all__ = ["RecurrentLayers"]
+from ....fixes.torch_importer import LOOPS as FIX_ID
+from ....tirx.recurrence_activations import Activation
+from ...dtypes import accumulation_dtype, dtype_of
+from ...extents import Extent, extents_of, slice_at
+from ...recurrent import recurrent_layer
+from ...recursion import scan
+from ..call import Call, converts
+from ..packed_sequences import pack, padded
+from ..recurrent_shapes import RECURRENT
 
 _KINDS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 
@@ -98,47 +94,41 @@ class _Layers:
         return self.weights[part * number : (part + 1) * number]
 
 
-class RecurrentLayers(Corrections):
-    """The converters of recurrent operators."""
+@converts(*(overload.__name__ for overload in RECURRENT), fix=FIX_ID, noted=True)
+def convert_recurrent(call: Call) -> list[relax.Expr]:
+    """Convert a recurrent operator of a tensor, or of a packed sequence."""
+    name, _, form = call.operator.partition(".")
+    emit = call.emit
+    if form == "data":
+        data, sizes, *others = call.operands
+        states = _listed(others[0])
+        x, lengths = padded(call.builder, data, sizes, _batch(states))
+        output, *states = _emit_layers(call.builder, _layers(name, lengths, states, *others[1:]), x)
+        return [pack(call.builder, output, sizes, data), *states]
+    x, states, *others, batch_first = call.operands
+    if batch_first:
+        x = emit(relax.op.permute_dims(x, [1, 0, 2]))
+    output, *states = _emit_layers(call.builder, _layers(name, None, _listed(states), *others), x)
+    if batch_first:
+        output = emit(relax.op.permute_dims(output, [1, 0, 2]))
+    return [output, *states]
 
-    def recurrent_calls(self) -> Converters:
-        """Return the converters, by the name of the overload."""
-        return {overload.__name__: self._recurrent_call for overload in RECURRENT}
 
-    def _recurrent_call(self, node: fx.Node) -> list[relax.Expr]:
-        switches.note(FIX_ID)
-        name, _, form = node.target.__name__.partition(".")
-        emit = self.block_builder.emit
-        if form == "data":
-            data, sizes, *others = self.retrieve_args(node)
-            states = _listed(others[0])
-            x, lengths = padded(self.block_builder, data, sizes, _batch(states))
-            output, *states = self._layers(_layers(name, lengths, states, *others[1:]), x)
-            return [pack(self.block_builder, output, sizes, data), *states]
-        x, states, *others, batch_first = self.retrieve_args(node)
-        if batch_first:
-            x = emit(relax.op.permute_dims(x, [1, 0, 2]))
-        output, *states = self._layers(_layers(name, None, _listed(states), *others), x)
-        if batch_first:
-            output = emit(relax.op.permute_dims(output, [1, 0, 2]))
-        return [output, *states]
-
-    def _layers(self, layers: _Layers, x: relax.Expr) -> list[relax.Expr]:
-        """Emit all layers; return the outputs of the last one and the final states of all."""
-        builder = self.block_builder
-        finals: list[list[relax.Expr]] = [[] for _ in layers.states]
-        for layer in range(layers.count):
-            outputs = []
-            for direction in range(layers.directions):
-                part = layer * layers.directions + direction
-                emit_direction = _projected if layers.is_projected else _direction
-                output, *states = emit_direction(builder, layers, x, part, direction == 1)
-                outputs.append(output)
-                for final, state in zip(finals, states, strict=True):
-                    final.append(state)
-            is_single = len(outputs) == 1
-            x = outputs[0] if is_single else builder.emit(relax.op.concat(outputs, 2))
-        return [x, *(builder.emit(relax.op.stack(states, 0)) for states in finals)]
+def _emit_layers(builder: relax.BlockBuilder, layers: _Layers, x: relax.Expr) -> list[relax.Expr]:
+    """Emit all layers; return the outputs of the last one and the final states of all."""
+    finals: list[list[relax.Expr]] = [[] for _ in layers.states]
+    for layer in range(layers.count):
+        outputs = []
+        for direction in range(layers.directions):
+            part = layer * layers.directions + direction
+            emit_direction = _projected if layers.is_projected else _direction
+            output, *states = emit_direction(builder, layers, x, part, direction == 1)
+            outputs.append(output)
+            for final, state in zip(finals, states, strict=True):
+                final.append(state)
+        is_single = len(outputs) == 1
+        x = outputs[0] if is_single else builder.emit(relax.op.concat(outputs, 2))
+    return [x, *(builder.emit(relax.op.stack(states, 0)) for states in finals)]
 
 
 def _listed(states: Any) -> list[relax.Expr]:
