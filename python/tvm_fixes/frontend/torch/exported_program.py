@@ -74,7 +74,6 @@ from ...fixes.torch_importer import (
     PROMOTION,
     QUANTIZED,
     RANDOM,
-    REDUCTIONS,
     TILE,
 )
 from ...relax.source_nodes import spread
@@ -83,7 +82,7 @@ from ...support import switches
 from ...support.serial import in_turn
 from ..convert import OPERATOR
 from ..dtypes import dtype_of
-from . import decompositions, interpolation, quantization_parameters, quantized, sizes
+from . import decompositions, sizes
 from .attention import Attention
 from .bits import Bits
 from .call import CONVERTERS, PLACES, Call, Context, reading
@@ -94,39 +93,22 @@ from .fourier import Fourier
 from .grouped_products import GroupedProducts
 from .indexing import Indexing
 from .integers import Integers
-from .linear_algebra import LinearAlgebra, pure_checks
+from .known_weights import KnownWeights
 from .loops import Loops
 from .mutations import check_buffers, check_windows, returning_updates
+from .ops.interpolation import INTERPOLATIONS
+from .ops.linear_algebra import pure_checks
+from .ops.quantized.converters import KEPT
+from .ops.quantized.parameters import rules_for
 from .ops.random_numbers import IGNORED, check_recurrent_dropout
-from .ordering import Ordering
 from .promotion import Promotion
-from .quantized import Quantized
 from .recurrent_shapes import RECURRENT, recurrent_shapes
-from .reductions import Reductions
 from .rules import RULES
 from .sizes import Sizes
 from .source_nodes import marking
 from .whole_operators import WHOLE, is_convertible
 
 __all__ = ["ExportedProgramImporter", "from_exported_program"]
-
-# ATen's interpolation operators, and the mode of ``torch.nn.functional.interpolate`` for each.
-_NEAREST = {
-    f"{prefix}{rank}d": mode
-    for prefix, mode in (
-        ("upsample_nearest", "nearest"),
-        ("_upsample_nearest_exact", "nearest-exact"),
-    )
-    for rank in (1, 2, 3)
-}
-_WEIGHTED = {
-    "upsample_linear1d": "linear",
-    "upsample_bilinear2d": "bilinear",
-    "upsample_trilinear3d": "trilinear",
-    "upsample_bicubic2d": "bicubic",
-    "_upsample_bilinear2d_aa": "bilinear",
-    "_upsample_bicubic2d_aa": "bicubic",
-}
 
 
 def _max_pool_method(rank: int) -> Callable[..., relax.Expr]:
@@ -149,12 +131,9 @@ class ExportedProgramImporter(
     GroupedProducts,
     Indexing,
     Integers,
-    LinearAlgebra,
     Loops,
-    Ordering,
     Promotion,
-    Quantized,
-    Reductions,
+    KnownWeights,
     Sizes,
     Decompositions,
     Corrections,
@@ -190,7 +169,6 @@ class ExportedProgramImporter(
             },
             BATCH_NORM: {"batch_norm.default": self._batch_norm_call},
             INSTANCE_NORM: {"instance_norm.default": self._instance_norm_call},
-            INTERPOLATE: {f"{name}.vec": self._upsample for name in chain(_NEAREST, _WEIGHTED)},
             TILE: {"tile.default": self._tile_call, "repeat.default": self._tile_call},
             LINEAR: {"bilinear.default": self._bilinear_call},
             PRELU: {"prelu.default": self._prelu_call},
@@ -198,12 +176,9 @@ class ExportedProgramImporter(
             INDEXING: self.indexing_calls(),
             DECOMPOSITIONS: {
                 **self.bitwise_calls(),
-                **self.factorizing_calls(),
                 **self.grouped_calls(),
-                **self.ordering_calls(),
             },
             LOOPS: self.looping_calls(),
-            QUANTIZED: self.quantized_converters(),
         }
 
     def create_convert_map(self) -> dict[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]:
@@ -219,16 +194,12 @@ class ExportedProgramImporter(
             converters["getitem"] = self.counted_results(converters["getitem"])
         if switches.enabled(CREATION):
             converters |= self.creating_converters(converters)
-        if switches.enabled(REDUCTIONS):
-            converters |= self.reducing_converters()
         if switches.enabled(DECOMPOSITIONS):
             converters |= self.integer_calls(converters)
         converters = self._registered("integers", converters)
         if switches.enabled(DYNAMIC_SHAPES):
             converters |= self.sizing_converters(converters)
         converters = self._registered("sizes", converters)
-        if switches.enabled(REDUCTIONS):
-            converters |= self.ranked_converters(converters)
         converters = self._registered("rank 0", converters)
         if switches.enabled(DYNAMIC_SHAPES):
             converters = {name: self.typed_converter(c) for name, c in converters.items()}
@@ -297,25 +268,6 @@ class ExportedProgramImporter(
         x, weight, bias, mean, var, training, _momentum, epsilon, *_ = self.retrieve_args(node)
         return self._emit_batch_norm(x, weight, bias, mean, var, training=training, epsilon=epsilon)
 
-    def _upsample(self, node: fx.Node) -> relax.Expr:
-        name = node.target.__name__.removesuffix(".vec")
-        align_corners = None
-        if name in _NEAREST:
-            x, size, scale_factors = self.retrieve_args(node)
-            mode = _NEAREST[name]
-        else:
-            x, size, align_corners, scale_factors = self.retrieve_args(node)
-            mode = _WEIGHTED[name]
-        arguments = interpolation.Interpolation(
-            node.name,
-            size=size,
-            scale_factor=scale_factors,
-            mode=mode,
-            align_corners=align_corners,
-            antialias=name.endswith("_aa"),
-        )
-        return interpolation.interpolate(self.block_builder, x, arguments, channels_last=False)
-
 
 def _has_sparse_tensor(program: ExportedProgram) -> bool:
     values = chain(program.state_dict.values(), program.constants.values())
@@ -343,7 +295,7 @@ def _decompose(
         # PyTorch rejects its own decompositions: one writes to a tensor of 16-bit floats, the other
         # reads the number of an index of rank 0.
         DECOMPOSITIONS: [torch.ops.aten.renorm.default, torch.ops.aten.take.default],
-        INTERPOLATE: [getattr(torch.ops.aten, name).vec for name in chain(_NEAREST, _WEIGHTED)],
+        INTERPOLATE: [getattr(torch.ops.aten, name).vec for name in INTERPOLATIONS],
     }
     for fix_id, overloads in kept.items():
         if switches.enabled(fix_id):
@@ -352,9 +304,9 @@ def _decompose(
     if switches.enabled(QUANTIZED):
         targets = decompositions.operators_of(program)
         for target in targets:
-            if str(target) in quantized.KEPT:
+            if str(target) in KEPT:
                 rules.pop(target, None)
-        rules.update(quantization_parameters.rules_for(targets))
+        rules.update(rules_for(targets))
     if switches.enabled(MUTATIONS):
         check_windows(program)
     if switches.enabled(RANDOM):

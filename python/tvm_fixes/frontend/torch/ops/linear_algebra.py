@@ -25,13 +25,12 @@ from torch._higher_order_ops import effects
 from tvm import relax, te, tirx
 from tvm.script.ir_builder import tirx as T
 
-from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
-from ...support import switches
-from ...tirx.loop_kernels import Outputs, cast, local, loops, nest, when
-from .corrections import Converters, Corrections
-from .symbols import Symbols
+from ....fixes.torch_importer import DECOMPOSITIONS as FIX_ID
+from ....support import switches
+from ....tirx.loop_kernels import Outputs, cast, local, loops, nest, when
+from ..call import Call, converts
 
-__all__ = ["LinearAlgebra", "pure_checks"]
+__all__ = ["pure_checks"]
 
 _INNER = "float64"
 
@@ -53,162 +52,161 @@ def pure_checks() -> Iterator[None]:
         effects._register_effectful_op(name, effects._EffectType.ORDERED)
 
 
-class LinearAlgebra(Corrections):
-    """The converters of factorizations; ``rules.linear_algebra`` derives other operators."""
+def _kernel(
+    call: Call,
+    inputs: Sequence[relax.Expr],
+    outputs: Callable[..., Outputs],
+    body: Callable[..., None],
+) -> list[relax.Expr]:
+    """Emit loops on float64 operands, and cast the results to the dtypes of the node's."""
+    switches.note(FIX_ID)
+    emit, name = call.emit, call.operator.partition(".")[0]
+    result = call.builder.emit_te(loops(name, outputs, body), *inputs, primfunc_name_hint=name)
+    values = call.recorded
+    if not isinstance(values, tuple | list):
+        return [call.astype(result, call.context.dtype(values.dtype))]
+    fields = [emit(relax.TupleGetItem(result, i)) for i in range(len(values))]
+    return [
+        call.astype(field, call.context.dtype(value.dtype))
+        for field, value in zip(fields, values, strict=True)
+    ]
 
-    _symbols: Symbols
 
-    def factorizing_calls(self) -> Converters:
-        """Return converters of ATen's operators, by the name of the overload."""
-        return {
-            "geqrf.default": self._reflectors_call,
-            "linalg_cholesky_ex.default": self._cholesky_call,
-            "linalg_householder_product.default": self._householder_product_call,
-            "linalg_lu_factor_ex.default": self._lu_factor_call,
-            "linalg_solve_triangular.default": self._solve_triangular_call,
-            "lu_unpack.default": self._lu_unpack_call,
-            "_linalg_check_errors.default": self._check_errors_call,
-        }
+def _transposed_matrix(call: Call, x: relax.Expr) -> relax.Expr:
+    *batch, rows, columns = range(x.ty.ndim)
+    return call.emit(relax.op.permute_dims(x, [*batch, columns, rows]))
 
-    def _kernel(
-        self,
-        node: fx.Node,
-        inputs: Sequence[relax.Expr],
-        outputs: Callable[..., Outputs],
-        body: Callable[..., None],
-    ) -> list[relax.Expr]:
-        """Emit loops on float64 operands, and cast the results to the dtypes of the node's."""
-        switches.note(FIX_ID)
-        emit, name = self.block_builder.emit, node.target.__name__.partition(".")[0]
-        result = self.block_builder.emit_te(
-            loops(name, outputs, body), *inputs, primfunc_name_hint=name
-        )
-        values = node.meta["val"]
-        if not isinstance(values, tuple | list):
-            return [self._astype(result, self._convert_data_type(values.dtype))]
-        fields = [emit(relax.TupleGetItem(result, i)) for i in range(len(values))]
+
+@converts("linalg_lu_factor_ex.default", fix=FIX_ID)
+def convert_lu_factor(call: Call) -> relax.Expr:
+    """Convert an LU factorization, with pivots unless they are off."""
+    x, pivot, _ = call.arguments(A=None, pivot=True, check_errors=False)
+
+    def outputs(a: te.Tensor) -> Outputs:
+        *batch, rows, columns = a.shape
+        count = tirx.min(rows, columns)
+        return [(a.shape, _INNER), ([*batch, count], "int32"), (batch or [1], "int32")]
+
+    def body(a: Any, lu: Any, pivots: Any, info: Any) -> None:
+        with nest(a.shape[:-2]) as b:
+            _factor_lu(b, a, lu, pivots, info, pivot)
+
+    results = _kernel(call, [call.astype(x, _INNER)], outputs, body)
+    return _shaped_tuple(call, results)
+
+
+def _shaped_tuple(call: Call, results: Sequence[relax.Expr]) -> relax.Expr:
+    """Return the results; those of one element become tensors of rank 0 as in PyTorch."""
+    emit = call.emit
+    return relax.Tuple(
+        [
+            emit(relax.op.reshape(result, ())) if value.ndim == 0 else result
+            for result, value in zip(results, call.recorded, strict=True)
+        ]
+    )
+
+
+@converts("lu_unpack.default", fix=FIX_ID)
+def convert_lu_unpack(call: Call) -> relax.Expr:
+    """Convert the unpacking of an LU factorization into three matrices."""
+    x, pivots, unpack_data, unpack_pivots = call.arguments(
+        LU_data=None, LU_pivots=None, unpack_data=True, unpack_pivots=True
+    )
+
+    def outputs(lu: te.Tensor, _: te.Tensor) -> Outputs:
+        *batch, rows, columns = lu.shape
+        count = tirx.min(rows, columns)
         return [
-            self._astype(field, self._convert_data_type(value.dtype))
-            for field, value in zip(fields, values, strict=True)
+            ([*batch, rows, rows], _INNER),
+            ([*batch, rows, count], _INNER),
+            ([*batch, count, columns], _INNER),
         ]
 
-    def _transposed_matrix(self, x: relax.Expr) -> relax.Expr:
-        *batch, rows, columns = range(x.ty.ndim)
-        return self.block_builder.emit(relax.op.permute_dims(x, [*batch, columns, rows]))
+    inputs = [call.astype(x, _INNER), call.astype(pivots, "int64")]
+    permutation, lower, upper = _kernel(call, inputs, outputs, _unpack_lu)
+    empty = relax.const([], call.context.dtype(call.recorded[0].dtype))
+    return relax.Tuple(
+        [
+            permutation if unpack_pivots else empty,
+            lower if unpack_data else empty,
+            upper if unpack_data else empty,
+        ]
+    )
 
-    def _lu_factor_call(self, node: fx.Node) -> relax.Expr:
-        x, pivot, _ = self._arguments(node, A=None, pivot=True, check_errors=False)
 
-        def outputs(a: te.Tensor) -> Outputs:
-            *batch, rows, columns = a.shape
-            count = tirx.min(rows, columns)
-            return [(a.shape, _INNER), ([*batch, count], "int32"), (batch or [1], "int32")]
+@converts("linalg_cholesky_ex.default", fix=FIX_ID)
+def convert_cholesky(call: Call) -> relax.Expr:
+    """Convert a Cholesky factorization."""
+    x, upper, _ = call.arguments(input=None, upper=False, check_errors=False)
+    x = call.astype(_transposed_matrix(call, x) if upper else x, _INNER)
 
-        def body(a: Any, lu: Any, pivots: Any, info: Any) -> None:
-            with nest(a.shape[:-2]) as b:
-                _factor_lu(b, a, lu, pivots, info, pivot)
+    def outputs(a: te.Tensor) -> Outputs:
+        *batch, _, _ = a.shape
+        return [(a.shape, _INNER), (batch or [1], "int32")]
 
-        results = self._kernel(node, [self._astype(x, _INNER)], outputs, body)
-        return self._shaped_tuple(node, results)
+    factor, info = _kernel(call, [x], outputs, _factor_cholesky)
+    if upper:
+        factor = _transposed_matrix(call, factor)
+    return _shaped_tuple(call, [factor, info])
 
-    def _shaped_tuple(self, node: fx.Node, results: Sequence[relax.Expr]) -> relax.Expr:
-        """Return the results; those of one element become tensors of rank 0 as in PyTorch."""
-        emit = self.block_builder.emit
-        return relax.Tuple(
-            [
-                emit(relax.op.reshape(result, ())) if value.ndim == 0 else result
-                for result, value in zip(results, node.meta["val"], strict=True)
-            ]
-        )
 
-    def _lu_unpack_call(self, node: fx.Node) -> relax.Expr:
-        x, pivots, unpack_data, unpack_pivots = self._arguments(
-            node, LU_data=None, LU_pivots=None, unpack_data=True, unpack_pivots=True
-        )
+@converts("linalg_solve_triangular.default", fix=FIX_ID)
+def convert_solve_triangular(call: Call) -> relax.Expr:
+    """Convert the solution of a triangular system."""
+    a, b, upper, left, unit = call.arguments(
+        A=None, B=None, upper=None, left=True, unitriangular=False
+    )
+    if not left:
+        # X A = B is the transpose of A' X' = B'.
+        a, b, upper = _transposed_matrix(call, a), _transposed_matrix(call, b), not upper
+    emit, batch = call.emit, call.symbols.shape(call.recorded.shape[:-2])
+    a, b = (
+        emit(relax.op.broadcast_to(call.astype(x, _INNER), [*batch, *x.ty.shape.values[-2:]]))
+        for x in (a, b)
+    )
 
-        def outputs(lu: te.Tensor, _: te.Tensor) -> Outputs:
-            *batch, rows, columns = lu.shape
-            count = tirx.min(rows, columns)
-            return [
-                ([*batch, rows, rows], _INNER),
-                ([*batch, rows, count], _INNER),
-                ([*batch, count, columns], _INNER),
-            ]
+    def outputs(_: te.Tensor, right: te.Tensor) -> Outputs:
+        return [(right.shape, _INNER)]
 
-        inputs = [self._astype(x, _INNER), self._astype(pivots, "int64")]
-        permutation, lower, upper = self._kernel(node, inputs, outputs, _unpack_lu)
-        empty = relax.const([], self._convert_data_type(node.meta["val"][0].dtype))
-        return relax.Tuple(
-            [
-                permutation if unpack_pivots else empty,
-                lower if unpack_data else empty,
-                upper if unpack_data else empty,
-            ]
-        )
+    def body(a: Any, b: Any, x: Any) -> None:
+        _solve_triangular(a, b, x, upper, unit)
 
-    def _cholesky_call(self, node: fx.Node) -> relax.Expr:
-        x, upper, _ = self._arguments(node, input=None, upper=False, check_errors=False)
-        x = self._astype(self._transposed_matrix(x) if upper else x, _INNER)
+    [x] = _kernel(call, [a, b], outputs, body)
+    return x if left else _transposed_matrix(call, x)
 
-        def outputs(a: te.Tensor) -> Outputs:
-            *batch, _, _ = a.shape
-            return [(a.shape, _INNER), (batch or [1], "int32")]
 
-        factor, info = self._kernel(node, [x], outputs, _factor_cholesky)
-        if upper:
-            factor = self._transposed_matrix(factor)
-        return self._shaped_tuple(node, [factor, info])
+@converts("geqrf.default", fix=FIX_ID)
+def convert_qr_reflectors(call: Call) -> relax.Expr:
+    """Convert a QR factorization into Householder reflectors."""
+    [x] = call.arguments(input=None)
 
-    def _solve_triangular_call(self, node: fx.Node) -> relax.Expr:
-        a, b, upper, left, unit = self._arguments(
-            node, A=None, B=None, upper=None, left=True, unitriangular=False
-        )
-        if not left:
-            # X A = B is the transpose of A' X' = B'.
-            a, b, upper = self._transposed_matrix(a), self._transposed_matrix(b), not upper
-        emit, batch = self.block_builder.emit, self._symbols.shape(node.meta["val"].shape[:-2])
-        a, b = (
-            emit(relax.op.broadcast_to(self._astype(x, _INNER), [*batch, *x.ty.shape.values[-2:]]))
-            for x in (a, b)
-        )
+    def outputs(a: te.Tensor) -> Outputs:
+        *batch, rows, columns = a.shape
+        return [(a.shape, _INNER), ([*batch, tirx.min(rows, columns)], _INNER)]
 
-        def outputs(_: te.Tensor, right: te.Tensor) -> Outputs:
-            return [(right.shape, _INNER)]
+    return relax.Tuple(_kernel(call, [call.astype(x, _INNER)], outputs, _factor_reflectors))
 
-        def body(a: Any, b: Any, x: Any) -> None:
-            _solve_triangular(a, b, x, upper, unit)
 
-        [x] = self._kernel(node, [a, b], outputs, body)
-        return x if left else self._transposed_matrix(x)
+@converts("linalg_householder_product.default", fix=FIX_ID)
+def convert_householder_product(call: Call) -> relax.Expr:
+    """Convert a product of Householder reflectors."""
+    inputs = [call.astype(x, _INNER) for x in call.arguments(input=None, tau=None)]
 
-    def _reflectors_call(self, node: fx.Node) -> relax.Expr:
-        [x] = self._arguments(node, input=None)
+    def outputs(a: te.Tensor, _: te.Tensor) -> Outputs:
+        return [(a.shape, _INNER)]
 
-        def outputs(a: te.Tensor) -> Outputs:
-            *batch, rows, columns = a.shape
-            return [(a.shape, _INNER), ([*batch, tirx.min(rows, columns)], _INNER)]
+    [product] = _kernel(call, inputs, outputs, _multiply_reflectors)
+    return product
 
-        return relax.Tuple(
-            self._kernel(node, [self._astype(x, _INNER)], outputs, _factor_reflectors)
-        )
 
-    def _householder_product_call(self, node: fx.Node) -> relax.Expr:
-        inputs = [self._astype(x, _INNER) for x in self._arguments(node, input=None, tau=None)]
-
-        def outputs(a: te.Tensor, _: te.Tensor) -> Outputs:
-            return [(a.shape, _INNER)]
-
-        [product] = self._kernel(node, inputs, outputs, _multiply_reflectors)
-        return product
-
-    def _check_errors_call(self, node: fx.Node) -> relax.Expr:
-        """Fail at run time if a factorization failed, as PyTorch does."""
-        switches.note(FIX_ID)
-        emit, info = self.block_builder.emit, self.env[node.args[0]]
-        failed = self._astype(emit(relax.op.not_equal(info, relax.const(0, "int32"))), "int64")
-        count = emit(relax.op.reshape(emit(relax.op.sum(failed)), (1,)))
-        count = emit(relax.op.tensor_to_shape(count))
-        return self.block_builder.match_cast(count, relax.ShapeType([0]))
+@converts("_linalg_check_errors.default", fix=FIX_ID, noted=True)
+def convert_check_errors(call: Call) -> relax.Expr:
+    """Fail at run time if a factorization failed, as PyTorch does."""
+    emit, info = call.emit, call.context.env[call.node.args[0]]
+    failed = call.astype(emit(relax.op.not_equal(info, relax.const(0, "int32"))), "int64")
+    count = emit(relax.op.reshape(emit(relax.op.sum(failed)), (1,)))
+    count = emit(relax.op.tensor_to_shape(count))
+    return call.builder.match_cast(count, relax.ShapeType([0]))
 
 
 def _factor_lu(b: tuple[Any, ...], a: Any, lu: Any, pivots: Any, info: Any, pivot: bool) -> None:

@@ -31,15 +31,36 @@ import torch.nn.functional as F
 import tvm_ffi
 from tvm import relax, te, tirx
 
-from ...errors import OpAttributeInvalid
-from ...fixes.torch_importer import INTERPOLATE as FIX_ID
-from ...support import switches
-from ...tirx.util import factor_of
-from ..axis_resize import Method, as_float, resize_axis
-from ..dtypes import accumulation_dtype, dtype_of
+from ....errors import OpAttributeInvalid
+from ....fixes.torch_importer import INTERPOLATE as FIX_ID
+from ....support import switches
+from ....tirx.util import factor_of
+from ...axis_resize import Method, as_float, resize_axis
+from ...dtypes import accumulation_dtype, dtype_of
+from ..call import Call, converts
 
-__all__ = ["Interpolation", "interpolate"]
+__all__ = ["INTERPOLATIONS"]
 
+# ATen's interpolation operators, and the mode of ``torch.nn.functional.interpolate`` for each.
+_NEAREST = {
+    f"{prefix}{rank}d": mode
+    for prefix, mode in (
+        ("upsample_nearest", "nearest"),
+        ("_upsample_nearest_exact", "nearest-exact"),
+    )
+    for rank in (1, 2, 3)
+}
+_WEIGHTED = {
+    "upsample_linear1d": "linear",
+    "upsample_bilinear2d": "bilinear",
+    "upsample_trilinear3d": "trilinear",
+    "upsample_bicubic2d": "bicubic",
+    "_upsample_bilinear2d_aa": "bilinear",
+    "_upsample_bicubic2d_aa": "bicubic",
+}
+
+INTERPOLATIONS = (*_NEAREST, *_WEIGHTED)
+"""The operators of interpolation, whose overload ``vec`` has a converter here."""
 
 # For each of PyTorch's modes, the supported spatial ranks and TVM's name of the method.
 _MODES: dict[str, tuple[tuple[int, ...], str]] = {
@@ -352,8 +373,24 @@ def _gather(
     return emit(relax.op.sum(weighted, axis.position))
 
 
-def interpolate(
-    builder: relax.BlockBuilder, x: relax.Expr, arguments: Interpolation, *, channels_last: bool
+@converts(*(f"{name}.vec" for name in INTERPOLATIONS), fix=FIX_ID)
+def convert_interpolation(call: Call) -> relax.Expr:
+    """Convert an interpolation to an output size, or by scale factors."""
+    name = call.operator.removesuffix(".vec")
+    x, size, *flags, scale_factors = call.operands
+    arguments = Interpolation(
+        call.node.name,
+        size=size,
+        scale_factor=scale_factors,
+        mode=(_NEAREST | _WEIGHTED)[name],
+        align_corners=flags[0] if flags else None,
+        antialias=name.endswith("_aa"),
+    )
+    return _interpolate(call.builder, x, arguments)
+
+
+def _interpolate(
+    builder: relax.BlockBuilder, x: relax.Expr, arguments: Interpolation
 ) -> relax.Expr:
     """Emit ``torch.nn.functional.interpolate``.
 
@@ -361,7 +398,7 @@ def interpolate(
     ----------
     builder : relax.BlockBuilder
     x : relax.Expr
-        ``(N, C, *spatial)``, or ``(N, *spatial, C)`` if `channels_last`, with 1 to 3 spatial axes.
+        ``(N, C, *spatial)``, with 1 to 3 spatial axes.
         Floating-point, or of any dtype for the nearest modes.
     arguments : Interpolation
         Supports all of PyTorch's modes.  Spatial extents may be symbolic, except in nearest modes
@@ -381,8 +418,7 @@ def interpolate(
     ranks, _ = _MODES.get(arguments.mode, ((), ""))
     if rank not in ranks:
         raise arguments.invalid("mode", f"not supported for data of rank {x.ty.ndim}")
-    spatial = "DHW"[3 - rank :]
-    layout = f"N{spatial}C" if channels_last else f"NC{spatial}"
+    layout = "NC" + "DHW"[3 - rank :]
     dtype = dtype_of(x)
     if not (arguments.is_nearest or dtype.startswith(("float", "bfloat"))):
         raise arguments.invalid("mode", f"expected floating-point data, got {dtype}")

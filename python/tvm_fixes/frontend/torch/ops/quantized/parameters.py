@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Choice and checks of the parameters of quantization: scales, zero points and ranges.
 
-See ``quantized``.
+See ``converters``.
 """
 
 import re
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ...errors import OpAttributeInvalid
+from .....errors import OpAttributeInvalid
 
 __all__ = ["check_axis", "check_count", "check_scale", "check_zero_point", "limits_of", "rules_for"]
 
