@@ -94,8 +94,8 @@ from .grouped_products import GroupedProducts
 from .indexing import Indexing
 from .integers import Integers
 from .known_weights import KnownWeights
-from .loops import Loops
 from .mutations import check_buffers, check_windows, returning_updates
+from .nested_graphs import NestedGraphs
 from .ops.interpolation import INTERPOLATIONS
 from .ops.linear_algebra import pure_checks
 from .ops.quantized.converters import KEPT
@@ -131,7 +131,7 @@ class ExportedProgramImporter(
     GroupedProducts,
     Indexing,
     Integers,
-    Loops,
+    NestedGraphs,
     Promotion,
     KnownWeights,
     Sizes,
@@ -178,7 +178,6 @@ class ExportedProgramImporter(
                 **self.bitwise_calls(),
                 **self.grouped_calls(),
             },
-            LOOPS: self.looping_calls(),
         }
 
     def create_convert_map(self) -> dict[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]:

@@ -78,6 +78,14 @@ class NestedGraphs(Corrections):
     def _check_unsupported_func_type(self, nodes: Any) -> None:
         super()._check_unsupported_func_type(list(nodes_of(self._program.graph_module)))
 
+    @staticmethod
+    def _has_cond_op(nodes: Any) -> bool:
+        """Whether the program has branches, which may not be in a dataflow block."""
+        first = next(iter(nodes), None)
+        module = None if first is None else first.graph.owning_module
+        every = nodes if module is None else nodes_of(module)
+        return any(n.op == "call_function" and n.target.__name__ == "cond" for n in every)
+
     def constant_of(self, value: Any) -> Any:
         """A value that does not depend on the inputs, as nested graphs read it; otherwise None."""
         if isinstance(value, int | float | tvm.ir.GenericConst):
@@ -131,24 +139,6 @@ class NestedGraphs(Corrections):
             return value
         ty = relax.TensorType(expected, value.ty.dtype)
         return self.block_builder.match_cast(value, ty)
-
-    def as_tensor(self, value: Operand) -> relax.Expr:
-        """A tensor of rank 0 for a number, of dtype int64 or bool; a tensor itself."""
-        if isinstance(value, bool | int):
-            return relax.const(value, "bool" if isinstance(value, bool) else "int64")
-        if isinstance(getattr(value, "ty", None), PrimType):
-            dtype = str(value.ty)
-            return self._prim_value_to_scalar_tensor(value, dtype)
-        return value
-
-    def as_number(self, tensor: relax.Expr) -> tirx.Var:
-        """The number in an int64 tensor of rank 0."""
-        emit = self.block_builder.emit
-        row = emit(relax.op.reshape(tensor, [1]))
-        number = tirx.Var("number", "int64")
-        shape = emit(relax.op.tensor_to_shape(row))
-        self.block_builder.match_cast(shape, relax.ShapeType([number]))
-        return number
 
 
 class Captured:
