@@ -104,31 +104,31 @@ def _places(call: Call, rows: relax.Expr, sought: relax.Expr, is_after: bool) ->
 
     shape: Sequence[Any] = sought.ty.shape.values
     sought = sought if shape else emit(relax.op.reshape(sought, (1,)))
-    found = call.builder.emit_te(
+    places = call.builder.emit_te(
         loops("searchsorted", outputs, body), rows, sought, primfunc_name_hint="searchsorted"
     )
-    return found if shape else emit(relax.op.reshape(found, ()))
+    return places if shape else emit(relax.op.reshape(places, ()))
 
 
 def _is_nan(value: Any, dtype: str) -> Any:
-    wide = cast(value, "float32") if dtype == "bfloat16" else value
-    return tirx.isnan(wide) if "float" in dtype else tirx.const(False, "bool")
+    number = cast(value, "float32") if dtype == "bfloat16" else value
+    return tirx.isnan(number) if "float" in dtype else tirx.const(False, "bool")
 
 
 def _run_extrema(source: Any, best: Any, places: Any, axis: int, largest: bool) -> None:
     extents, dtype = list(source.shape), str(source.dtype)
     with nest(extents[:axis] + extents[axis + 1 :]) as others:
-        found = local("int64", 0)
+        position = local("int64", 0)
         with T.serial(0, extents[axis]) as i:
             at = (*others[:axis], i, *others[axis:])
-            now = source[at]
-            then = source[(*others[:axis], found[0], *others[axis:])]
-            reaches = now >= then if largest else now <= then
-            is_larger = tirx.all(tirx.Not(_is_nan(then, dtype)), reaches)
-            with when(tirx.any(_is_nan(now, dtype), is_larger)):
-                found[0] = cast(i, "int64")
-            best[at] = source[(*others[:axis], found[0], *others[axis:])]
-            places[at] = found[0]
+            element = source[at]
+            extremum = source[(*others[:axis], position[0], *others[axis:])]
+            reaches = element >= extremum if largest else element <= extremum
+            is_larger = tirx.all(tirx.Not(_is_nan(extremum, dtype)), reaches)
+            with when(tirx.any(_is_nan(element, dtype), is_larger)):
+                position[0] = cast(i, "int64")
+            best[at] = source[(*others[:axis], position[0], *others[axis:])]
+            places[at] = position[0]
 
 
 def _run_log_sums(source: Any, sums: Any, axis: int) -> None:

@@ -103,12 +103,16 @@ def convert_recurrent(call: Call) -> list[relax.Expr]:
         data, sizes, *others = call.operands
         states = _listed(others[0])
         x, lengths = padded(call.builder, data, sizes, _batch(states))
-        output, *states = _emit_layers(call.builder, _layers(name, lengths, states, *others[1:]), x)
+        output, *states = _emit_layers(
+            call.builder, _layers_of(name, lengths, states, *others[1:]), x
+        )
         return [pack(call.builder, output, sizes, data), *states]
     x, states, *others, batch_first = call.operands
     if batch_first:
         x = emit(relax.op.permute_dims(x, [1, 0, 2]))
-    output, *states = _emit_layers(call.builder, _layers(name, None, _listed(states), *others), x)
+    output, *states = _emit_layers(
+        call.builder, _layers_of(name, None, _listed(states), *others), x
+    )
     if batch_first:
         output = emit(relax.op.permute_dims(output, [1, 0, 2]))
     return [output, *states]
@@ -141,7 +145,7 @@ def _batch(states: Sequence[relax.Expr]) -> Extent:
     return extents[1]
 
 
-def _layers(
+def _layers_of(
     name: str,
     lengths: relax.Expr | None,
     states: list[relax.Expr],
@@ -181,17 +185,17 @@ def _projected(
 ) -> tuple[relax.Expr, ...]:
     """Emit one direction of an LSTM whose output is projected, as a loop over the steps."""
     emit, dtype = builder.emit, dtype_of(x)
-    wide = accumulation_dtype(dtype)
+    inner = accumulation_dtype(dtype)
 
-    def widened(value: relax.Expr) -> relax.Expr:
-        return value if dtype_of(value) == wide else emit(relax.op.astype(value, wide))
+    def cast(value: relax.Expr) -> relax.Expr:
+        return value if dtype_of(value) == inner else emit(relax.op.astype(value, inner))
 
-    of_input, of_state, *biases, projection = map(widened, layers.weights_of(part))
+    of_input, of_state, *biases, projection = map(cast, layers.weights_of(part))
     transposed = [emit(relax.op.permute_dims(w)) for w in (of_input, of_state, projection)]
-    product = emit(relax.op.matmul(widened(x), transposed[0]))
+    product = emit(relax.op.matmul(cast(x), transposed[0]))
     for bias in biases:
         product = emit(relax.op.add(product, bias))
-    initial = [widened(slice_at(builder, state, 0, part)) for state in layers.states]
+    initial = [cast(slice_at(builder, state, 0, part)) for state in layers.states]
 
     def step(
         _builder: relax.BlockBuilder,
@@ -221,7 +225,7 @@ def _projected(
         *(builder, "projected_lstm", count[0], initial, invariant, step), backwards=backwards
     )
     results = [output, *states]
-    if wide == dtype:
+    if inner == dtype:
         return tuple(results)
     return tuple(emit(relax.op.astype(result, dtype)) for result in results)
 

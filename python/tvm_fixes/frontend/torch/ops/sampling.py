@@ -74,14 +74,15 @@ def convert_avg_pool(call: Call) -> relax.Expr:
     )
     stride = list(stride if isinstance(stride, list | tuple) else [stride] * rank) or kernel
     stride = kernel if stride[0] is None else stride * (rank // len(stride))
-    wide = call.astype(x, accumulation_dtype(dtype))
+    inner = accumulation_dtype(dtype)
+    padded = call.astype(x, inner)
     ends = ends_rounded_up(padding, stride, kernel) if ceil_mode else list(padding)
     # With explicit zero padding, all windows average the same number of elements.
     widths = [0, 0] * (x.ty.ndim - rank)
     widths += [width for pair in zip(padding, ends, strict=True) for width in pair]
-    wide = call.emit(relax.op.nn.pad(wide, widths)) if any(widths) else wide
-    mean = call.emit(stock(wide, kernel, stride, 0, False, True))
-    scale = relax.const(math.prod(kernel) / divisor, dtype_of(wide))
+    padded = call.emit(relax.op.nn.pad(padded, widths)) if any(widths) else padded
+    mean = call.emit(stock(padded, kernel, stride, 0, False, True))
+    scale = relax.const(math.prod(kernel) / divisor, inner)
     return call.astype(call.emit(relax.op.multiply(mean, scale)), dtype)
 
 

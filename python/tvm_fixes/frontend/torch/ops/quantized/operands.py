@@ -111,11 +111,11 @@ class Operands(dict[str, Any]):
         self.call = call
         node = call.node
         parameters = node.target._schema.arguments
-        given = {p.name: p.default_value for p in parameters if p.has_default_value()}
-        given |= {p.name: value for p, value in zip(parameters, node.args, strict=False)}
+        arguments = {p.name: p.default_value for p in parameters if p.has_default_value()}
+        arguments |= {p.name: value for p, value in zip(parameters, node.args, strict=False)}
         # Some operators have one scale, some one per channel, and the names differ.
         names = {"scales": "scale", "zero_points": "zero_point", "self": "input"}
-        super().__init__((names.get(n, n), value) for n, value in (given | node.kwargs).items())
+        super().__init__((names.get(n, n), value) for n, value in (arguments | node.kwargs).items())
 
     @property
     def data(self) -> relax.Expr:
