@@ -15,35 +15,12 @@
 A rule has the signature of its overload and is traced by PyTorch.
 """
 
-from . import (
-    counting,
-    distances,
-    elementwise,
-    linear_algebra,
-    ordering,
-    random_numbers,
-    scattering,
-    special,
-    statistics,
-    strided,
-    windows,
-)
+import importlib
+import pkgutil
+
+from .registry import RULES
 
 __all__ = ["RULES"]
 
-_FAMILIES = (
-    counting,
-    distances,
-    elementwise,
-    linear_algebra,
-    ordering,
-    random_numbers,
-    scattering,
-    special,
-    statistics,
-    strided,
-    windows,
-)
-
-RULES = {overload: rule for family in _FAMILIES for overload, rule in family.RULES.items()}
-"""The rules of all families, by overload."""
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

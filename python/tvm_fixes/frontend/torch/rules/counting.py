@@ -12,17 +12,15 @@
 # and limitations under the License.
 """Operators whose result has an extent that depends on the elements."""
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor
 
-__all__ = ["RULES"]
+from .registry import decomposes
 
 aten = torch.ops.aten
 
 
+@decomposes(aten.bincount.default)
 def _bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     dtype = torch.int64
     if weights is not None:
@@ -37,6 +35,7 @@ def _bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> T
     return counts.scatter_add(0, x.to(torch.int64), ones if weights is None else weights.to(dtype))
 
 
+@decomposes(aten.repeat_interleave.Tensor)
 def _repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
     ends = repeats.cumsum(0)
     if output_size is None:
@@ -56,6 +55,7 @@ def _runs(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return x.index_select(0, begins), runs, counts
 
 
+@decomposes(aten._unique2.default)
 def _unique(
     x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -66,6 +66,7 @@ def _unique(
     return values, inverse.reshape(x.shape), counts
 
 
+@decomposes(aten.unique_consecutive.default)
 def _unique_consecutive(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -77,6 +78,7 @@ def _unique_consecutive(
     return values, runs.reshape(x.shape), counts
 
 
+@decomposes(aten.nonzero_static.default)
 def _nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     if x.ndim == 0 or x.numel() == 0:
         return torch.full((size, x.ndim), fill_value, dtype=torch.int64, device=x.device)
@@ -90,12 +92,3 @@ def _nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
         place = place // extent
     is_found = (numbers < counts[-1]).unsqueeze(-1)
     return torch.where(is_found, torch.stack(columns[::-1], 1), fill_value)
-
-
-RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
-    aten._unique2.default: _unique,
-    aten.bincount.default: _bincount,
-    aten.nonzero_static.default: _nonzero_static,
-    aten.repeat_interleave.Tensor: _repeat_interleave,
-    aten.unique_consecutive.default: _unique_consecutive,
-}

@@ -12,20 +12,19 @@
 # and limitations under the License.
 """Distances between rows, and products of several matrices."""
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
-__all__ = ["RULES"]
+from .registry import decomposes
 
 aten = torch.ops.aten
 
 
+@decomposes(aten._cdist_forward.default)
 def _cdist(x: torch.Tensor, y: torch.Tensor, p: float, mode: int | None) -> torch.Tensor:
     return _norm(x.unsqueeze(-2) - y.unsqueeze(-3), p)
 
 
+@decomposes(aten._pdist_forward.default)
 def _pdist(x: torch.Tensor, p: float = 2.0) -> torch.Tensor:
     count = x.shape[0]
     first, second = torch.triu_indices(count, count, 1, device=x.device).unbind()
@@ -38,16 +37,10 @@ def _norm(rows: torch.Tensor, p: float) -> torch.Tensor:
     return torch.linalg.vector_norm(rows, p, -1)
 
 
+@decomposes(aten.addbmm.default)
 def _addbmm(
     x: torch.Tensor, lhs: torch.Tensor, rhs: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
     # The sum over the batch is one product of longer rows.
     rows = lhs.movedim(0, 1).flatten(1)
     return torch.addmm(x, rows, rhs.flatten(0, 1), beta=beta, alpha=alpha)
-
-
-RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
-    aten._cdist_forward.default: _cdist,
-    aten._pdist_forward.default: _pdist,
-    aten.addbmm.default: _addbmm,
-}

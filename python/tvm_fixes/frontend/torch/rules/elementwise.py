@@ -14,11 +14,10 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
-__all__ = ["RULES"]
+from .registry import decomposes
 
 aten = torch.ops.aten
 
@@ -36,10 +35,12 @@ def _unless_nan(
     return rule
 
 
+@decomposes(aten.exp2.default)
 def _exp2(x: torch.Tensor) -> torch.Tensor:
     return torch.pow(2.0, x)
 
 
+@decomposes(aten.hypot.default)
 def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     x, y = x.abs(), y.abs()
     large, small = torch.maximum(x, y), torch.minimum(x, y)
@@ -50,11 +51,7 @@ def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.where(is_infinite, torch.full_like(length, math.inf), length)
 
 
-RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
-    aten._is_all_true.default: aten.all.default,
-    aten._is_any_true.default: aten.any.default,
-    aten.exp2.default: _exp2,
-    aten.fmax.default: _unless_nan(torch.maximum),
-    aten.fmin.default: _unless_nan(torch.minimum),
-    aten.hypot.default: _hypot,
-}
+decomposes(aten._is_all_true.default)(aten.all.default)
+decomposes(aten._is_any_true.default)(aten.any.default)
+decomposes(aten.fmax.default)(_unless_nan(torch.maximum))
+decomposes(aten.fmin.default)(_unless_nan(torch.minimum))

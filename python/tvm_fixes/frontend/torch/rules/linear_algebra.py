@@ -12,12 +12,9 @@
 # and limitations under the License.
 """Linear algebra by the factorizations that have converters."""
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
-__all__ = ["RULES"]
+from .registry import decomposes
 
 aten = torch.ops.aten
 
@@ -28,6 +25,7 @@ def _factored(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor
     return lu, pivots, info
 
 
+@decomposes(aten._linalg_det.default)
 def _det(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     lu, pivots, _ = _factored(a)
     det = lu.diagonal(dim1=-2, dim2=-1).prod(-1) * _parity(pivots)
@@ -41,6 +39,7 @@ def _parity(pivots: torch.Tensor) -> torch.Tensor:
     return (1 - 2 * (exchanges % 2)).double()
 
 
+@decomposes(aten._linalg_slogdet.default)
 def _slogdet(
     a: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -51,6 +50,7 @@ def _slogdet(
     return sign.to(a.dtype), magnitude.to(a.dtype), lu.to(a.dtype), pivots
 
 
+@decomposes(aten.linalg_lu_solve.default)
 def _lu_solve(
     lu: torch.Tensor,
     pivots: torch.Tensor,
@@ -72,6 +72,7 @@ def _lu_solve(
     return x.to(b.dtype)
 
 
+@decomposes(aten._linalg_solve_ex.default)
 def _solve(
     a: torch.Tensor, b: torch.Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -82,38 +83,45 @@ def _solve(
     return x.squeeze(-1) if is_vector else x, lu.to(a.dtype), pivots, info
 
 
+@decomposes(aten.linalg_inv_ex.default)
 def _inverse(a: torch.Tensor, *, check_errors: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     identity = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
     x, _, _, info = _solve(a, identity.expand(a.shape))
     return x, info
 
 
+@decomposes(aten.linalg_lu.default)
 def _lu(a: torch.Tensor, *, pivot: bool = True) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     lu, pivots, _ = torch.linalg.lu_factor_ex(a, pivot=pivot)
     permutation, lower, upper = torch.lu_unpack(lu, pivots)
     return (permutation if pivot else permutation.new_empty(0)), lower, upper
 
 
+@decomposes(aten.linalg_lu_factor.default)
 def _lu_factor(a: torch.Tensor, *, pivot: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     lu, pivots, _ = torch.linalg.lu_factor_ex(a, pivot=pivot)
     return lu, pivots
 
 
+@decomposes(aten.cholesky.default)
 def _cholesky(a: torch.Tensor, upper: bool = False) -> torch.Tensor:
     return torch.linalg.cholesky_ex(a, upper=upper)[0]
 
 
+@decomposes(aten.cholesky_solve.default)
 def _cholesky_solve(b: torch.Tensor, factor: torch.Tensor, upper: bool = False) -> torch.Tensor:
     lower = (factor.mT if upper else factor).double()
     half = torch.linalg.solve_triangular(lower, b.double(), upper=False)
     return torch.linalg.solve_triangular(lower.mT, half, upper=True).to(b.dtype)
 
 
+@decomposes(aten.cholesky_inverse.default)
 def _cholesky_inverse(factor: torch.Tensor, upper: bool = False) -> torch.Tensor:
     identity = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
     return _cholesky_solve(identity.expand(factor.shape), factor, upper)
 
 
+@decomposes(aten.triangular_solve.default)
 def _triangular_solve(
     b: torch.Tensor,
     a: torch.Tensor,
@@ -127,6 +135,7 @@ def _triangular_solve(
     return x, a.expand(*x.shape[:-2], *a.shape[-2:]).clone()
 
 
+@decomposes(aten.linalg_qr.default)
 def _qr(a: torch.Tensor, mode: str = "reduced") -> tuple[torch.Tensor, torch.Tensor]:
     vectors, tau = torch.geqrf(a.double())
     rows, columns = a.shape[-2:]
@@ -145,6 +154,7 @@ def _columns(vectors: torch.Tensor, count: int) -> torch.Tensor:
     return torch.nn.functional.pad(vectors, (0, missing))
 
 
+@decomposes(aten.ormqr.default)
 def _multiply_by_reflectors(
     vectors: torch.Tensor,
     tau: torch.Tensor,
@@ -157,6 +167,7 @@ def _multiply_by_reflectors(
     return q @ other if left else other @ q
 
 
+@decomposes(aten.linalg_matrix_exp.default)
 def _matrix_exp(a: torch.Tensor) -> torch.Tensor:
     if a.numel() == 0:
         return a.clone()
@@ -175,21 +186,3 @@ def _matrix_exp(a: torch.Tensor) -> torch.Tensor:
 
 
 _MAX_HALVINGS = 20
-
-
-RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
-    aten._linalg_det.default: _det,
-    aten._linalg_slogdet.default: _slogdet,
-    aten._linalg_solve_ex.default: _solve,
-    aten.cholesky.default: _cholesky,
-    aten.cholesky_inverse.default: _cholesky_inverse,
-    aten.cholesky_solve.default: _cholesky_solve,
-    aten.linalg_inv_ex.default: _inverse,
-    aten.linalg_lu.default: _lu,
-    aten.linalg_lu_factor.default: _lu_factor,
-    aten.linalg_lu_solve.default: _lu_solve,
-    aten.linalg_matrix_exp.default: _matrix_exp,
-    aten.linalg_qr.default: _qr,
-    aten.ormqr.default: _multiply_by_reflectors,
-    aten.triangular_solve.default: _triangular_solve,
-}

@@ -12,22 +12,21 @@
 # and limitations under the License.
 """Operators on sorted tensors, and histograms."""
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
-__all__ = ["RULES"]
+from .registry import decomposes
 
 aten = torch.ops.aten
 
 
+@decomposes(aten.sort.stable)
 def _stable_sort(
     x: torch.Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.sort(x, dim, descending)
 
 
+@decomposes(aten.argsort.stable)
 def _stable_order(
     x: torch.Tensor, *, stable: bool, dim: int = -1, descending: bool = False
 ) -> torch.Tensor:
@@ -42,6 +41,7 @@ def _at(
     return (value, place) if keepdim else (value.squeeze(dim), place.squeeze(dim))
 
 
+@decomposes(aten.kthvalue.default)
 def _nth_smallest(
     x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,6 +52,7 @@ def _nth_smallest(
     return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
 
 
+@decomposes(aten.mode.default)
 def _mode(
     x: torch.Tensor, dim: int = -1, keepdim: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,10 +74,12 @@ def _mode(
     return _at((values, places), best, axis, keepdim)
 
 
+@decomposes(aten.median.default)
 def _median(x: torch.Tensor) -> torch.Tensor:
     return torch.median(x.flatten(), 0)[0]
 
 
+@decomposes(aten.median.dim)
 def _median_along(
     x: torch.Tensor, dim: int = -1, keepdim: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -89,10 +92,12 @@ def _median_along(
     return _at(torch.sort(x, dim), middle, dim, keepdim)
 
 
+@decomposes(aten.nanmedian.default)
 def _median_of_numbers(x: torch.Tensor) -> torch.Tensor:
     return torch.nanmedian(x.flatten(), 0)[0]
 
 
+@decomposes(aten.nanmedian.dim)
 def _median_of_numbers_along(
     x: torch.Tensor, dim: int = -1, keepdim: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -103,6 +108,7 @@ def _median_of_numbers_along(
     return _at(torch.sort(x, dim), middle, dim, keepdim)
 
 
+@decomposes(aten.histc.default)
 def _histogram(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
     x = x.flatten()
     lowest, highest = x.new_full((), min), x.new_full((), max)
@@ -115,16 +121,3 @@ def _histogram(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0)
     places = ((x - lowest) * bins / (highest - lowest)).to(torch.int64).clamp(0, bins - 1)
     counts = torch.zeros(bins, dtype=x.dtype, device=x.device)
     return counts.scatter_add(0, places, is_inside.to(x.dtype))
-
-
-RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
-    aten.argsort.stable: _stable_order,
-    aten.histc.default: _histogram,
-    aten.kthvalue.default: _nth_smallest,
-    aten.median.default: _median,
-    aten.median.dim: _median_along,
-    aten.mode.default: _mode,
-    aten.nanmedian.default: _median_of_numbers,
-    aten.nanmedian.dim: _median_of_numbers_along,
-    aten.sort.stable: _stable_sort,
-}

@@ -12,13 +12,12 @@
 # and limitations under the License.
 """Distributions, derived from ``rand`` and ``randn``."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["RULES"]
+from .registry import decomposes
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -32,10 +31,12 @@ def _rand_of(x: Tensor) -> Tensor:
     return torch.rand(x.shape, dtype=_wide(x.dtype), device=x.device)
 
 
+@decomposes(aten.bernoulli.p, aten.bernoulli.Tensor)
 def _bernoulli(x: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     return (_rand_of(x) < p).to(x.dtype)
 
 
+@decomposes(aten.native_dropout.default)
 def _dropout(x: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, Tensor]:
     if train is False or p == 0:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
@@ -43,38 +44,45 @@ def _dropout(x: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, Te
     return x * is_kept * (1 / (1 - p) if p < 1 else 0.0), is_kept
 
 
+@decomposes(aten.exponential.default)
 def _exponential(x: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     # Half a step, so that the logarithm is neither 0 nor infinite.
     half = 2.0**-53 if x.dtype == torch.float64 else 2.0**-24
     return ((_rand_of(x) + half).log() * (-1 / lambd)).to(x.dtype)
 
 
+@decomposes(aten.uniform.default)
 def _uniform(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> Tensor:
     return torch.rand_like(x) * (high - low) + low
 
 
+@decomposes(prims.uniform.default)
 def _uniform_of_shape(
     shape: Any, *, low: float, high: float, dtype: torch.dtype, device: Any, generator: Any = None
 ) -> Tensor:
     return torch.rand(shape, dtype=dtype, device=device) * (high - low) + low
 
 
+@decomposes(aten.normal_functional.default)
 def _normal(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
     return torch.randn_like(x) * std + mean
 
 
+@decomposes(aten.normal.Tensor_float, aten.normal.Tensor_Tensor, aten.normal.float_Tensor)
 def _normal_of_tensors(mean: Any, std: Any = 1.0, *, generator: Any = None) -> Tensor:
     tensors = [x for x in (mean, std) if isinstance(x, Tensor)]
     shape = torch.broadcast_shapes(*(x.shape for x in tensors))
     return torch.randn(shape, dtype=tensors[0].dtype, device=tensors[0].device) * std + mean
 
 
+@decomposes(aten.normal.float_float)
 def _normal_of_shape(
     mean: float, std: float, size: Any, *, generator: Any = None, **options: Any
 ) -> Tensor:
     return torch.randn(size, **options) * std + mean
 
 
+@decomposes(aten.multinomial.default)
 def _multinomial(
     weights: Tensor, count: int, replacement: bool = False, *, generator: Any = None
 ) -> Tensor:
@@ -88,6 +96,7 @@ def _multinomial(
     return torch.searchsorted(sums, drawn * sums[..., -1:], right=True)
 
 
+@decomposes(aten.randperm.default)
 def _permutation(
     n: Any, *, dtype: torch.dtype | None = None, device: Any = None, **options: Any
 ) -> Tensor:
@@ -95,6 +104,7 @@ def _permutation(
     return numbers.argsort().to(dtype or torch.int64)
 
 
+@decomposes(aten.rrelu_with_noise_functional.default)
 def _rrelu(
     x: Tensor, noise: Tensor, lower: float, upper: float, training: bool, generator: Any = None
 ) -> tuple[Tensor, Tensor]:
@@ -102,21 +112,3 @@ def _rrelu(
         return torch.nn.functional.leaky_relu(x, (lower + upper) / 2), noise
     slopes = torch.where(x <= 0, torch.rand_like(x) * (upper - lower) + lower, 1)
     return x * slopes, slopes
-
-
-RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
-    aten.bernoulli.p: _bernoulli,
-    aten.bernoulli.Tensor: _bernoulli,
-    aten.exponential.default: _exponential,
-    aten.multinomial.default: _multinomial,
-    aten.native_dropout.default: _dropout,
-    aten.normal.Tensor_float: _normal_of_tensors,
-    aten.normal.Tensor_Tensor: _normal_of_tensors,
-    aten.normal.float_Tensor: _normal_of_tensors,
-    aten.normal.float_float: _normal_of_shape,
-    aten.normal_functional.default: _normal,
-    aten.randperm.default: _permutation,
-    aten.rrelu_with_noise_functional.default: _rrelu,
-    aten.uniform.default: _uniform,
-    prims.uniform.default: _uniform_of_shape,
-}

@@ -13,16 +13,15 @@
 """Assignments to parts of a tensor."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
 
-__all__ = ["RULES"]
+from .registry import decomposes
 
 aten = torch.ops.aten
 
 
+@decomposes(aten.diagonal_scatter.default)
 def _diagonal_scatter(
     x: torch.Tensor, src: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> torch.Tensor:
@@ -42,6 +41,7 @@ def _diagonal_scatter(
     return torch.where(mask.reshape(shape), spread, x)
 
 
+@decomposes(aten.masked_scatter.default)
 def _masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
     shape = torch.broadcast_shapes(x.shape, mask.shape)
     x, mask = x.expand(shape), mask.expand(shape)
@@ -52,6 +52,7 @@ def _masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -
     return torch.where(mask, values.reshape(shape), x)
 
 
+@decomposes(aten.put.default)
 def _put(
     x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False
 ) -> torch.Tensor:
@@ -60,6 +61,7 @@ def _put(
     return torch.index_put(flat, (index,), values, accumulate).reshape(x.shape)
 
 
+@decomposes(aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
 def _embedding_bag(
     weight: torch.Tensor,
     indices: torch.Tensor,
@@ -93,6 +95,7 @@ def _embedding_bag(
     return out, bags, sizes, sizes.new_zeros(0)
 
 
+@decomposes(aten.index_reduce.default)
 def _index_reduce(
     x: torch.Tensor,
     dim: int,
@@ -112,16 +115,6 @@ def _index_reduce(
     return x.scatter_reduce(dim, index, source, reduce, include_self=include_self)
 
 
+@decomposes(aten.take.default)
 def _take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return x.reshape(-1)[index.reshape(-1)].reshape(index.shape)
-
-
-RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
-    aten._embedding_bag.default: _embedding_bag,
-    aten._embedding_bag_forward_only.default: _embedding_bag,
-    aten.diagonal_scatter.default: _diagonal_scatter,
-    aten.index_reduce.default: _index_reduce,
-    aten.masked_scatter.default: _masked_scatter,
-    aten.put.default: _put,
-    aten.take.default: _take,
-}

@@ -13,14 +13,12 @@
 """Special functions, computed in float64."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Kind
 from torch._prims_common import elementwise_dtypes
 
-__all__ = ["RULES"]
+from .registry import decomposes
 
 aten = torch.ops.aten
 
@@ -30,6 +28,7 @@ def _dtype(x: torch.Tensor) -> torch.dtype:
     return elementwise_dtypes(x, type_promotion_kind=Kind.INT_TO_FLOAT)[1]
 
 
+@decomposes(aten.erfc.default)
 def _erfc(x: torch.Tensor) -> torch.Tensor:
     dtype, x = _dtype(x), x.double()
     # Far from 0, the difference to 1 is lost; there, a continued fraction converges.
@@ -54,6 +53,7 @@ def _fraction(x: torch.Tensor) -> torch.Tensor:
     return x - x.round()
 
 
+@decomposes(aten.lgamma.default)
 def _lgamma(x: torch.Tensor) -> torch.Tensor:
     dtype = _dtype(x)
     x = x.double()
@@ -68,6 +68,7 @@ def _lgamma(x: torch.Tensor) -> torch.Tensor:
     return torch.where(is_pole, torch.full_like(out, math.inf), out).to(dtype)
 
 
+@decomposes(aten.digamma.default)
 def _digamma(x: torch.Tensor) -> torch.Tensor:
     dtype = _dtype(x)
     x = x.double()
@@ -94,6 +95,7 @@ def _digamma(x: torch.Tensor) -> torch.Tensor:
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 
 
+@decomposes(aten.erfinv.default)
 def _inverse_erf(x: torch.Tensor) -> torch.Tensor:
     dtype = _dtype(x)
     x = x.double()
@@ -129,34 +131,26 @@ def _scaled_bessel(x: torch.Tensor, order: int) -> torch.Tensor:
 _STEPS, _FAR = 64, 100.0
 
 
+@decomposes(aten.special_i0e.default)
 def _i0e(x: torch.Tensor) -> torch.Tensor:
     return _scaled_bessel(x.double(), 0).to(_dtype(x))
 
 
+@decomposes(aten.i0.default)
 def _i0(x: torch.Tensor) -> torch.Tensor:
     wide = x.double()
     return (_scaled_bessel(wide, 0) * torch.exp(wide.abs())).to(_dtype(x))
 
 
+@decomposes(aten.special_i1e.default)
 def _i1e(x: torch.Tensor) -> torch.Tensor:
     wide = x.double()
     scaled = _scaled_bessel(wide, 1) * wide.sign()
     return torch.where(wide.abs() < 1e-6, wide / 2, scaled).to(_dtype(x))
 
 
+@decomposes(aten.special_i1.default)
 def _i1(x: torch.Tensor) -> torch.Tensor:
     wide = x.double()
     out = _scaled_bessel(wide, 1) * torch.exp(wide.abs()) * wide.sign()
     return torch.where(wide.abs() < 1e-6, wide / 2, out).to(_dtype(x))
-
-
-RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
-    aten.digamma.default: _digamma,
-    aten.erfc.default: _erfc,
-    aten.erfinv.default: _inverse_erf,
-    aten.i0.default: _i0,
-    aten.lgamma.default: _lgamma,
-    aten.special_i0e.default: _i0e,
-    aten.special_i1.default: _i1,
-    aten.special_i1e.default: _i1e,
-}

@@ -12,16 +12,16 @@
 # and limitations under the License.
 """Norms and statistics."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
-__all__ = ["RULES"]
+from .registry import decomposes
 
 aten = torch.ops.aten
 
 
+@decomposes(aten.var_mean.correction)
 def _var_mean(
     x: torch.Tensor,
     dim: Sequence[int] | None = None,
@@ -35,6 +35,7 @@ def _var_mean(
     return variance, torch.mean(x, axes, keepdim)
 
 
+@decomposes(aten.native_layer_norm.default)
 def _layer_norm(
     x: torch.Tensor,
     normalized_shape: Sequence[int],
@@ -54,6 +55,7 @@ def _layer_norm(
     return out.to(x.dtype), mean.to(kept), scale.to(kept)
 
 
+@decomposes(aten.renorm.default)
 def _renorm(x: torch.Tensor, p: float, dim: int, maxnorm: float) -> torch.Tensor:
     """Scale down each slice along an axis whose norm exceeds `maxnorm`."""
     axes = [axis for axis in range(x.ndim) if axis != dim % x.ndim]
@@ -62,10 +64,3 @@ def _renorm(x: torch.Tensor, p: float, dim: int, maxnorm: float) -> torch.Tensor
     factors = torch.where(norms > maxnorm, maxnorm / (norms + 1e-7), 1.0)
     # PyTorch rounds the factors to the dtype of the data.
     return x * factors.to(x.dtype)
-
-
-RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
-    aten.native_layer_norm.default: _layer_norm,
-    aten.renorm.default: _renorm,
-    aten.var_mean.correction: _var_mean,
-}

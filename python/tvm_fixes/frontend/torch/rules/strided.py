@@ -12,15 +12,13 @@
 # and limitations under the License.
 """Tensors that are described by strides in the memory of another one."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ....errors import OpNotImplemented
-
-__all__ = ["RULES"]
+from .registry import decomposes
 
 aten = torch.ops.aten
 
@@ -65,6 +63,7 @@ def _places(
     return places.flatten()
 
 
+@decomposes(aten.as_strided.default)
 def _as_strided(
     x: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
@@ -72,6 +71,7 @@ def _as_strided(
     return flat.index_select(0, _places(x, size, stride, storage_offset)).reshape(size)
 
 
+@decomposes(aten.as_strided_scatter.default)
 def _as_strided_scatter(
     x: Tensor,
     src: Tensor,
@@ -86,12 +86,14 @@ def _as_strided_scatter(
     return flat.reshape(moved.shape).permute([axes.index(axis) for axis in range(x.ndim)])
 
 
+@decomposes(torch.ops.prims.copy_strided.default)
 def _copy_strided(x: Tensor, stride: Sequence[int]) -> Tensor:
     axes = sorted(range(x.ndim), key=lambda axis: -stride[axis])
     copy = x.permute(axes).clone(memory_format=torch.contiguous_format)
     return copy.permute([axes.index(axis) for axis in range(x.ndim)])
 
 
+@decomposes(aten.roll.default)
 def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
     if not dims:
         return _roll(x.flatten(), shifts, [0]).reshape(x.shape)
@@ -106,11 +108,3 @@ def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
             parts = (x.narrow(axis, first, extent - first), x.narrow(axis, 0, first))
             x = torch.cat(parts, axis)
     return x
-
-
-RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
-    aten.as_strided.default: _as_strided,
-    aten.as_strided_scatter.default: _as_strided_scatter,
-    aten.roll.default: _roll,
-    torch.ops.prims.copy_strided.default: _copy_strided,
-}

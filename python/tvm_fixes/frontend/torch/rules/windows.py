@@ -13,16 +13,16 @@
 """Windows of a tensor, and poolings."""
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
-__all__ = ["RULES"]
+from .registry import decomposes
 
 aten = torch.ops.aten
 
 
+@decomposes(aten.unfold.default)
 def _unfold(x: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
     if x.ndim == 0:
         return x.reshape(1)[:size]
@@ -117,6 +117,7 @@ def _max_pool(
     return _maxima(x, windows)
 
 
+@decomposes(aten.adaptive_max_pool2d.default)
 def _adaptive_max_pool2d(x: torch.Tensor, size: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
     # PyTorch's rule assumes that a symbolic extent is always a multiple if the example's is.
     pairs = list(zip(x.shape[-2:], size, strict=True))
@@ -126,15 +127,11 @@ def _adaptive_max_pool2d(x: torch.Tensor, size: Sequence[int]) -> tuple[torch.Te
     return _adaptive_max_pool(x, size)
 
 
+@decomposes(aten.adaptive_max_pool3d.default)
 def _adaptive_max_pool(x: torch.Tensor, size: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
     pairs = zip(x.shape[-len(size) :], size, strict=True)
     return _maxima(x, [_adaptive_windows(extent, count, x.device) for extent, count in pairs])
 
 
-RULES: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
-    aten.adaptive_max_pool2d.default: _adaptive_max_pool2d,
-    aten.adaptive_max_pool3d.default: _adaptive_max_pool,
-    aten.max_pool2d_with_indices.default: functools.partial(_max_pool, rank=2),
-    aten.max_pool3d_with_indices.default: functools.partial(_max_pool, rank=3),
-    aten.unfold.default: _unfold,
-}
+decomposes(aten.max_pool2d_with_indices.default)(functools.partial(_max_pool, rank=2))
+decomposes(aten.max_pool3d_with_indices.default)(functools.partial(_max_pool, rank=3))
