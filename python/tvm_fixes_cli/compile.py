@@ -142,6 +142,11 @@ def add(commands: Commands) -> None:
         help="list each fix with the nodes that it changed, what plain TVM would do, and the "
         "optimizations that were not made, with the reason",
     )
+    parser.add_argument(
+        "--time-passes",
+        action="store_true",
+        help="list the time and the calls of each pass, with and without the passes that run in it",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="show neither progress nor warnings"
@@ -187,6 +192,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 params=arguments.params,
                 dump_ir=arguments.dump_ir,
                 explain=arguments.explain,
+                time_passes=arguments.time_passes,
                 progress=None if arguments.quiet else printer,
             )
     report = model.report

@@ -31,7 +31,7 @@ from tvm_fixes.report.reference_times import Match
 from tvm_fixes.report.reporting import ModelReport
 from tvm_fixes.runtime.explanation import Explanation
 from tvm_fixes.runtime.inspection import Constant, Inspection
-from tvm_fixes.runtime.report import FLOAT64, ROUNDING, OutputComparison, Report
+from tvm_fixes.runtime.report import FLOAT64, ROUNDING, OutputComparison, PassTime, Report
 from tvm_fixes.source.examples import describe_sizes
 from tvm_fixes.source.preflight import Preflight
 from tvm_fixes.support import activity
@@ -106,8 +106,25 @@ def render(
         console.print(_outputs(report), highlight=False)
     if report.explanation is not None:
         render_explanation(report.explanation, console)
+    if report.passes:
+        console.print(_pass_times(report.passes), highlight=False)
+        left = len(report.passes) - _MAX_ROWS
+        if left > 0:
+            console.print(f"{left} faster passes not shown (--json has all)", highlight=False)
     for warning in () if quiet else report.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False)
+
+
+def _pass_times(passes: Sequence[PassTime]) -> Table:
+    rows = Table()
+    for title in ("own time", "share", "with inner", "calls"):
+        rows.add_column(title, justify="right")
+    rows.add_column("pass", overflow="fold")
+    whole = sum(each.own_seconds for each in passes) or 1.0
+    for each in passes[:_MAX_ROWS]:
+        times = (_time(each.own_seconds), f"{each.own_seconds / whole:.1%}", _time(each.seconds))
+        rows.add_row(*times, str(each.calls), escape(each.name))
+    return rows
 
 
 def render_explanation(found: Explanation, console: Console) -> None:

@@ -25,6 +25,7 @@ from tvm import relax
 from .. import target as targets
 from ..lowering import layout_named, stages
 from ..observe.dump_ir import DumpIR
+from ..observe.pass_times import PassTimes
 from ..observe.watch_fixes import WatchFixes, explanation_of
 from ..relax.constants.growth import MAX_GROWTH
 from ..relax.constants.provenance import constants_of
@@ -77,6 +78,7 @@ def compile(
     updated_inputs: Mapping[str, str] | None = None,
     dump_ir: str | os.PathLike[str] | None = None,
     explain: bool = False,
+    time_passes: bool = False,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compile a model into a library and compare its outputs with the original's.
@@ -157,6 +159,8 @@ def compile(
         :class:`tvm_fixes.observe.dump_ir.DumpIR`.
     explain : bool
         Explain in ``report.explanation`` what each fix did, and which optimizations were not made.
+    time_passes : bool
+        Measure each pass, also those of ``relax.build``: ``report.passes``.
     progress : callable, optional
         Called with a :class:`Step` when a step begins and when it ends.
 
@@ -210,6 +214,9 @@ def compile(
             ended.enter_context(watched_by(activity.ReportPasses()))
         if dump is not None:
             ended.enter_context(dump.watching(mod))
+        times = PassTimes()
+        if time_passes:
+            ended.enter_context(watched_by(times))
         if explain:
             ended.enter_context(watched_by(WatchFixes()))
         verification.check(mod, run, "verify")
@@ -264,6 +271,7 @@ def compile(
             float_products=[str(product) for product in products if product.obstacle],
             fallbacks=[str(kernel) for kernel in facts.of(ScheduledKernel) if kernel.failures],
             explanation=explanation_of(facts) if explain else None,
+            passes=times.found(),
             not_compared=problem,
         )
         if reference is not None:

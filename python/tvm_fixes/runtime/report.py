@@ -78,6 +78,27 @@ class OutputComparison:
 
 
 @dataclass(frozen=True)
+class PassTime:
+    """The time of a pass in a compilation.
+
+    Attributes
+    ----------
+    name : str
+        The pass: one of ours or of TVM's, or a sequence.
+    calls : int
+    seconds : float
+        The time of all calls, with the passes that run in them.
+    own_seconds : float
+        The time without those passes.
+    """
+
+    name: str
+    calls: int
+    seconds: float
+    own_seconds: float
+
+
+@dataclass(frozen=True)
 class Report:
     """The report of :func:`tvm_fixes.compile`.
 
@@ -127,6 +148,8 @@ class Report:
         the rules that failed and why.
     explanation : Explanation or None
         What each fix did, and which optimizations were not made; None without ``explain``.
+    passes : list of PassTime
+        The time of each pass, those that took longest first; empty without ``time_passes``.
     """
 
     source: str
@@ -150,6 +173,7 @@ class Report:
     float_products: list[str] = field(default_factory=list)
     fallbacks: list[str] = field(default_factory=list)
     explanation: Explanation | None = None
+    passes: list[PassTime] = field(default_factory=list)
 
     @property
     def equal(self) -> bool | None:
@@ -236,6 +260,7 @@ class Report:
             OutputComparison(**_known(OutputComparison, output))
             for output in own.get("outputs", [])
         ]
+        own["passes"] = [PassTime(**_known(PassTime, each)) for each in own.get("passes", [])]
         if own.get("explanation") is not None:
             own["explanation"] = Explanation.from_dict(own["explanation"])
         return cls(**own)

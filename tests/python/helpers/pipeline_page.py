@@ -24,7 +24,8 @@ _INTRODUCTION = """\
 # The pipeline
 
 Every pass between an imported module and `relax.build`, in order, and why it stands there.
-`tvm-fixes opt --print-pipeline --target TARGET` prints the passes for a target.
+`tvm-fixes opt --print-pipeline --target TARGET` prints the passes for a target, and
+`tvm-fixes compile --time-passes` measures them.
 `tvm_fixes.pipeline(...)` and `tvm_fixes.compile` take the options; `compile` also sets
 `merge_constants`, and `collected` if the weights are stored outside the library. Passes whose names
 begin with `Legalize/` or `Lower/` run in the stage of that name.
