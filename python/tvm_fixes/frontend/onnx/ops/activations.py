@@ -43,8 +43,8 @@ from ....relax.legalize.reductions import arg_extremum
 from ....support import switches
 from ...dtypes import dtype_of
 from ...elementary import Elementary
+from ...extents import expression
 from ..call import Call, converts, extents_of
-from ..values.extents import expression
 from .shape_operands import axes_of, shaped
 
 __all__ = [

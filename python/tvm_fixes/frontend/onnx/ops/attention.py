@@ -22,8 +22,8 @@ import numpy as np
 from tvm import relax
 
 from ...dtypes import dtype_of
+from ...extents import equal
 from ..call import Call, Extent
-from ..values.extents import equal
 from .microsoft.operands import check_rank, named_shape, round_to, widen
 from .shape_operands import named, require
 

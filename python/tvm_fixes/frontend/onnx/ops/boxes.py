@@ -42,9 +42,9 @@ from tvm.relax import op
 from ....fixes.onnx_importer import BOXES
 from ....support import switches
 from ...dtypes import dtype_of
+from ...extents import equal
 from ...suppression import kept_boxes, overlap_of
 from ..call import Call, converts
-from ..values.extents import equal
 from .shape_operands import require, shaped
 
 __all__ = ["convert_nms", "convert_roi_align"]

@@ -38,8 +38,8 @@ from tvm import relax, te, tirx
 
 from ....fixes.onnx_importer import EXPAND
 from ....support import switches
+from ...extents import choose, equal, expression
 from ..call import Call, Extent, converts
-from ..values.extents import choose, equal, expression
 from .shape_operands import named, require, retyped
 
 __all__ = [

@@ -33,8 +33,8 @@ from collections.abc import Sequence
 from tvm import relax, tirx
 
 from ....fixes.onnx_importer import EXPAND
+from ...extents import equal
 from ..call import Call, Extent, converts
-from ..values.extents import equal
 from .broadcast import broadcast_extent, broadcast_to, require_broadcast
 from .shape_operands import require, require_equal
 

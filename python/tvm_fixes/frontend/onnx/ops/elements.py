@@ -24,8 +24,8 @@ from ....fixes.onnx_importer import OPERATORS
 from ....support import switches
 from ....tirx.loop_kernels import computed, local, when
 from ...dtypes import accumulation_dtype, dtype_of
+from ...extents import equal, expression, product
 from ..call import Call, converts
-from ..values.extents import equal, expression, product
 from .shape_operands import (
     axes_of,
     extents_or_symbols,

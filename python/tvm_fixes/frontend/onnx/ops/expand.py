@@ -39,8 +39,8 @@ from tvm.relax import op
 from ....fixes.onnx_importer import EXPAND
 from ....support import switches
 from ...dtypes import dtype_of
+from ...extents import expression, is_static
 from ..call import Call, Extent, converts
-from ..values.extents import expression, is_static
 from .broadcast import broadcast_extent, broadcast_to, require_broadcast
 from .shape_operands import extents_or_symbols, require, shaped
 

@@ -42,8 +42,8 @@ from tvm import relax
 from ....fixes.onnx_importer import NORMS
 from ....support import switches
 from ...dtypes import accumulation_dtype, dtype_of
+from ...extents import equal, is_static
 from ..call import Call, Extent, converts
-from ..values.extents import equal, is_static
 from .shape_operands import axes_of, matched, require, shaped
 
 __all__ = [

@@ -39,8 +39,8 @@ from tvm.relax import op
 from ....fixes.onnx_importer import PAD
 from ....support import switches
 from ...dtypes import dtype_of
+from ...extents import expression
 from ..call import Call, Extent, converts, extents_of
-from ..values.extents import expression
 from .computed_axes import axes_count, pairs_of_all_axes
 from .shape_operands import (
     axes_of,

@@ -30,10 +30,10 @@ from ....fixes.onnx_importer import OPERATORS
 from ....support import switches
 from ....tirx.loop_kernels import cast, computed, when
 from ...dtypes import dtype_of
+from ...extents import expression, product
 from ...random_tensors import Key, computing_dtype, random_tensor
 from ...threefry import normal_number, uniform_number
 from ..call import Call, Extent, converts
-from ..values.extents import expression, product
 from .shape_operands import require, shaped
 
 __all__ = ["convert_bernoulli", "convert_multinomial", "convert_random"]

@@ -37,8 +37,8 @@ from tvm.relax import op
 from ....fixes.onnx_importer import PARAMETERS
 from ....support import switches
 from ...dtypes import dtype_of
+from ...extents import is_static, maximum
 from ..call import Call, Extent, converts
-from ..values.extents import is_static, maximum
 from .shape_operands import shaped
 
 __all__ = ["convert_eye_like", "convert_range"]

@@ -37,8 +37,8 @@ from tvm.relax import op
 
 from ....fixes.onnx_importer import RESHAPE
 from ....support import switches
+from ...extents import END, equal, expression, is_static, maximum, product, slice_range
 from ..call import Call, Extent, converts
-from ..values.extents import END, equal, expression, is_static, maximum, product, slice_range
 from .shape_operands import (
     axes_of,
     integers,

@@ -44,8 +44,8 @@ from ....support import switches
 from ....tirx.util import factor_of
 from ...axis_resize import COORDINATES, ROUNDINGS, Method, as_float, resize_axis
 from ...dtypes import dtype_of
+from ...extents import expression
 from ..call import Call, Extent, converts, extents_of
-from ..values.extents import expression
 from .shape_operands import (
     extents_or_symbols,
     require_all,

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from tvm import relax, te, tirx
 
 from ....relax.source_nodes import SourceNode, mark_check
+from ...extents import equal, expression, simplified
 from ..call import Call, Extent
-from ..values.extents import equal, expression, simplified
 from ..values.known import as_vector
 
 __all__ = [

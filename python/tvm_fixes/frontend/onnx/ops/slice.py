@@ -38,8 +38,8 @@ from tvm.relax import op
 
 from ....fixes.onnx_importer import SLICE
 from ....support import switches
+from ...extents import END, MAX_EXTENT, equal, is_static, slice_range
 from ..call import Call, Extent, converts
-from ..values.extents import END, MAX_EXTENT, equal, is_static, slice_range
 from .computed_axes import nonnegative_axes
 from .shape_operands import (
     axes_of,

@@ -31,9 +31,9 @@ from ....fixes.onnx_importer import OPERATORS
 from ....support import switches
 from ....tirx.util import OPAQUE
 from ...dtypes import accumulation_dtype, dtype_of
+from ...extents import expression, is_static, minimum, product
 from ...fourier import Transform, full_spectrum
 from ..call import Call, Extent, converts
-from ..values.extents import expression, is_static, minimum, product
 from .computed_axes import axis_parts, is_axis
 from .shape_operands import (
     axes_of,

@@ -39,8 +39,8 @@ from tvm.relax import op
 from ....fixes.onnx_importer import OPERATORS, PARAMETERS
 from ....support import switches
 from ...dtypes import dtype_of
+from ...extents import expression
 from ..call import Call, Extent, converts
-from ..values.extents import expression
 from .computed_axes import axis_parts
 from .shape_operands import (
     axes_of,

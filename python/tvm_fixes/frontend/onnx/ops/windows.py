@@ -22,8 +22,8 @@ from ....support import switches
 from ....tirx.util import count_of
 from ...deformable import deformed_convolution
 from ...dtypes import accumulation_dtype, dtype_of
+from ...extents import equal, expression, product
 from ..call import Call, Extent, converts
-from ..values.extents import equal, expression, product
 from .shape_operands import extents_or_symbols, require, shaped
 
 __all__ = ["convert_col2im", "convert_deform_conv"]

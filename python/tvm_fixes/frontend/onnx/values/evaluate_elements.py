@@ -21,7 +21,7 @@ from onnx import helper
 from tvm import tirx
 
 from ...dtypes import dtype_of
-from .extents import maximum, minimum
+from ...extents import maximum, minimum
 from .known import Element, KnownValues, Value
 from .operation import Evaluator, Operation, UnknownError, filled, positions
 

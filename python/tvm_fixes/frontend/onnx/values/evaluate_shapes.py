@@ -17,7 +17,7 @@ import math
 import numpy as np
 from onnx import numpy_helper
 
-from .extents import slice_range
+from ...extents import slice_range
 from .known import MAX_ELEMENTS, Element, Value
 from .operation import Evaluator, Operation, UnknownError, positions
 

@@ -17,8 +17,9 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx
 
+from ...extents import NO_FACTS, Extent, expression
 from ..call import Call
-from ..values.extents import Extent, check, number, same, wide, with_extents
+from ..values.extents import check, with_extents
 
 
 def operands(call: Call, *exprs: relax.Expr) -> list[relax.Expr]:
@@ -54,16 +55,16 @@ def common_extents(call: Call, shapes: list[list[Extent]]) -> list[Extent]:
 
 def common_extent(call: Call, a: Extent, b: Extent) -> Extent:
     """Return what two extents broadcast to; check at run time that they do."""
-    if is_one(b) or same(a, b):
+    if is_one(b) or NO_FACTS.equal(a, b):
         return a
     if is_one(a):
         return b
-    equal = tirx.any(*(tirx.EQ(wide(x), wide(y)) for x, y in ((a, b), (a, 1), (b, 1))))
+    equal = tirx.any(*(tirx.EQ(expression(x), expression(y)) for x, y in ((a, b), (a, 1), (b, 1))))
     check(call.builder, equal)
     for extent in (a, b):
         if isinstance(extent, int):
             return extent
-    larger = number(tirx.Select(tirx.EQ(wide(a), wide(1)), b, a))
+    larger = NO_FACTS.simplify(tirx.Select(tirx.EQ(expression(a), expression(1)), b, a))
     if tvm.ir.is_prim_var(larger):
         # TVM's CanonicalizeBindings does not terminate if one symbol stands for another.
         return larger
@@ -83,8 +84,8 @@ def broadcast(
     """Broadcast a tensor with these extents to `target`; check at run time that it fits."""
     own = target[len(target) - len(extents) :]
     for extent, wanted in zip(extents, own, strict=True):
-        if not is_one(extent) and not same(extent, wanted):
-            fits = (tirx.EQ(wide(extent), wide(other)) for other in (wanted, 1))
+        if not is_one(extent) and not NO_FACTS.equal(extent, wanted):
+            fits = (tirx.EQ(expression(extent), expression(other)) for other in (wanted, 1))
             check(call.builder, tirx.any(*fits))
     return call.emit(relax.op.broadcast_to(expanded(call, expr, extents, own), target))
 
@@ -95,7 +96,7 @@ def expanded(
     """Repeat a tensor along axes whose extent may be 1 only at run time."""
     target = common[len(common) - len(extents) :]
     shape = [
-        extent if is_one(extent) or same(extent, wanted) else wanted
+        extent if is_one(extent) or NO_FACTS.equal(extent, wanted) else wanted
         for extent, wanted in zip(extents, target, strict=True)
     ]
     if all(new is old for new, old in zip(shape, extents, strict=True)):

@@ -14,12 +14,12 @@
 
 from tvm import relax
 
+from ...extents import Extent, expression
 from ..call import Call
-from ..values.extents import Extent, wide
 
 
 def checked_indices(call: Call, indices: relax.Expr, extent: Extent) -> relax.Expr:
     """Return indices of an axis as int64; one outside of the axis is an error at run time."""
-    rows = call.emit(relax.op.arange(wide(0), wide(extent), wide(1), "int64"))
+    rows = call.emit(relax.op.arange(expression(0), expression(extent), expression(1), "int64"))
     # The pipeline checks the indices of this operator.
     return call.emit(relax.op.take(rows, indices, 0, mode="fast"))

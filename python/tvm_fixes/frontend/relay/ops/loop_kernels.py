@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 from tvm import relax, tirx
 
 from ....tirx.loop_kernels import Outputs, loops
+from ...extents import NO_FACTS, Extent, expression
 from ..call import Call
-from ..values.extents import Extent, check, same, shaped, wide
+from ..values.extents import check, shaped
 
 
 def loop_kernel(
@@ -56,7 +57,7 @@ def checked(call: Call, index: int, extents: Sequence[Extent]) -> relax.Expr:
     Extents that are not known are checked at run time.
     """
     expr, actual = shaped(call, index)
-    unclear = [pair for pair in zip(actual, extents, strict=True) if not same(*pair)]
+    unclear = [pair for pair in zip(actual, extents, strict=True) if not NO_FACTS.equal(*pair)]
     if unclear:
-        check(call.builder, tirx.all(*(tirx.EQ(wide(a), wide(b)) for a, b in unclear)))
+        check(call.builder, tirx.all(*(tirx.EQ(expression(a), expression(b)) for a, b in unclear)))
     return expr

@@ -24,9 +24,10 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import tirx as T
 
 from ....tirx.loop_kernels import cast, local, when
+from ...extents import NO_FACTS, is_static, product
 from ...threefry import WORDS, hashed, normal_number, plus, u64, uniform_number
 from ..call import Call, converts
-from ..values.extents import is_static, product, reshaped, shaped
+from ..values.extents import reshaped, shaped
 from .loop_kernels import loop_kernel
 
 _ALL_ONES = 2**64 - 1
@@ -99,7 +100,7 @@ def _random_words(call: Call, count: int) -> list[relax.Expr]:
 def threefry_generate(call: Call) -> tuple[relax.Expr, ...]:
     """Return the next key and random integers."""
     shape = call.ints("out_shape")
-    key, words = _random_words(call, product(shape))
+    key, words = _random_words(call, product(NO_FACTS, shape))
     return key, reshaped(call, words, shape)
 
 
@@ -127,7 +128,7 @@ def threefry_split(call: Call) -> tuple[relax.Expr, ...]:
 def uniform(call: Call) -> tuple[relax.Expr, ...]:
     """Return the next key and numbers in [low, high)."""
     shape, dtype = call.ints("out_shape"), str(call.attributes["out_dtype"])
-    key, words = _random_words(call, product(shape))
+    key, words = _random_words(call, product(NO_FACTS, shape))
 
     def scaled(words: te.Tensor, low: te.Tensor, high: te.Tensor) -> te.Tensor:
         def element(i: Any) -> Any:
@@ -142,7 +143,7 @@ def uniform(call: Call) -> tuple[relax.Expr, ...]:
 def normal(call: Call) -> tuple[relax.Expr, ...]:
     """Return the next key and normally distributed numbers, by the Box-Muller method."""
     shape, dtype = call.ints("out_shape"), str(call.attributes["out_dtype"])
-    count = product(shape)
+    count = product(NO_FACTS, shape)
     key, words = _random_words(call, 2 * count)
 
     def scaled(words: te.Tensor, mean: te.Tensor, scale: te.Tensor) -> te.Tensor:
@@ -162,10 +163,10 @@ def multinomial(call: Call) -> tuple[relax.Expr, ...]:
     cumulative probability of 1 does not count for the number 0.
     """
     probs, extents = shaped(call, 1)
-    if not is_static(extents) or 0 in extents:
+    if not is_static(*extents) or 0 in extents:
         raise call.fail(f"expected a known shape without 0, but found {extents}")
     samples = int(call.attributes["num_samples"])
-    rows, choices = product(extents[:-1]), extents[-1]
+    rows, choices = product(NO_FACTS, extents[:-1]), extents[-1]
     key, words = _random_words(call, rows * samples)
 
     def outputs(*_: te.Tensor) -> Any:

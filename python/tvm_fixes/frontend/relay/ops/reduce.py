@@ -18,8 +18,9 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
+from ...extents import Extent
 from ..call import Call, converts
-from ..values.extents import Extent, with_extents
+from ..values.extents import with_extents
 from .broadcasting import common_extent, expanded, operands
 from .elementwise import first_input, input_dtype, integer_range, is_float, require
 

@@ -12,17 +12,13 @@
 # and limitations under the License.
 """The extents of converted inputs, static or symbolic."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
 
 from tvm import relax, tirx
-from tvm.sym import Analyzer
 
 from .... import relay
+from ...extents import NO_FACTS, Extent, expression
 from ..call import Call
-
-Extent: TypeAlias = Any
-"""An int, or an expression of symbols."""
 
 
 def shaped(call: Call, index: int = 0) -> tuple[relax.Expr, list[Extent]]:
@@ -36,52 +32,19 @@ def with_extents(call: Call, expr: relax.Expr) -> tuple[relax.Expr, list[Extent]
     if not isinstance(expr.ty.shape, relax.ShapeExpr):
         dims = [tirx.Var(f"extent_{axis}", "int64") for axis in range(expr.ty.ndim)]
         expr = call.builder.match_cast(expr, relax.TensorType(dims, expr.ty.dtype))
-    return expr, [number(extent) for extent in expr.ty.shape.values]
-
-
-def number(extent: Any) -> Extent:
-    """Return a constant as an int, anything else simplified."""
-    if isinstance(extent, int):
-        return extent
-    extent = Analyzer().simplify(extent)
-    return int(extent.value) if isinstance(extent, tirx.IntImm) else extent
-
-
-def product(extents: Iterable[Extent]) -> Extent:
-    """Return the number of elements."""
-    result: Extent = 1
-    for extent in extents:
-        result = result * extent
-    return number(result)
+    return expr, [NO_FACTS.simplify(extent) for extent in expr.ty.shape.values]
 
 
 def quotient(dividend: Extent, divisor: Extent) -> Extent:
     """Return dividend // divisor."""
     if isinstance(dividend, int) and isinstance(divisor, int):
         return dividend // divisor
-    return number(tirx.floordiv(dividend, divisor))
-
-
-def same(a: Extent, b: Extent) -> bool:
-    """Return whether two extents are known to be equal."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a == b
-    return bool(Analyzer().can_prove_equal(a, b))
-
-
-def is_static(extents: Sequence[Extent]) -> bool:
-    """Return whether all extents are ints."""
-    return all(isinstance(extent, int) for extent in extents)
-
-
-def wide(extent: Extent) -> Any:
-    """Return an extent as an expression."""
-    return tirx.const(extent, "int64") if isinstance(extent, int) else extent
+    return NO_FACTS.simplify(tirx.floordiv(dividend, divisor))
 
 
 def check(builder: relax.BlockBuilder, condition: tirx.Expr) -> None:
     """Emit a check of extents: the program fails at run time unless the condition holds."""
-    failure = relax.ShapeExpr([tirx.Select(condition, wide(0), wide(1))])
+    failure = relax.ShapeExpr([tirx.Select(condition, expression(0), expression(1))])
     builder.match_cast(builder.emit(failure), relax.ShapeType([0]))
 
 

@@ -34,8 +34,8 @@ from tvm import relax, te, tirx
 
 from .....fixes.onnx_importer import MICROSOFT
 from ....dtypes import dtype_of
+from ....extents import equal, expression, maximum
 from ...call import Call, Extent, converts
-from ...values.extents import equal, expression, maximum
 from ..attention import join_heads, scaled_product, split_heads, with_bias
 from ..quantized.steps import named_operands
 from ..shape_operands import extents_or_symbols, named, require

@@ -21,8 +21,8 @@ from typing import Any
 from tvm import relax
 
 from ....dtypes import accumulation_dtype, dtype_of
+from ....extents import equal
 from ...call import Call, Extent, float_defaults
-from ...values.extents import equal
 from ..shape_operands import require
 
 __all__ = ["as_onnx", "check_rank", "check_vector", "named_shape", "reject", "round_to", "widen"]

@@ -30,8 +30,8 @@ from tvm import relax
 
 from .....fixes.onnx_importer import MICROSOFT
 from ....dtypes import dtype_of
+from ....extents import equal
 from ...call import Call, Extent, converts
-from ...values.extents import equal
 from ..attention import join_heads, split_heads
 from ..quantized.steps import named_operands
 from ..shape_operands import require

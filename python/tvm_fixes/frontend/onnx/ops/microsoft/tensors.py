@@ -37,8 +37,8 @@ from tvm import relax, te, tirx
 from .....fixes.onnx_importer import MICROSOFT
 from ....convert import Converter
 from ....dtypes import dtype_of
+from ....extents import expression
 from ...call import Call, converts
-from ...values.extents import expression
 from ..quantized.steps import named_operands
 from ..shape_operands import extents_or_symbols, integers, require_all, to_shape_tensor
 from .operands import as_onnx, check_rank, check_vector, named_shape, round_to, widen

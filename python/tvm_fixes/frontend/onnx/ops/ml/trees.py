@@ -18,8 +18,8 @@ from tvm import relax
 from .....fixes.onnx_importer import ML
 from ....dtypes import dtype_of
 from ....elementary import Elementary
+from ....extents import expression
 from ...call import Call, converts
-from ...values.extents import expression
 from ..shape_operands import require
 from .forest import Forest
 from .forest_attributes import read_forest, read_listed_forest

@@ -41,8 +41,8 @@ from tvm import relax, tirx
 from .....fixes.onnx_importer import QUANTIZED
 from .....support import switches
 from ....dtypes import dtype_of
+from ....extents import equal
 from ...call import Call, Extent, converts
-from ...values.extents import equal
 from ..narrow import carrier_of, limits_of
 from ..shape_operands import require
 from ..small_floats import from_small, is_small_float, to_small

@@ -18,8 +18,8 @@ from typing import Any
 
 from tvm import relax
 
+from ....extents import NO_FACTS
 from ...call import Call
-from ...values.extents import number
 
 _AXIS = re.compile(r"(\d*)([A-Za-z])")
 
@@ -39,7 +39,7 @@ def extents(call: Call, expr: relax.Expr) -> list[Any]:
     shape = expr.ty.shape
     if not isinstance(shape, relax.ShapeExpr):
         raise call.fail("the shape of an input is not known")
-    return [number(dim) for dim in shape.values]
+    return [NO_FACTS.simplify(dim) for dim in shape.values]
 
 
 def convert_layout(call: Call, expr: relax.Expr, source: str, target: str) -> relax.Expr:

@@ -18,8 +18,9 @@ from tvm import relax, te
 from tvm.script.ir_builder import tirx as T
 
 from .....tirx.loop_kernels import cast, local, when
+from ....extents import NO_FACTS
 from ...call import Call, converts
-from ...values.extents import number, quotient, reshaped, shaped
+from ...values.extents import quotient, reshaped, shaped
 from ..indices import checked_indices
 from ..loop_kernels import loop_kernel
 
@@ -29,7 +30,7 @@ def _places(call: Call, columns: int, extent: Any) -> list[relax.Expr]:
     count = shaped(call, columns - 1)[1][0]
     return [
         checked_indices(call, call.operands[columns], extent),
-        checked_indices(call, call.operands[columns + 1], number(count + 1)),
+        checked_indices(call, call.operands[columns + 1], NO_FACTS.simplify(count + 1)),
     ]
 
 
@@ -114,5 +115,5 @@ def sparse_transpose(call: Call) -> tuple[relax.Expr, ...]:
                 rows[place[0]] = cast(i, rows.dtype)
                 free[columns[at]] = place[0] + 1
 
-    inputs = [shaped(call)[0], *_places(call, 1, number(begins - 1))]
+    inputs = [shaped(call)[0], *_places(call, 1, NO_FACTS.simplify(begins - 1))]
     return tuple(loop_kernel(call, inputs, outputs, body)[:3])

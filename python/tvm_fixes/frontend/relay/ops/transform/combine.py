@@ -17,17 +17,9 @@ from itertools import pairwise
 
 from tvm import relax, topi
 
+from ....extents import NO_FACTS, Extent, product
 from ...call import Call, converts
-from ...values.extents import (
-    Extent,
-    positive_axis,
-    product,
-    quotient,
-    reshaped,
-    same,
-    shaped,
-    with_extents,
-)
+from ...values.extents import positive_axis, quotient, reshaped, shaped, with_extents
 from ...values.values import from_relax
 
 
@@ -62,7 +54,7 @@ def joined(
     parts = []
     for tensor, extents in tensors:
         shape = [*common[:axis], extents[axis], *common[axis + 1 :]]
-        if not all(map(same, extents, shape)):
+        if not all(map(NO_FACTS.equal, extents, shape)):
             tensor = call.builder.match_cast(tensor, relax.TensorType(shape, tensor.ty.dtype))
         parts.append(tensor)
     return call.emit(relax.op.concat(parts, axis))
@@ -147,7 +139,9 @@ def meshgrid(call: Call) -> tuple[relax.Expr, ...]:
     axes = list(range(len(tensors)))
     if call.attributes["indexing"] == "xy" and len(tensors) >= 2:
         axes[:2] = [1, 0]
-    lengths = {axis: product(extents) for axis, (_, extents) in zip(axes, tensors, strict=True)}
+    lengths = {
+        axis: product(NO_FACTS, extents) for axis, (_, extents) in zip(axes, tensors, strict=True)
+    }
     grid = [lengths[axis] for axis in range(len(tensors))]
     results = []
     for axis, (tensor, _) in zip(axes, tensors, strict=True):

@@ -20,8 +20,9 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from ..... import relay
+from ....extents import Extent
 from ...call import Call, converts
-from ...values.extents import Extent, reshaped, shaped
+from ...values.extents import reshaped, shaped
 from ..broadcasting import broadcast
 
 

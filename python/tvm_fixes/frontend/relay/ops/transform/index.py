@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx, topi
 
+from ....extents import NO_FACTS, product
 from ...call import Call, converts
-from ...values.extents import positive_axis, product, reshaped, shaped, with_extents
+from ...values.extents import positive_axis, reshaped, shaped, with_extents
 
 
 @converts("take")
@@ -30,7 +31,7 @@ def take(call: Call) -> relax.Expr:
     mode = "wrap" if call.attributes["mode"] == "wrap" else "clip"
     axis = call.attributes["axis"]
     if axis is None:
-        flat = reshaped(call, data, [product(extents)])
+        flat = reshaped(call, data, [product(NO_FACTS, extents)])
         return call.emit(relax.op.take(flat, indices, 0, mode=mode))
     axis = positive_axis(axis, len(extents))
     batch_dims = int(call.attributes["batch_dims"])

@@ -16,16 +16,9 @@ from collections.abc import Sequence
 
 from tvm import relax
 
+from ....extents import NO_FACTS, Extent, product
 from ...call import Call, converts
-from ...values.extents import (
-    Extent,
-    positive_axis,
-    product,
-    quotient,
-    reshaped,
-    shaped,
-    static_shape,
-)
+from ...values.extents import positive_axis, quotient, reshaped, shaped, static_shape
 
 
 @converts("reshape", "contrib_reverse_reshape")
@@ -59,7 +52,7 @@ def new_extents(source: Sequence[Extent], newshape: Sequence[int], zeros: bool) 
                 quotient(whole, left) if right == -1 else right,
             ]
         elif value == -3:
-            parts = [product([rest.pop(0), rest.pop(0)])]
+            parts = [product(NO_FACTS, [rest.pop(0), rest.pop(0)])]
         elif value == -2:
             parts, rest = rest, []
         elif value == 0 and not zeros:
@@ -75,7 +68,7 @@ def new_extents(source: Sequence[Extent], newshape: Sequence[int], zeros: bool) 
         copied += [True] * len(parts)
     if inferred is not None:
         given = [dim for dim, is_copy in zip(target, copied, strict=True) if not is_copy]
-        target[inferred] = quotient(product([*unused, *rest]), product(given))
+        target[inferred] = quotient(product(NO_FACTS, [*unused, *rest]), product(NO_FACTS, given))
     return target
 
 

@@ -16,8 +16,9 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
+from ....extents import NO_FACTS, Extent, expression, is_static
 from ...call import Call, converts
-from ...values.extents import Extent, is_static, number, positive_axis, same, shaped, wide
+from ...values.extents import positive_axis, shaped
 from ..broadcasting import broadcast
 
 MAX_INDEX = 2**63 - 1
@@ -48,7 +49,7 @@ def strided_slice(call: Call) -> relax.Expr:
         ranges.append(within(extents[axis], low, high, stride))
     if not axes:
         return data
-    if is_static([extents[axis] for axis in axes]):
+    if is_static(*(extents[axis] for axis in axes)):
         bounds = [list(bound) for bound in zip(*ranges, strict=True)]
         return call.emit(relax.op.strided_slice(data, axes, *bounds))
     # Relax infers a T.if_then_else for a symbolic extent, which other passes reject.
@@ -79,16 +80,16 @@ def start_and_length(extent: Extent, begin: int, end: int, stride: int) -> tuple
         clamped(index + extent if index < 0 else index, low, high) for index in (begin, end)
     )
     distance = last - first if stride > 0 else first - last
-    length = tirx.max(tirx.floordiv(distance + abs(stride) - 1, abs(stride)), wide(0))
-    return number(first), number(length)
+    length = tirx.max(tirx.floordiv(distance + abs(stride) - 1, abs(stride)), expression(0))
+    return NO_FACTS.simplify(first), NO_FACTS.simplify(length)
 
 
 def clamped(index: Extent, low: Extent, high: Extent) -> Any:
     """Limit an index."""
     if isinstance(index, int) and index >= MAX_EXTENT:
         # With a minimum, TVM would expand sizes to constants that overflow int64.
-        return wide(high)
-    return tirx.max(tirx.min(wide(index), wide(high)), wide(low))
+        return expression(high)
+    return tirx.max(tirx.min(expression(index), expression(high)), expression(low))
 
 
 def within(extent: Extent, begin: int, end: int, stride: int) -> tuple[int, int, int]:
@@ -211,7 +212,7 @@ def collapse(call: Call, target: list[Extent]) -> relax.Expr:
         source = extents[extra + axis]
         if extent == 1 and source != 1:
             axes.append(extra + axis)
-        elif not isinstance(extent, int) and not same(extent, source):
+        elif not isinstance(extent, int) and not NO_FACTS.equal(extent, source):
             raise call.fail(f"it is unknown whether axis {axis} of the target has extent 1")
     if not axes:
         return data

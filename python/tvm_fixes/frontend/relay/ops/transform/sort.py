@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx, topi
 
+from ....extents import NO_FACTS, product
 from ...call import Call, converts
-from ...values.extents import positive_axis, product, reshaped, shaped
+from ...values.extents import positive_axis, reshaped, shaped
 from ...values.values import from_relax
 
 
@@ -184,7 +185,7 @@ def dft(call: Call) -> tuple[relax.Expr, ...]:
     inverse = bool(call.attributes["inverse"])
     cosine, sine = transform_matrices(length, length, dtype, 1 if inverse else -1)
     scale = length if inverse else 1
-    rows = [product(extents[:-1]), length]
+    rows = [product(NO_FACTS, extents[:-1]), length]
     parts = [reshaped(call, part, rows) for part in (real, imaginary)]
     waves = [relax.const(wave / scale, dtype) for wave in (cosine, sine)]
     [rc, rs], [ic, isin] = (

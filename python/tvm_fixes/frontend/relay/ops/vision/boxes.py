@@ -21,8 +21,9 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import tirx as T
 
 from .....tirx.loop_kernels import cast, local, when
+from ....extents import Extent, is_static
 from ...call import Call, converts
-from ...values.extents import Extent, is_static, shaped
+from ...values.extents import shaped
 from ..loop_kernels import checked, loop_kernel
 
 
@@ -191,7 +192,7 @@ def proposal(call: Call) -> relax.Expr:
         if not all(float(value) > 0 for value in call.attributes[attr]):
             raise call.fail(f"{attr} must be above 0, but they are {list(call.attributes[attr])}")
     shape = [extent for i in range(3) for extent in shaped(call, i)[1]]
-    if not is_static(shape) or 0 in shape:
+    if not is_static(*shape) or 0 in shape:
         raise call.fail(f"expected known shapes without 0, but found {shape}")
     batch, _, height, width = shape[:4]
     anchors = _anchors(call)

@@ -20,9 +20,10 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import tirx as T
 
 from .....tirx.loop_kernels import cast, local, when
+from ....extents import NO_FACTS, product
 from ....suppression import overlap_of
 from ...call import Call, converts
-from ...values.extents import product, shaped
+from ...values.extents import shaped
 from ..loop_kernels import checked, loop_kernel
 from .boxes import class_column, column, descending_order, require_dtypes
 
@@ -297,9 +298,9 @@ def all_class_non_max_suppression(call: Call) -> tuple[relax.Expr, ...]:
         batch, classes, count = scores.shape
         scratch = ((count,), "float32")
         if onnx:
-            rows = product([batch, classes, count])
+            rows = product(NO_FACTS, [batch, classes, count])
             return [((rows, 3), "int64"), ((1,), "int64"), scratch]
-        rows = product([classes, count])
+        rows = product(NO_FACTS, [classes, count])
         return [
             ((batch, rows, 2), "int64"),
             ((batch, rows), "float32"),
