@@ -27,6 +27,10 @@ def mask(*shape: int) -> relax.Expr:
     return relax.const(integers(*shape) > 0)
 
 
+def values(*shape: int) -> relax.Expr:
+    return relax.const(integers(*shape))
+
+
 def indices(*shape: int) -> relax.Expr:
     return relax.const(np.abs(integers(*shape)).astype("int64") % 3)
 
@@ -122,6 +126,19 @@ FOLLOWED = {
         lambda x: op.take(x, indices(2, 3), 1, "clip"),
         (0, 4, 1, 2, 3),
         lambda x: op.take(x, indices(2, 3), 2, "clip"),
+    ),
+    "slice_scatter of channels": Followed(
+        lambda x: op.slice_scatter(x, values(2, 4, 6, 5), 0, 8, 2, axis=1),
+        lambda x: op.slice_scatter(
+            x, op.permute_dims(values(2, 4, 6, 5), [0, 2, 3, 1]), 0, 8, 2, axis=3
+        ),
+    ),
+    "slice_scatter of rows": Followed(
+        lambda x: op.slice_scatter(x, values(2, 8, 3, 5), 0, 6, 2, axis=-2),
+        lambda x: op.slice_scatter(
+            x, op.permute_dims(values(2, 8, 3, 5), [0, 2, 3, 1]), 0, 6, 2, axis=1
+        ),
+        packed=lambda x: op.slice_scatter(x, values(2, 2, 3, 5, 4), 0, 6, 2, axis=2),
     ),
     "quantize": along(lambda x, axis: op.quantize(x, SCALES, ZEROS, axis), 1),
     "quantize with one scale": Followed(
@@ -231,6 +248,16 @@ def cases_of_rank(ndim: int) -> list[Case]:
                 f"axis={axis}, of {list(of)}",
                 lambda x, axis=axis, of=of: op.take(x, indices(*of), axis, "clip"),
             )
+    for axis in range(-ndim, ndim):
+        part = list(shape)
+        part[axis] = -(-shape[axis] // 2)
+        add(
+            "slice_scatter",
+            f"axis={axis}",
+            lambda x, y, axis=axis, end=shape[axis]: op.slice_scatter(x, y, 0, end, 2, axis),
+            shape,
+            tuple(part),
+        )
     add("quantize", "one scale", lambda x: op.quantize(x, SCALE, ZERO, -1))
     widths = [(3 * i) % 4 % min(shape) if min(shape) > 1 else 0 for i in range(2 * ndim)]
     unpadded = [0, 0] + [0, 0] * (ndim > 1) + widths[4:] if ndim > 1 else widths
