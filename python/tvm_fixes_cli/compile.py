@@ -89,12 +89,15 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument(
         "--no-compare",
-        action="store_true",
+        dest="compare",
+        action="store_false",
         help="do not run the model or compare its outputs with the original's",
     )
     add_tolerances(parser)
     add_seed(parser)
-    parser.add_argument("--no-verify", action="store_true", help="do not verify the module")
+    parser.add_argument(
+        "--no-verify", dest="verify", action="store_false", help="do not verify the module"
+    )
     parser.add_argument(
         "--verify-each",
         action="store_true",
@@ -113,6 +116,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--max-growth",
         type=float,
+        default=argparse.SUPPRESS,
         metavar="TIMES",
         help="limit folded constants to TIMES x the originals (default: 1.2)",
     )
@@ -154,47 +158,24 @@ def add(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> Result:
+    from dataclasses import fields
+
     from .native_warnings import filtered
 
-    shapes = shapes_of(arguments)
+    chosen = vars(arguments) | {"shapes": shapes_of(arguments), "sizes": sizes_of(arguments)}
     with loaded(with_torch=not arguments.source.endswith(".onnx")):
         from tvm_fixes.compiler import compile as compile_model
+        from tvm_fixes.compiler.options import Options
         from tvm_fixes_cli.console import StepPrinter, render
 
-        given = {} if arguments.max_growth is None else {"max_growth": arguments.max_growth}
         with (
             filtered(quiet=arguments.quiet) as descriptor,
             open(descriptor, "w", closefd=False, errors="backslashreplace") as stderr,
             StepPrinter(terminal.console(file=stderr)) as printer,
         ):
-            model = compile_model(
-                arguments.source,
-                target=arguments.target,
-                layout=arguments.layout,
-                shapes=shapes,
-                inputs=arguments.inputs,
-                sizes=sizes_of(arguments),
-                static=arguments.static,
-                output=arguments.output,
-                compare=not arguments.no_compare,
-                rtol=arguments.rtol,
-                atol=arguments.atol,
-                seed=arguments.seed,
-                verify=not arguments.no_verify,
-                verify_each=arguments.verify_each,
-                runtime_checks=arguments.runtime_checks,
-                unsafe_indices=arguments.unsafe_indices,
-                **given,
-                max_size_ratio=arguments.max_size_ratio,
-                weights=arguments.weights,
-                strip=arguments.strip,
-                trust=arguments.trust,
-                params=arguments.params,
-                dump_ir=arguments.dump_ir,
-                explain=arguments.explain,
-                time_passes=arguments.time_passes,
-                progress=None if arguments.quiet else printer,
-            )
+            chosen["progress"] = None if arguments.quiet else printer
+            names = {option.name for option in fields(Options)} & chosen.keys()
+            model = compile_model(arguments.source, **{name: chosen[name] for name in names})
     report = model.report
     assert report is not None
 

@@ -127,10 +127,10 @@ class TestDumpIR:
         """The files written before the interrupt can be read."""
         program = (
             "import signal, sys, tvm_fixes\n"
-            "from tvm_fixes.compiler import compilation\n"
+            "from tvm_fixes.compiler import steps\n"
             "def build(*_):\n"
             "    signal.raise_signal(signal.SIGINT)\n"
-            "compilation.build_executable = build\n"
+            "steps.build_executable = build\n"
             "from tvm_fixes_cli import main\n"
             "sys.exit(main(['compile', 'model.onnx', '--no-compare', '-q', '--dump-ir', 'dump']))\n"
         )

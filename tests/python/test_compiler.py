@@ -47,8 +47,8 @@ from helpers.models import (
 from helpers.onnx_graphs import program as onnx_program
 from helpers.relax_modules import build, integers, tensor
 from tvm_fixes import target, verifier
-from tvm_fixes.compiler import compilation
 from tvm_fixes.compiler import compile as compile_model
+from tvm_fixes.compiler import steps
 from tvm_fixes.compiler.progress import Run
 from tvm_fixes.errors import (
     ArtifactError,
@@ -235,14 +235,14 @@ class TestVerify:
     def passes(monkeypatch) -> None:
         """Make one of the passes of Legalize break the module."""
         broken = tvm.transform.module_pass(lambda mod, _: wrong(mod), opt_level=0, name="Broken")
-        real = compilation.stages
+        real = steps.stages
 
         def stages(**options):
             lowering = real(**options)
             stage = tvm.transform.Sequential([broken], name="Layout")
             return replace(lowering, operators=(stage, *lowering.operators))
 
-        monkeypatch.setattr(compilation, "stages", stages)
+        monkeypatch.setattr(steps, "stages", stages)
 
     def test_the_import_is_wrong(self):
         with pytest.raises(VerifyError) as caught:

@@ -12,75 +12,18 @@
 # and limitations under the License.
 """Compilation of a model to a library in one call."""
 
-import os
-from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import tvm
-from tvm import relax
-
-from .. import target as targets
-from ..lowering import layout_named, stages
-from ..observe.dump_ir import DumpIR
-from ..observe.pass_times import PassTimes
-from ..observe.watch_fixes import WatchFixes, explanation_of
-from ..relax.constants.growth import MAX_GROWTH
-from ..relax.constants.provenance import constants_of
-from ..relax.constants.size_check import check_size
-from ..relax.transform.fold_constant import Unfolded
-from ..relax.transform.fuse_quantized import QuantizedProduct
-from ..runtime.arguments import INPUT, check_arrays
 from ..runtime.compiled_model import CompiledModel
-from ..runtime.report import Report
-from ..source import Params, Shapes, open_source
-from ..source.inputs import GivenInputs, fitting
-from ..support import activity, ambient
-from ..support.instruments import watched_by
 from ..support.serial import in_turn
-from ..support.switches import Applied
-from ..tirx.transform.apply_gpu_schedule import ScheduledKernel
-from .linking import export
-from .options import check_machine, check_request
-from .progress import Progress, Run
-from .reference import Reference, compare_outputs, start_reference
-from .steps import build_executable, declare_updates, import_model, lower, scratch_for
-from .verification import Verification
+from . import steps
+from .options import Options, takes
 
 
 @in_turn
-def compile(
-    source: Any,
-    *,
-    target: str | Mapping[str, object] | tvm.target.Target = "native",
-    layout: str | None = None,
-    shapes: Shapes | None = None,
-    static: bool = False,
-    inputs: GivenInputs | None = None,
-    sizes: Mapping[str, int] | None = None,
-    output: str | os.PathLike[str] | None = None,
-    compare: bool = True,
-    rtol: float | None = None,
-    atol: float | None = None,
-    seed: int = 0,
-    verify: bool = True,
-    verify_each: bool = False,
-    runtime_checks: bool = False,
-    max_growth: float = MAX_GROWTH,
-    max_size_ratio: float | None = None,
-    weights: str = "auto",
-    strip: bool = False,
-    unsafe_indices: bool = False,
-    trust: bool = False,
-    params: Params | None = None,
-    updated_inputs: Mapping[str, str] | None = None,
-    dump_ir: str | os.PathLike[str] | None = None,
-    explain: bool = False,
-    time_passes: bool = False,
-    progress: Progress | None = None,
-) -> CompiledModel:
+@takes(Options)
+def compile(source: Any, options: Options) -> CompiledModel:
     """Compile a model into a library and compare its outputs with the original's.
 
     Parameters
@@ -184,102 +127,15 @@ def compile(
     ArtifactError
         If the artifact cannot be written to `output`, for example because the disk is full.
     """
-    run = Run(progress)
-    verification = Verification(verify, verify_each)
-    with ambient.collect() as facts, ExitStack() as ended:
-        with run.step("load"):
-            check_request(rtol, atol, seed, max_size_ratio, weights, max_growth)
-            resolved = targets.resolve(target)
-            layout = layout_named(layout)
-            check_machine(resolved, compare, output)
-            dump = None if dump_ir is None else DumpIR(dump_ir)
-            opened = open_source(source, shapes, trust=trust, params=params)
-            opened.set_sizes(sizes or {})
-            if static:
-                opened.make_static()
-            scratch = scratch_for(opened, weights)
-            outside: dict[tvm.runtime.Tensor, relax.Var] = {}
-            lowering = stages(
-                layout=layout,
-                runtime_checks=runtime_checks,
-                max_growth=max_growth,
-                unsafe_indices=unsafe_indices,
-                merge_constants=True,
-                collected=None if scratch is None else outside,
-            )
-        with run.step("import"):
-            mod, origins, warned = import_model(opened, static)
-            mod = declare_updates(mod, opened, updated_inputs or {})
-        if activity.is_heard():
-            ended.enter_context(watched_by(activity.ReportPasses()))
-        if dump is not None:
-            ended.enter_context(dump.watching(mod))
-        times = PassTimes()
-        if time_passes:
-            ended.enter_context(watched_by(times))
-        if explain:
-            ended.enter_context(watched_by(WatchFixes()))
-        verification.check(mod, run, "verify")
-        signature = opened.signature(mod["main"])
-        reference, problem = None, ""
-        if compare and opened.has_reference:
-            with run.step("reference"):
-                if inputs is None:
-                    reference, problem = start_reference(opened, seed)
-                    if reference is None:
-                        # The reason may be a size that was chosen.
-                        first = opened.example_inputs(np.random.default_rng(seed))
-                        pairs = zip(signature.inputs, first, strict=True)
-                        check_arrays(pairs, signature.bounds, INPUT, signature.sizes)
-                else:
-                    reference = Reference(opened, fitting(opened.chosen_inputs(), inputs))
-                if reference is not None:
-                    ended.enter_context(reference)
-                    reference.outputs()
-        with ambient.within(scratch=scratch, note_constant=origins.add):
-            mod, transforms, called = lower(mod, lowering, resolved, run, verification, facts)
-        with run.step("build"):
-            inside = constants_of(mod)
-            every = [*inside, *outside]
-            origins.forget_others(every)
-            nbytes, large = check_size(every, origins, opened.parameter_bytes, max_size_ratio)
-            executable = build_executable(mod, resolved)
-        with run.step("export"):
-            model = export(
-                executable,
-                resolved,
-                signature,
-                origins.records(inside),
-                origins.named(outside),
-                called,
-                strip=strip,
-            )
-        products = facts.of(QuantizedProduct)
-        report = Report(
-            source=opened.name,
-            layout=layout,
-            seconds={},
-            artifact_bytes=model.manifest.nbytes,
-            parameter_bytes=opened.parameter_bytes,
-            activation_transforms=transforms,
-            fixes=sorted(Applied(facts)),
-            constant_bytes=nbytes,
-            warnings=warned + large,
-            unproved=verification.unproved,
-            unfolded=list(map(str, facts.of(Unfolded))),
-            integer_products=sum(product.obstacle is None for product in products),
-            float_products=[str(product) for product in products if product.obstacle],
-            fallbacks=[str(kernel) for kernel in facts.of(ScheduledKernel) if kernel.failures],
-            explanation=explanation_of(facts) if explain else None,
-            passes=times.found(),
-            not_compared=problem,
-        )
-        if reference is not None:
-            with run.step("compare"):
-                again = seed if inputs is None else None
-                report = compare_outputs(model, reference, report, rtol, atol, seed=again)
-        model.report = replace(report, seconds=dict(run.seconds))
-        if output is not None and report.equal is not False:
-            with run.step("save"):
-                model.save(output)
-        return model
+    with ExitStack() as ended:
+        compilation = steps.load(source, options, ended)
+        steps.import_model(compilation)
+        steps.watch(compilation)
+        steps.verify(compilation)
+        steps.run_reference(compilation)
+        steps.lower(compilation)
+        steps.build(compilation)
+        steps.export(compilation)
+        steps.compare(compilation)
+        steps.save(compilation)
+        return compilation.model

@@ -10,10 +10,15 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Checks of the options before a compilation starts."""
+"""The options of a compilation, and their checks before it starts."""
 
+import functools
+import inspect
 import math
 import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import tvm
 
@@ -22,9 +27,12 @@ from ..errors import UsageError
 from ..relax.constants.growth import MAX_GROWTH, check_growth
 from ..relax.constants.size_check import check_ratio
 from ..runtime.staging import check_destination
+from ..source import Params, Shapes
+from ..source.inputs import GivenInputs
 from ..support import switches
 from ..target import cuda
 from ..target.linker import linker_for
+from .progress import Progress
 
 WEIGHTS_CHOICES = ("auto", "inside", "outside")
 """The values of `weights` of :func:`tvm_fixes.compile`."""
@@ -35,55 +43,112 @@ OUTSIDE_FROM = 128 << 20
 FULL_DISK = 1 << 20
 """A disk with fewer free bytes counts as full."""
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
-def check_request(
-    rtol: float | None,
-    atol: float | None,
-    seed: int,
-    max_size_ratio: float | None,
-    weights: str,
-    max_growth: float = MAX_GROWTH,
-) -> None:
-    """Check the values of options, and the fix ids in ``TVM_FIXES_DISABLE``.
 
-    Raises
-    ------
-    UsageError
-        If a fix id is unknown or the value of an option is invalid.
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of :func:`tvm_fixes.compile`, which describes them."""
+
+    target: str | Mapping[str, object] | tvm.target.Target = "native"
+    layout: str | None = None
+    shapes: Shapes | None = None
+    static: bool = False
+    inputs: GivenInputs | None = None
+    sizes: Mapping[str, int] | None = None
+    output: str | os.PathLike[str] | None = None
+    compare: bool = True
+    rtol: float | None = None
+    atol: float | None = None
+    seed: int = 0
+    verify: bool = True
+    verify_each: bool = False
+    runtime_checks: bool = False
+    max_growth: float = MAX_GROWTH
+    max_size_ratio: float | None = None
+    weights: str = "auto"
+    strip: bool = False
+    unsafe_indices: bool = False
+    trust: bool = False
+    params: Params | None = None
+    updated_inputs: Mapping[str, str] | None = None
+    dump_ir: str | os.PathLike[str] | None = None
+    explain: bool = False
+    time_passes: bool = False
+    progress: Progress | None = None
+
+    def check(self) -> None:
+        """Check the values, and the fix ids in ``TVM_FIXES_DISABLE``.
+
+        Raises
+        ------
+        UsageError
+            If a fix id is unknown or the value of an option is invalid.
+        """
+        try:
+            switches.disabled()
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        check_ratio(self.max_size_ratio)
+        check_growth(self.max_growth)
+        for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
+            if tolerance is not None and not 0 <= tolerance < math.inf:
+                raise UsageError(f"{name} must be >= 0 and finite, got {tolerance}")
+        if self.seed < 0:
+            raise UsageError(f"seed must be >= 0, got {self.seed}")
+        if self.weights not in WEIGHTS_CHOICES:
+            raise UsageError(
+                f"unknown weights {self.weights!r}; expected one of {', '.join(WEIGHTS_CHOICES)}"
+            )
+
+
+def takes(
+    options: Callable[_P, Options],
+) -> Callable[[Callable[[Any, Options], _R]], Callable[Concatenate[Any, _P], _R]]:
+    """Let callers of a function of a model and :class:`Options` pass options as keywords.
+
+    Parameters
+    ----------
+    options : type
+        The class, whose signature the function gets.
     """
-    try:
-        switches.disabled()
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    check_ratio(max_size_ratio)
-    check_growth(max_growth)
-    for name, tolerance in (("rtol", rtol), ("atol", atol)):
-        if tolerance is not None and not 0 <= tolerance < math.inf:
-            raise UsageError(f"{name} must be >= 0 and finite, got {tolerance}")
-    if seed < 0:
-        raise UsageError(f"seed must be >= 0, got {seed}")
-    if weights not in WEIGHTS_CHOICES:
-        raise UsageError(
-            f"unknown weights {weights!r}; expected one of {', '.join(WEIGHTS_CHOICES)}"
+
+    def decorate(function: Callable[[Any, Options], _R]) -> Callable[Concatenate[Any, _P], _R]:
+        own = inspect.signature(function)
+        [source, _] = own.parameters.values()
+        signature = own.replace(
+            parameters=[source, *inspect.signature(options).parameters.values()]
         )
 
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> _R:
+            try:
+                arguments = signature.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}() {error}") from None
+            return function(arguments.pop(source.name), Options(**arguments))
 
-def check_machine(
-    target: tvm.target.Target, compare: bool, output: str | os.PathLike[str] | None
-) -> None:
+        vars(call)["__signature__"] = signature  # what help() shows
+        return call
+
+    return decorate
+
+
+def check_machine(options: Options, target: tvm.target.Target) -> None:
     """Check that this machine can build, run and save the library.
 
     Raises
     ------
     UsageError
-        If `compare` is set and the library cannot run here, or if `output` is not writable.
+        If the library cannot run here and is to be compared, or if ``output`` is not writable.
     CompileError
         If a compiler for the target is missing.
     """
     problem = targets.why_not_here(
         targets.to_json(target), targets.triple_of(target), targets.instruction_sets(target)
     )
-    if compare and problem:
+    if options.compare and problem:
         raise UsageError(
             f"cannot compare: the library does not run here: {problem}; pass compare=False "
             "(--no-compare)"
@@ -91,8 +156,8 @@ def check_machine(
     if target.kind.name == "cuda":
         cuda.find_compiler(str(target.attrs["arch"]))
     linker_for(target)
-    if output is not None:
-        check_destination(output, FULL_DISK)
+    if options.output is not None:
+        check_destination(options.output, FULL_DISK)
 
 
 def are_outside(weights: str, parameter_bytes: int) -> bool:

@@ -10,81 +10,160 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The steps of a compilation: import, lowering and build."""
+"""The steps of a compilation, in order: each sets fields of the :class:`Compilation`."""
 
 import warnings
 from collections.abc import Mapping
-from typing import NamedTuple
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
+from .. import target as targets
 from ..errors import UsageError
-from ..lowering import Stages
+from ..lowering import Stages, layout_named, stages
+from ..observe.dump_ir import DumpIR
+from ..observe.pass_times import PassTimes
+from ..observe.watch_fixes import WatchFixes, explanation_of
 from ..relax.analysis import activation_transforms
-from ..relax.constants.provenance import Origins
+from ..relax.constants.provenance import Origins, constants_of
+from ..relax.constants.size_check import check_size
 from ..relax.kernel_calls import KernelCalls, flops_of, layouts_of
+from ..relax.transform.fold_constant import Unfolded
+from ..relax.transform.fuse_quantized import QuantizedProduct
 from ..relax.updates import with_updates
-from ..source import Source
+from ..runtime.arguments import INPUT, check_arrays
+from ..runtime.compiled_model import CompiledModel
+from ..runtime.manifest import Signature
+from ..runtime.report import Report
+from ..source import Source, open_source
+from ..source.inputs import fitting
+from ..support import activity, ambient
 from ..support.ambient import Facts
+from ..support.instruments import watched_by
 from ..support.memory import Scratch
+from ..support.switches import Applied
 from ..target import cuda
-from .options import are_outside
+from ..tirx.transform.apply_gpu_schedule import ScheduledKernel
+from . import linking
+from .options import Options, are_outside, check_machine
 from .progress import Run
+from .reference import Reference, compare_outputs, start_reference
 from .verification import Verification
 
 
-def import_model(source: Source, static: bool) -> tuple[tvm.IRModule, Origins, list[str]]:
-    """Import a model.
+@dataclass
+class Compilation:
+    """One compilation: its options, and what its steps made, in their order."""
 
-    Parameters
-    ----------
-    source : Source
-    static : bool
-        Raise an error if a dim of an input stays symbolic.
+    options: Options
+    ended: ExitStack
+    """Ends what lasts as long as the compilation."""
+    facts: Facts
+    """The findings of passes, importers and lowering rules."""
+    run: Run
+    verification: Verification
+    # load
+    source: Source = field(init=False)
+    target: tvm.target.Target = field(init=False)
+    dump: DumpIR | None = field(init=False)
+    scratch: Scratch | None = None
+    """A file for large constants; None if the library stores the weights."""
+    outside: dict[tvm.runtime.Tensor, relax.Var] = field(default_factory=dict)
+    """The weights outside the library, which lowering collects."""
+    lowering: Stages = field(init=False)
+    # import_model
+    mod: tvm.IRModule = field(init=False)
+    """The imported module, and then the lowered one."""
+    origins: Origins = field(init=False)
+    """The provenance of its constants."""
+    warnings: list[str] = field(init=False)
+    # watch
+    times: PassTimes = field(default_factory=PassTimes)
+    # verify
+    signature: Signature = field(init=False)
+    # run_reference
+    reference: Reference | None = None
+    """The original model, after its first run."""
+    not_compared: str = ""
+    """Why its reference accepts no inputs."""
+    # lower
+    transforms: int = field(init=False)
+    """The number of layout transforms of activations after the layout stage."""
+    kernels: KernelCalls = field(init=False)
+    """The kernels that the module calls, with the nodes of the model that each call computes."""
+    # build
+    inside: list[tvm.runtime.Tensor] = field(init=False)
+    """The constants in the library."""
+    constant_bytes: int = field(init=False)
+    executable: relax.VMExecutable = field(init=False)
+    # export, compare
+    model: CompiledModel = field(init=False)
+    report: Report = field(init=False)
 
-    Returns
-    -------
-    mod : tvm.IRModule
-    origins : Origins
-        The provenance of its constants.
-    warned : list of str
-        The importer's warnings.
 
-    Raises
-    ------
-    UsageError
-        If an input cannot be made static.
-    """
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always", UserWarning)
-        mod = source.to_relax()
-        if static:
-            _check_static(mod["main"])
-        origins = Origins(mod, source.parameters())
-    # Exactly UserWarning: libraries issue deprecation warnings as other classes or as subclasses.
-    texts = (" ".join(str(w.message).split()) for w in warned if w.category is UserWarning)
-    return mod, origins, list(dict.fromkeys(texts))
+def load(source: Any, options: Options, ended: ExitStack) -> Compilation:
+    """Check the options, open the model, and plan its lowering."""
+    facts = ended.enter_context(ambient.collect())
+    verification = Verification(options.verify, options.verify_each)
+    compilation = Compilation(options, ended, facts, Run(options.progress), verification)
+    with compilation.run.step("load"):
+        options.check()
+        compilation.target = targets.resolve(options.target)
+        compilation.options = options = replace(options, layout=layout_named(options.layout))
+        check_machine(options, compilation.target)
+        compilation.dump = None if options.dump_ir is None else DumpIR(options.dump_ir)
+        opened = open_source(source, options.shapes, trust=options.trust, params=options.params)
+        opened.set_sizes(options.sizes or {})
+        if options.static:
+            opened.make_static()
+        compilation.source = opened
+        if are_outside(options.weights, opened.parameter_bytes):
+            compilation.scratch = Scratch()
+            opened.keep_in(compilation.scratch)
+        compilation.lowering = stages(
+            layout=options.layout,
+            runtime_checks=options.runtime_checks,
+            max_growth=options.max_growth,
+            unsafe_indices=options.unsafe_indices,
+            merge_constants=True,
+            collected=None if compilation.scratch is None else compilation.outside,
+        )
+    return compilation
 
 
-def declare_updates(
+def import_model(compilation: Compilation) -> None:
+    """Import the model, with the importer's warnings."""
+    source, options = compilation.source, compilation.options
+    with compilation.run.step("import"):
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", UserWarning)
+            mod = source.to_relax()
+            if options.static:
+                _check_static(mod["main"])
+            compilation.origins = Origins(mod, source.parameters())
+        # Exactly UserWarning: libraries issue deprecation warnings as other classes or subclasses.
+        texts = (" ".join(str(w.message).split()) for w in warned if w.category is UserWarning)
+        compilation.warnings = list(dict.fromkeys(texts))
+        compilation.mod = _with_updates(mod, source, options.updated_inputs or {})
+
+
+def _check_static(main: relax.Function) -> None:
+    for param in main.params:
+        is_number = isinstance(param.ty, relax.ShapeType)
+        shape = param.ty if is_number else getattr(param.ty, "shape", None)
+        dims = getattr(shape, "values", None)
+        if dims is None or not all(isinstance(dim, tvm.tirx.IntImm) for dim in dims):
+            raise UsageError(f"cannot make input {param.name!r} static: its type is {param.ty}")
+
+
+def _with_updates(
     mod: tvm.IRModule, source: Source, updated_inputs: Mapping[str, str]
 ) -> tvm.IRModule:
-    """The module, whose ``main`` may overwrite some inputs.
-
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        The imported module.
-    source : Source
-    updated_inputs : mapping of str to str
-        For the name of each input, the name of the output with its new value.
-
-    Raises
-    ------
-    UsageError
-        If an input or output is unknown, their types differ, or two inputs share an output.
-    """
+    """The module, whose ``main`` may overwrite some inputs: see :func:`tvm_fixes.compile`."""
     if not updated_inputs:
         return mod
     main = mod["main"]
@@ -113,79 +192,85 @@ def declare_updates(
     return with_updates(mod, updates)
 
 
-def scratch_for(source: Source, weights: str) -> Scratch | None:
-    """A file for large constants during compilation; None if the library stores the weights."""
-    if not are_outside(weights, source.parameter_bytes):
-        return None
-    scratch = Scratch()
-    source.keep_in(scratch)
-    return scratch
+def watch(compilation: Compilation) -> None:
+    """Watch the passes, for the terminal and as the options ask for."""
+    if activity.is_heard():
+        compilation.ended.enter_context(watched_by(activity.ReportPasses()))
+    if compilation.dump is not None:
+        compilation.ended.enter_context(compilation.dump.watching(compilation.mod))
+    if compilation.options.time_passes:
+        compilation.ended.enter_context(watched_by(compilation.times))
+    if compilation.options.explain:
+        compilation.ended.enter_context(watched_by(WatchFixes()))
 
 
-def _check_static(main: relax.Function) -> None:
-    for param in main.params:
-        is_number = isinstance(param.ty, relax.ShapeType)
-        shape = param.ty if is_number else getattr(param.ty, "shape", None)
-        dims = getattr(shape, "values", None)
-        if dims is None or not all(isinstance(dim, tvm.tirx.IntImm) for dim in dims):
-            raise UsageError(f"cannot make input {param.name!r} static: its type is {param.ty}")
+def verify(compilation: Compilation) -> None:
+    """Verify the imported module, and read its inputs and outputs."""
+    compilation.verification.check(compilation.mod, compilation.run, "verify")
+    compilation.signature = compilation.source.signature(compilation.mod["main"])
 
 
-class Lowered(NamedTuple):
-    """A module that is ready to build.
+def run_reference(compilation: Compilation) -> None:
+    """Run the original model, if its outputs are to be compared, with inputs that it accepts."""
+    options, source = compilation.options, compilation.source
+    if not options.compare or not source.has_reference:
+        return
+    with compilation.run.step("reference"):
+        if options.inputs is not None:
+            reference: Reference | None
+            reference = Reference(source, fitting(source.chosen_inputs(), options.inputs))
+        else:
+            reference, compilation.not_compared = start_reference(source, options.seed)
+        if reference is None:
+            # The reason may be a size that was chosen.
+            signature = compilation.signature
+            first = source.example_inputs(np.random.default_rng(options.seed))
+            pairs = zip(signature.inputs, first, strict=True)
+            check_arrays(pairs, signature.bounds, INPUT, signature.sizes)
+        else:
+            compilation.reference = compilation.ended.enter_context(reference)
+            reference.outputs()
 
-    Attributes
-    ----------
-    mod : tvm.IRModule
-    transforms : int
-        The number of layout transforms of activations that are left after the layout stage.
-    kernels : KernelCalls
-        The kernels that it calls, with the nodes of the model that each call computes.
-    """
 
-    mod: tvm.IRModule
-    transforms: int
-    kernels: KernelCalls
+def lower(compilation: Compilation) -> None:
+    """Run each stage of the pipeline as a step."""
+    lowering, origins = compilation.lowering, compilation.origins
 
-
-def lower(
-    mod: tvm.IRModule,
-    lowering: Stages,
-    target: tvm.target.Target,
-    run: Run,
-    verification: Verification,
-    facts: Facts,
-) -> Lowered:
-    """Run each stage of the pipeline as a step.
-
-    Parameters
-    ----------
-    mod : tvm.IRModule
-        The imported module.
-    lowering : Stages
-    target : tvm.target.Target
-    run : Run
-    verification : Verification
-        Verifies the module after ``Legalize``.
-    facts : Facts
-        Where the passes record facts.
-    """
-
-    def through(mod: tvm.IRModule, stages: tuple[tvm.transform.Pass, ...]) -> tvm.IRModule:
+    def through(stages: tuple[tvm.transform.Pass, ...]) -> None:
         for stage in stages:
-            with run.step(stage.info.name), target:
-                mod = stage(mod)
-        return mod
+            with compilation.run.step(stage.info.name), compilation.target:
+                compilation.mod = stage(compilation.mod)
 
-    with verification.context():
-        mod = through(mod, lowering.operators)
-        transforms, layouts = len(activation_transforms(mod)), layouts_of(mod)
-        mod = through(mod, lowering.kernels)
-        verification.check(mod, run, "verify kernels")
-        flops = flops_of(mod)
-        mod = through(mod, lowering.schedules)
-        mod = through(mod, lowering.instructions)
-    return Lowered(mod, transforms, facts.of(KernelCalls)[-1].described(flops, layouts))
+    with (
+        ambient.within(scratch=compilation.scratch, note_constant=origins.add),
+        compilation.verification.context(),
+    ):
+        through(lowering.operators)
+        compilation.transforms = len(activation_transforms(compilation.mod))
+        layouts = layouts_of(compilation.mod)
+        through(lowering.kernels)
+        compilation.verification.check(compilation.mod, compilation.run, "verify kernels")
+        flops = flops_of(compilation.mod)
+        through(lowering.schedules)
+        through(lowering.instructions)
+    compilation.kernels = compilation.facts.of(KernelCalls)[-1].described(flops, layouts)
+
+
+def build(compilation: Compilation) -> None:
+    """Check the size of the constants, and build the module."""
+    origins, outside = compilation.origins, compilation.outside
+    with compilation.run.step("build"):
+        compilation.inside = constants_of(compilation.mod)
+        constants = [*compilation.inside, *outside]
+        origins.forget_others(constants)
+        compilation.constant_bytes, large = check_size(
+            constants,
+            origins,
+            compilation.source.parameter_bytes,
+            compilation.options.max_size_ratio,
+        )
+        compilation.warnings += large
+        compilation.executable = build_executable(compilation.mod, compilation.target)
 
 
 def build_executable(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMExecutable:
@@ -193,3 +278,68 @@ def build_executable(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMEx
     if target.kind.name == "cuda":
         return cuda.build(mod, target)
     return relax.build(mod, target, relax_pipeline=None)
+
+
+def export(compilation: Compilation) -> None:
+    """Link the library, and load it if it runs on this machine."""
+    origins = compilation.origins
+    with compilation.run.step("export"):
+        compilation.model = linking.export(
+            compilation.executable,
+            compilation.target,
+            compilation.signature,
+            origins.records(compilation.inside),
+            origins.named(compilation.outside),
+            compilation.kernels,
+            strip=compilation.options.strip,
+        )
+
+
+def compare(compilation: Compilation) -> None:
+    """Report the compilation, with a comparison of the outputs if there is a reference."""
+    options, reference = compilation.options, compilation.reference
+    compilation.report = _report(compilation)
+    if reference is not None:
+        with compilation.run.step("compare"):
+            compilation.report = compare_outputs(
+                compilation.model,
+                reference,
+                compilation.report,
+                options.rtol,
+                options.atol,
+                seed=options.seed if options.inputs is None else None,
+            )
+    seconds = dict(compilation.run.seconds)
+    compilation.model.report = compilation.report = replace(compilation.report, seconds=seconds)
+
+
+def _report(compilation: Compilation) -> Report:
+    facts = compilation.facts
+    products = facts.of(QuantizedProduct)
+    return Report(
+        source=compilation.source.name,
+        layout=compilation.options.layout,
+        seconds={},
+        artifact_bytes=compilation.model.manifest.nbytes,
+        parameter_bytes=compilation.source.parameter_bytes,
+        activation_transforms=compilation.transforms,
+        fixes=sorted(Applied(facts)),
+        constant_bytes=compilation.constant_bytes,
+        warnings=compilation.warnings,
+        unproved=compilation.verification.unproved,
+        unfolded=list(map(str, facts.of(Unfolded))),
+        integer_products=sum(product.obstacle is None for product in products),
+        float_products=[str(product) for product in products if product.obstacle],
+        fallbacks=[str(kernel) for kernel in facts.of(ScheduledKernel) if kernel.failures],
+        explanation=explanation_of(facts) if compilation.options.explain else None,
+        passes=compilation.times.found(),
+        not_compared=compilation.not_compared,
+    )
+
+
+def save(compilation: Compilation) -> None:
+    """Save the artifact, unless its outputs differ from the reference's."""
+    output = compilation.options.output
+    if output is not None and compilation.report.equal is not False:
+        with compilation.run.step("save"):
+            compilation.model.save(output)

@@ -29,7 +29,7 @@ from .. import target as targets
 from ..compiler import Progress, Step
 from ..compiler import compile as compile_model
 from ..compiler.inputs import load_inputs
-from ..compiler.options import check_request
+from ..compiler.options import Options
 from ..compiler.reference import Reference
 from ..errors import CompileError, UsageError, summarize
 from ..observe.verdicts import compare_all
@@ -247,7 +247,7 @@ def compare(
     For a CPU, the compiler and the model run in forked children, so a crash is reported as a
     failure.
     """
-    check_request(rtol, atol, seed, None, options.get("weights", "auto"))
+    Options(rtol=rtol, atol=atol, seed=seed, **options).check()
     opened = open_source(source, shapes, trust=trust, params=params)
     opened.set_sizes(sizes or {})
     drawn = load_inputs(opened, inputs, seed)

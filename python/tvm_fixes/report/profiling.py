@@ -28,7 +28,7 @@ import numpy as np
 from ..compiler import Progress, Step
 from ..compiler import compile as compile_model
 from ..compiler.inputs import inputs_of_artifact, load_inputs
-from ..compiler.options import check_request
+from ..compiler.options import Options
 from ..errors import UsageError
 from ..relax.kernel_calls import KernelCalls
 from ..relax.source_nodes import SourceNode
@@ -276,7 +276,7 @@ def profile(
     ArtifactError
         If `source` is a directory without a complete artifact.
     """
-    check_request(None, None, seed, None, options.get("weights", "auto"))
+    Options(seed=seed, **options).check()
     if isinstance(source, str | os.PathLike) and Path(source).is_dir():
         _check_target(read_manifest(Path(source)))  # before a GPU's library is loaded
         source = CompiledModel.load(source)

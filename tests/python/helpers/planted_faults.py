@@ -122,7 +122,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, **more: tvm.transform.Pass) -> None:
         return replace(found, **{key: (*getattr(found, key), one) for key, one in more.items()})
 
     monkeypatch.setattr(variants, "stages", with_fault)
-    monkeypatch.setattr(sys.modules["tvm_fixes.compiler.compilation"], "stages", with_fault)
+    monkeypatch.setattr(sys.modules["tvm_fixes.compiler.steps"], "stages", with_fault)
 
 
 def plant_wrong_softmax(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from tvm import relax, tirx
 from tvm_ffi import structural_map
 
 from helpers.planted_faults import Rewrite, in_kernels, rewriting
-from tvm_fixes.compiler import compilation
+from tvm_fixes.compiler import steps
 from tvm_fixes.compiler.reference import Reference
 from tvm_fixes.debug import compare
 from tvm_fixes.errors import CompileError, UsageError
@@ -72,7 +72,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, fault: Rewrite, *, after_legalize: bo
         run = tvm.transform.module_pass(lambda mod, _: fault(mod), opt_level=0, name="Fault")
         return replace(found, **{at: (*getattr(found, at), run)})
 
-    monkeypatch.setattr(compilation, "stages", faulty)
+    monkeypatch.setattr(steps, "stages", faulty)
 
 
 def without_tanh(function: tirx.PrimFunc) -> tirx.PrimFunc:
