@@ -160,5 +160,5 @@ def choose_multiply_accumulate(
     -------
     MultiplyAccumulate
     """
-    found = (choose(data, weight, out, cpu) for choose in _CHOICES)
-    return next(chosen for chosen in found if chosen is not None)
+    candidates = (choose(data, weight, out, cpu) for choose in _CHOICES)
+    return next(chosen for chosen in candidates if chosen is not None)

@@ -55,9 +55,9 @@ def without_dead_blocks(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _variables(stmt: tirx.Stmt) -> set[tirx.Var]:
-    found: set[tirx.Var] = set()
-    structural_walk(stmt, (tirx.Var, lambda var: found.add(var)))
-    return found
+    variables: set[tirx.Var] = set()
+    structural_walk(stmt, (tirx.Var, lambda var: variables.add(var)))
+    return variables
 
 
 def _has_effects(stmt: tirx.Stmt, own: set[tirx.Var]) -> bool:

@@ -39,9 +39,9 @@ def is_large(value: tirx.Expr, weight: Weight = lambda _: 1) -> bool:
 
 def node_count(value: tirx.Expr, weight: Weight = lambda _: 1) -> int:
     """The sum of the weights of all nodes."""
-    found: list[int] = []
-    structural_walk(value, (tirx.Expr, lambda node: found.append(weight(node))))
-    return sum(found)
+    weights: list[int] = []
+    structural_walk(value, (tirx.Expr, lambda node: weights.append(weight(node))))
+    return sum(weights)
 
 
 def _visits(value: tirx.Expr, weight: Weight, limit: int) -> int:

@@ -179,14 +179,14 @@ def accesses_of(body: tirx.Stmt) -> list[tvm.ir.TensorLoad]:
 
 def conditions_of(body: tirx.Stmt) -> list[tirx.Expr]:
     """The conditions under which values are computed."""
-    found: list[tirx.Expr] = []
+    conditions: list[tirx.Expr] = []
 
     def look(call: tvm.ir.Call) -> None:
         if isinstance(call.op, tvm.ir.Op) and call.op.name == "prim.if_then_else":
-            found.append(call.args[0])
+            conditions.append(call.args[0])
 
     structural_walk(body, (tvm.ir.Call, look))
-    return found
+    return conditions
 
 
 def _are_contiguous(block: SBlock, lanes: int, accesses: list[tvm.ir.TensorLoad]) -> bool:

@@ -105,11 +105,11 @@ def _without_allocations(body: tirx.Stmt) -> tuple[tirx.Stmt, list[tirx.Buffer]]
     taken: list[tirx.Buffer] = []
 
     def take(block: s_tir.SBlock) -> s_tir.SBlock:
-        found = [each for each in block.alloc_buffers if each.scope() == "global"]
-        found = [each for each in found if isinstance(count_of(each.shape), tirx.IntImm)]
-        taken.extend(found)
-        kept = [each for each in block.alloc_buffers if each not in found]
-        return with_parts(block, alloc_buffers=kept) if found else block
+        static = [each for each in block.alloc_buffers if each.scope() == "global"]
+        static = [each for each in static if isinstance(count_of(each.shape), tirx.IntImm)]
+        taken.extend(static)
+        kept = [each for each in block.alloc_buffers if each not in static]
+        return with_parts(block, alloc_buffers=kept) if static else block
 
     return structural_map(body, (s_tir.SBlock, take)), taken
 
@@ -139,14 +139,14 @@ def _thread(body: tirx.Stmt) -> tirx.Stmt:
 
 def contains_threads(statement: tirx.Stmt) -> bool:
     """Whether a statement launches threads."""
-    found: list[tirx.Stmt] = []
+    launches: list[tirx.Stmt] = []
 
     def look(node: tirx.AttrStmt | tirx.For) -> None:
         if _starts_threads(node):
-            found.append(node)
+            launches.append(node)
 
     structural_walk(statement, [(tirx.AttrStmt, look), (tirx.For, look)])
-    return bool(found)
+    return bool(launches)
 
 
 def _starts_threads(node: tirx.AttrStmt | tirx.For) -> bool:
@@ -190,15 +190,15 @@ def without_vectors_of_bool(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _accesses_bool(statement: tirx.Stmt) -> bool:
-    found: list[tirx.Buffer] = []
+    buffers: list[tirx.Buffer] = []
     structural_walk(
         statement,
         [
-            (tvm.ir.TensorLoad, lambda load: found.append(load.source)),
-            (tirx.BufferStore, lambda store: found.append(store.buffer)),
+            (tvm.ir.TensorLoad, lambda load: buffers.append(load.source)),
+            (tirx.BufferStore, lambda store: buffers.append(store.buffer)),
         ],
     )
-    return any(str(buffer.dtype) == "bool" for buffer in found)
+    return any(str(buffer.dtype) == "bool" for buffer in buffers)
 
 
 def read_results_first(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -364,10 +364,10 @@ def _accesses_memory_on_host(function: tirx.PrimFunc) -> bool:
         return nothing if _starts_threads(node) else node
 
     host = structural_map(function.body, [(tirx.For, drop), (tirx.AttrStmt, drop)])
-    found: list[tvm.Object] = []
-    callbacks = [(tirx.BufferStore, found.append), (tvm.ir.TensorLoad, found.append)]
+    accesses: list[tvm.Object] = []
+    callbacks = [(tirx.BufferStore, accesses.append), (tvm.ir.TensorLoad, accesses.append)]
     structural_walk(host, callbacks)
-    return bool(found)
+    return bool(accesses)
 
 
 def _lower(function: tirx.PrimFunc, target: tvm.target.Target) -> list[tirx.PrimFunc]:
@@ -412,7 +412,7 @@ def _mixes_registers(launch: tirx.PrimFunc) -> bool:
     elements that another thread has computed.
     """
     varying: list[tirx.Var] = []
-    found: list[bool] = []
+    vary: list[bool] = []
 
     def enter(node: tirx.AttrStmt) -> None:
         if node.attr_key == "thread_extent":
@@ -430,11 +430,11 @@ def _mixes_registers(launch: tirx.PrimFunc) -> bool:
 
     def look(buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> None:
         if buffer.scope() == "local":
-            found.append(any(uses(index, varying) for index in indices))
+            vary.append(any(uses(index, varying) for index in indices))
 
     callbacks = [(tirx.AttrStmt, enter), (tirx.Bind, bind), (tirx.BufferStore, store)]
     structural_walk(launch.body, [*callbacks, (tvm.ir.TensorLoad, load)], order="pre")
-    return any(found)
+    return any(vary)
 
 
 def _excesses_of_memory(allocated: list[tirx.Buffer], limits: Limits) -> Iterator[str]:

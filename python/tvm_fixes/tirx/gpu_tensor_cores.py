@@ -101,10 +101,12 @@ class TensorCores(ScheduleRule):
         if target.kind.name != "cuda" or capability(str(target.attrs["arch"])) < (8, 0):
             return None
         schedule = Schedule(func)
-        found = get_reduction_blocks(schedule, schedule.get_child_blocks(get_root_block(schedule)))
-        if found is None or len(found) != 1:
+        reductions = get_reduction_blocks(
+            schedule, schedule.get_child_blocks(get_root_block(schedule))
+        )
+        if reductions is None or len(reductions) != 1:
             return None
-        (main,) = found
+        (main,) = reductions
         block = schedule.get(main)
         is_empty = any(is_zero(each.dom.extent) for each in block.iter_vars)
         if is_empty or get_index_map(block) is None or not _has_dtypes(block):
@@ -299,12 +301,12 @@ def _copy_to_shared(
 def _is_contiguous_along_rows(block: SBlock) -> bool:
     """Whether a copy reads adjacent elements along its second to last axis."""
     *_, row, _ = (iter_var.var for iter_var in block.iter_vars)
-    found: list[tvm.ir.TensorLoad] = []
-    structural_walk(block.body.value, (tvm.ir.TensorLoad, found.append))
+    loads: list[tvm.ir.TensorLoad] = []
+    structural_walk(block.body.value, (tvm.ir.TensorLoad, loads.append))
     analyzer = Analyzer()
     steps = [
         analyzer.simplify(substitute(offset_of(load), {row: row + 1}) - offset_of(load))
-        for load in found
+        for load in loads
     ]
     return any(isinstance(step, tirx.IntImm) and step.value == 1 for step in steps)
 

@@ -156,7 +156,7 @@ def _transposed_reads(block: SBlock) -> dict[int, tuple[int, ...]]:
     last = len(variables) - 1
     if not isinstance(block.body, tirx.BufferStore) or stored[-1] != last:
         return {}
-    found = {}
+    first_axes = {}
     for read, region in enumerate(block.reads):
         axes = {
             tuple(axes)
@@ -166,8 +166,8 @@ def _transposed_reads(block: SBlock) -> dict[int, tuple[int, ...]]:
         first = [axis for axis in axes.pop() if axis is not None] if len(axes) == 1 else []
         is_permuted = len(first) == len(region.region) == len(set(first))
         if is_permuted and last in first[:-1]:
-            found[read] = tuple(first)
-    return found
+            first_axes[read] = tuple(first)
+    return first_axes
 
 
 def _axis(index: tirx.Expr, variables: Sequence[tirx.Var]) -> int | None:

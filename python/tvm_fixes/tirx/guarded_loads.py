@@ -77,11 +77,11 @@ def _within(
     indices: Sequence[tirx.Expr], shape: Sequence[tirx.Expr], analyzer: Analyzer
 ) -> list[tirx.Expr]:
     """The indices, clamped to `shape` unless they are provably within it."""
-    found = []
+    clamped = []
     for index, extent in zip(indices, shape, strict=True):
         if not analyzer.can_prove(index < extent):
             index = tirx.min(index, extent.astype(index.ty) - 1)
         if not analyzer.can_prove(index >= 0):
             index = tirx.max(index, tirx.const(0, index.ty))
-        found.append(index)
-    return found
+        clamped.append(index)
+    return clamped

@@ -80,6 +80,6 @@ def _inlined(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _loads(value: tirx.Expr) -> list[tvm.ir.TensorLoad]:
-    found: list[tvm.ir.TensorLoad] = []
-    structural_walk(value, (tvm.ir.TensorLoad, found.append))
-    return found
+    loads: list[tvm.ir.TensorLoad] = []
+    structural_walk(value, (tvm.ir.TensorLoad, loads.append))
+    return loads

@@ -30,6 +30,19 @@ and after, with 2 last columns::
     elif n % 4 > 0: … (the same for 2 columns)
 
 Whole tiles are stored without conditions, and few columns take less time than a tile.
+
+The steps:
+
+1. Find the sums of a tile, the loops over its columns, and the conditions that guard their stores
+   (:func:`_tiles_of`).
+2. Prove that a column depends only on its position ``tile * size + column``
+   (:func:`_are_independent`).  Then it may be computed in any tile, of any number of columns.
+3. Run ``limit // size`` whole tiles, whose stores need no condition (:func:`_unguarded`).
+4. Compute the ``limit % size`` columns that are left in one more tile: in one of
+   :data:`LAST_COLUMNS` columns if they suffice, otherwise in a whole one with its conditions.
+
+A tile of `rows` rows and `size` columns keeps ``rows * size`` sums in registers. The smaller one
+computes ``rows * columns`` of them, so at most one tile in a row computes sums that are not stored.
 """
 
 import functools
@@ -113,6 +126,7 @@ def _tiles_of(loop: tirx.For) -> _Tiles | None:
     """The tiles of a loop; None unless its columns are known to be independent."""
     loops: dict[tirx.Var, tirx.For] = {}
     buffers: list[tirx.Buffer] = []
+    # The only allocation in the loop holds the sums.
     callbacks = [
         (tirx.For, lambda inner: loops.update({inner.loop_var: inner})),
         (tirx.AllocBuffer, lambda alloc: buffers.append(alloc.buffer)),
@@ -123,6 +137,7 @@ def _tiles_of(loop: tirx.For) -> _Tiles | None:
     if any(contains(loop.body, kind) for kind in _UNKNOWN):
         return None
     [buffer] = buffers
+    # The axis of the columns is the one that bounded stores are indexed with.
     for axis in range(len(buffer.shape)):
         columns = _columns(loop.body, buffer, axis, loops)
         if columns is None:
@@ -165,18 +180,18 @@ def _bounds(
             return None
         return condition.b if isinstance(condition, tirx.LT) else condition.b + 1
 
-    found: list[tuple[tirx.IfThenElse, list[tuple[tirx.Expr, tirx.Expr]]]] = []
+    guarded: list[tuple[tirx.IfThenElse, list[tuple[tirx.Expr, tirx.Expr]]]] = []
 
     def look(statement: tirx.IfThenElse) -> None:
         pairs = [(part, bound_of(part)) for part in _conjuncts(statement.condition)]
         bounds = [(part, bound) for part, bound in pairs if bound is not None]
         if bounds and statement.else_case is None:
-            found.append((statement, bounds))
+            guarded.append((statement, bounds))
 
     structural_walk(loop.body, (tirx.IfThenElse, look))
-    if len(found) != 1:
+    if len(guarded) != 1:
         return []
-    [(statement, bounds)] = found
+    [(statement, bounds)] = guarded
     return bounds if _stores(statement, buffer) == _stores(loop.body, buffer) else []
 
 
@@ -194,9 +209,9 @@ def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
 
 def _stores(stmt: tirx.Stmt, but: tirx.Buffer) -> int:
     """The number of stores, except those to `but`."""
-    found: list[tirx.BufferStore] = []
-    structural_walk(stmt, (tirx.BufferStore, found.append))
-    return sum(not store.buffer.same_as(but) for store in found)
+    stores: list[tirx.BufferStore] = []
+    structural_walk(stmt, (tirx.BufferStore, stores.append))
+    return sum(not store.buffer.same_as(but) for store in stores)
 
 
 def _are_independent(
@@ -208,6 +223,7 @@ def _are_independent(
     if the tile is one more and the column `size` less.
     """
     analyzer, tile = Analyzer(), loop.loop_var
+    # Each index, extent and condition must be the same before and after this shift.
     loaded = sources(loop.body)
     shift = {tile: tile + 1} | {column: column - over.extent for column, over in columns.items()}
     depends = False
@@ -246,9 +262,11 @@ def _are_independent(
 
 
 def _split(tiles: _Tiles, columns: int) -> tirx.Stmt:
+    """The loop over whole tiles, and the last tile after it: steps 3 and 4."""
     loop, size = tiles.loop, tiles.size
     limit, whole = (tirx.Var(name, loop.loop_var.ty) for name in ("limit", "whole"))
     main = tirx.For(loop.loop_var, loop.min, whole, loop.kind, _unguarded(tiles))
+    # The last tile begins after all whole ones; its body keeps the conditions.
     at_end = {loop.loop_var: whole}
     last = substitute(loop.body, at_end)
     rest = limit - whole * size
@@ -256,6 +274,7 @@ def _split(tiles: _Tiles, columns: int) -> tirx.Stmt:
         small = substitute(_with_columns(tiles, columns), at_end)
         last = tirx.IfThenElse(rest > columns, with_new_variables(last), small)
     last = tirx.IfThenElse(rest > 0, with_new_variables(last), None)
+    # The limit may be negative where an extent is: then there is no tile.
     count = tirx.max(tirx.floordiv(limit, size), 0)
     return tirx.SeqStmt([tirx.Bind(limit, tiles.limit), tirx.Bind(whole, count), main, last])
 
@@ -294,6 +313,7 @@ def _unguarded(tiles: _Tiles) -> tirx.Stmt:
 
 def _with_columns(tiles: _Tiles, count: int) -> tirx.Stmt:
     """The body for the first `count` columns of a tile."""
+    # Fewer columns are a shorter axis of the sums, and loops of as many steps.
     shape = [count if at == tiles.axis else extent for at, extent in enumerate(tiles.buffer.shape)]
     buffer = tirx.decl_buffer(shape, tiles.buffer.dtype, tiles.buffer.name, layout=None)
 

@@ -72,8 +72,8 @@ def _widen_call(call: tvm.ir.Call) -> tirx.Expr:
 def _widen_remainder(remainder: tirx.Mod) -> tirx.Expr:
     if str(remainder.ty) not in _NARROW:
         return remainder
-    wide = tirx.truncmod(remainder.a.astype("float32"), remainder.b.astype("float32"))
-    return wide.astype(str(remainder.ty))
+    in_float32 = tirx.truncmod(remainder.a.astype("float32"), remainder.b.astype("float32"))
+    return in_float32.astype(str(remainder.ty))
 
 
 def _wide(call: tvm.ir.Call) -> tirx.Expr:
@@ -103,7 +103,7 @@ def _lower_call(call: tvm.ir.Call) -> tirx.Expr:
     name, dtype = call.op.name, str(call.ty)
     if dtype in _NARROW and name in _CALLED:
         operands = [operand.astype("float32") for operand in call.args]
-        wide = tvm.ir.Call(call.op, operands, ret_ty="float32")
-        return _lower_call(wide).astype(dtype)
+        in_float32 = tvm.ir.Call(call.op, operands, ret_ty="float32")
+        return _lower_call(in_float32).astype(dtype)
     library = _LIBRARY.get((name, dtype))
     return call if library is None else tirx.call_pure_extern(dtype, library, *call.args)

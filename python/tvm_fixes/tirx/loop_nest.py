@@ -159,8 +159,8 @@ def _update(store: tirx.BufferStore, initial: tirx.Expr) -> Update | None:
         if not tvm_ffi.structural_equal(value.a, old) or identity not in (None, initial.value):
             return None
         dtype = accumulation_dtype(str(old.ty))
-        wide = tirx.const(initial.value, dtype)
-        return Update(store, wide, value.b.astype(dtype), type(value))
+        widened = tirx.const(initial.value, dtype)
+        return Update(store, widened, value.b.astype(dtype), type(value))
     is_extremum = isinstance(value, tirx.Select) and tvm_ffi.structural_equal(
         value.false_value, old
     )
@@ -273,8 +273,8 @@ def _step(value: tirx.Expr, along: tirx.Var, analyzer: Analyzer) -> set[int | No
     steps: set[int | None] = set()
 
     def look(load: tvm.ir.TensorLoad) -> None:
-        found = steps_of(load, [along], analyzer)
-        step = found[0] if found else None
+        strides = steps_of(load, [along], analyzer)
+        step = strides[0] if strides else None
         steps.add(step.value if isinstance(step, tirx.IntImm) else None)
 
     structural_walk(value, (tvm.ir.TensorLoad, look))
@@ -318,25 +318,25 @@ def uses(expr: tirx.Expr, variables: Collection[tirx.Var]) -> bool:
 
 def sources(node: tvm.Object) -> set[tirx.Var]:
     """The buffers that an expression or a statement reads."""
-    found: set[tirx.Var] = set()
-    structural_walk(node, (tvm.ir.TensorLoad, lambda load: found.add(load.source)))
-    return found
+    buffers: set[tirx.Var] = set()
+    structural_walk(node, (tvm.ir.TensorLoad, lambda load: buffers.add(load.source)))
+    return buffers
 
 
 def positions_of(node: tvm.Object, buffer: tirx.Buffer) -> list[Sequence[tirx.Expr]]:
     """The indices of all accesses to `buffer`."""
-    found: list[Sequence[tirx.Expr]] = []
+    positions: list[Sequence[tirx.Expr]] = []
 
     def load(access: tvm.ir.TensorLoad) -> None:
         if access.source.same_as(buffer):
-            found.append(list(access.indices))
+            positions.append(list(access.indices))
 
     def store(access: tirx.BufferStore) -> None:
         if access.buffer.same_as(buffer):
-            found.append(list(access.indices))
+            positions.append(list(access.indices))
 
     structural_walk(node, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)])
-    return found
+    return positions
 
 
 def redirected(

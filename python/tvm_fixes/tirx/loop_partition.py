@@ -105,7 +105,7 @@ def _boundary(nest: Nest) -> _Boundary | None:
     )
     if not is_elementwise or not isinstance(nest.block.body, tirx.BufferStore):
         return None
-    found: list[_Boundary] = []
+    boundaries: list[_Boundary] = []
 
     def look(value: tirx.Expr) -> None:
         branches = branches_of(value)
@@ -121,10 +121,10 @@ def _boundary(nest: Nest) -> _Boundary | None:
         if isinstance(condition, tirx.GT | tirx.LE) == is_left:
             first = first + 1
         holds_above = isinstance(condition, tirx.GT | tirx.GE) == is_left
-        found.append(_Boundary(condition, loop, first, holds_above))
+        boundaries.append(_Boundary(condition, loop, first, holds_above))
 
     structural_walk(nest.block.body, [(tvm.ir.Call, look), (tirx.Select, look)])
-    return found[0] if found else None
+    return boundaries[0] if boundaries else None
 
 
 def _split(nest: Nest, boundary: _Boundary) -> list[tirx.For]:

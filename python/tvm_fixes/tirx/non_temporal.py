@@ -96,7 +96,9 @@ def use_non_temporal_stores(
     if has_feature("sse2", target):
         read = sources(function.body)
         line = cpu.cache_line_bytes
-        results = [one for one in large if _is_aligned_number(one, line) and one not in read]
+        results = [
+            tensor for tensor in large if _is_aligned_number(tensor, line) and tensor not in read
+        ]
 
     def rewrite(loop: tirx.For, mutator: tvm_ffi.structural.StructuralMutator) -> tirx.Stmt:
         if loop.kind != tirx.ForKind.PARALLEL:
@@ -203,15 +205,15 @@ class _Iterations:
         var = self.loop.loop_var
         last = self.loop.min + self.loop.extent - 1
         next_one = {var: tirx.min(var + 1, last)}
-        found: list[tirx.Stmt] = []
+        prefetches: list[tirx.Stmt] = []
 
         def look(load: tvm.ir.TensorLoad) -> None:
             if load.source in self.read_again and uses(load, [var]):
                 address = tirx.address_of(substitute(_at_first(lanes, load), next_one))
-                found.append(_intrinsic("llvm.prefetch", address, *_TO_READ))
+                prefetches.append(_intrinsic("llvm.prefetch", address, *_TO_READ))
 
         structural_walk(value, (tvm.ir.TensorLoad, look))
-        return found
+        return prefetches
 
     def _fills_lines(self, lanes: tirx.For, store: tirx.BufferStore, outer: tirx.For) -> bool:
         """Whether a vector fills a cache line, by itself or with the next ones of the `outer` loop.

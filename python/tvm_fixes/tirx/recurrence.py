@@ -115,7 +115,7 @@ class Cell:
     def from_json(cls, text: str) -> Self:
         """The cell of a text from :meth:`to_json`."""
         fields = json.loads(text)
-        activations = tuple(Activation(**one) for one in fields.pop("activations"))
+        activations = tuple(Activation(**activation) for activation in fields.pop("activations"))
         return cls(activations=activations, **fields)
 
 

@@ -68,13 +68,13 @@ def split_repetition(loop: tirx.For) -> tirx.For:
 
 def _factor(nest: Nest, loop: tirx.For) -> int | None:
     """The number of times in a row that each element is read; None if once or unknown."""
-    found: list[int] = []
+    factors: list[int] = []
 
     def look(quotient: tirx.FloorDiv) -> None:
         is_of_loop = tvm_ffi.structural_equal(quotient.a, loop.loop_var)
         if is_of_loop and isinstance(quotient.b, tirx.IntImm) and quotient.b.value > 1:
-            found.append(quotient.b.value)
+            factors.append(quotient.b.value)
 
     for store in nest.stores or []:
         structural_walk(store.value, (tirx.FloorDiv, look))
-    return next((factor for factor in found if divides(factor, loop.extent)), None)
+    return next((factor for factor in factors if divides(factor, loop.extent)), None)

@@ -122,9 +122,9 @@ def _is_read_about_once(buffer: tirx.Var, size: tirx.Expr, readers: Sequence[SBl
 
 def _loads(node: SBlock) -> list[tirx.Var]:
     """The buffer of each load in a block."""
-    found: list[tirx.Var] = []
-    structural_walk(node.body, (tvm.ir.TensorLoad, lambda load: found.append(load.source)))
-    return found
+    buffers: list[tirx.Var] = []
+    structural_walk(node.body, (tvm.ir.TensorLoad, lambda load: buffers.append(load.source)))
+    return buffers
 
 
 def _is_cheap(value: tirx.Expr) -> bool:
@@ -178,8 +178,8 @@ def _row_variables(node: SBlock, allocated: Sequence[tirx.Var]) -> dict[tirx.Var
     These iterators index the intermediate results that have fewer elements than the result; None if
     those results use different ones.
     """
-    wide = {iterator.var for iterator in node.iter_vars if not is_one(iterator.dom.extent)}
-    found: list[dict[tirx.Var, int]] = []
+    iterators = {iterator.var for iterator in node.iter_vars if not is_one(iterator.dom.extent)}
+    strides: list[dict[tirx.Var, int]] = []
     reads_known: list[bool] = []
 
     def look(load: tvm.ir.TensorLoad) -> None:
@@ -190,17 +190,19 @@ def _row_variables(node: SBlock, allocated: Sequence[tirx.Var]) -> dict[tirx.Var
             divisor = 1
             if isinstance(index, tirx.FloorDiv) and isinstance(index.b, tirx.IntImm):
                 index, divisor = index.a, int(index.b)
-            if index in wide:
+            if index in iterators:
                 used[index] = divisor
-            elif uses(index, wide):
+            elif uses(index, iterators):
                 reads_known.append(False)
-        found.append(used)
+        strides.append(used)
 
     structural_walk(node.body, (tvm.ir.TensorLoad, look))
-    partial = [used for used in found if set(used) != wide or any(d != 1 for d in used.values())]
+    partial = [
+        used for used in strides if set(used) != iterators or any(d != 1 for d in used.values())
+    ]
     if reads_known or any(used != partial[0] for used in partial):
         return None
-    return partial[0] if partial else dict.fromkeys(wide, 1)
+    return partial[0] if partial else dict.fromkeys(iterators, 1)
 
 
 def _reduces_across(node: SBlock) -> bool | None:

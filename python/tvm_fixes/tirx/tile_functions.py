@@ -132,9 +132,9 @@ def _are_adjacent(schedule: Schedule, block: SBlockRV, loop: LoopRV) -> bool:
 def _position(schedule: Schedule, block: SBlockRV) -> dict[tirx.Var, tirx.Expr]:
     """The values of the iterators of a block."""
     node = schedule.get(block)
-    found: list[SBlockRealize] = []
-    structural_walk(schedule.mod["main"].body, (SBlockRealize, found.append))
-    realize = next(each for each in found if each.block.same_as(node))
+    realizes: list[SBlockRealize] = []
+    structural_walk(schedule.mod["main"].body, (SBlockRealize, realizes.append))
+    realize = next(each for each in realizes if each.block.same_as(node))
     return {
         axis.var: value for axis, value in zip(node.iter_vars, realize.iter_values, strict=True)
     }

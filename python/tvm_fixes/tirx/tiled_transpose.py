@@ -155,16 +155,16 @@ class _Transposition:
         variables = [loop.loop_var for loop in nest.loops]
         if along is None or not is_vectorizable(store.value, variables):
             return None
-        transposed, found = [], []
+        transposed, unit_axes = [], []
         for access, load in enumerate(loads, start=1):
             if any(along.has_step(access, step) for step in (0, 1)):
                 continue
             transposed.append(load)
-            found.append(next((axis for axis in axes if axis.has_step(access, 1)), None))
+            unit_axes.append(next((axis for axis in axes if axis.has_step(access, 1)), None))
         if not 1 <= len(transposed) <= _MAX_TILES:
             return None
-        across = found[0]
-        if across is None or any(axis is not across for axis in found):
+        across = unit_axes[0]
+        if across is None or any(axis is not across for axis in unit_axes):
             return None
         narrows = min(map(_bits, transposed)) > _bits(store.value) and not _is_widened(store.value)
         is_along_rows = all(
@@ -342,14 +342,14 @@ def _with_simple_indices(store: tirx.BufferStore, loops: Sequence[tirx.For]) -> 
 
 def _loads(value: tirx.Expr) -> list[tvm.ir.TensorLoad]:
     """The distinct loads in `value`."""
-    found: list[tvm.ir.TensorLoad] = []
+    loads: list[tvm.ir.TensorLoad] = []
 
     def look(load: tvm.ir.TensorLoad) -> None:
-        if not any(tvm_ffi.structural_equal(load, known) for known in found):
-            found.append(load)
+        if not any(tvm_ffi.structural_equal(load, known) for known in loads):
+            loads.append(load)
 
     structural_walk(value, (tvm.ir.TensorLoad, look))
-    return found
+    return loads
 
 
 def _axes(loops: Sequence[tirx.For], accesses: Sequence[tvm.ir.TensorLoad]) -> list[_Axis]:

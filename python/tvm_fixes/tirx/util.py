@@ -135,7 +135,8 @@ def extern(
         body,
         dtype=[dtype],
         in_buffers=[
-            tirx.decl_buffer(one.shape, one.dtype, one.op.name, layout=None) for one in operands
+            tirx.decl_buffer(operand.shape, operand.dtype, operand.op.name, layout=None)
+            for operand in operands
         ],
         out_buffers=[tirx.decl_buffer(shape, dtype, name, layout=None)],
         name=name,

@@ -93,15 +93,15 @@ def _of_quadrant(x: tirx.Var, quarters: int) -> tirx.Expr:
 def _reduced(x: tirx.Var, body: Callable[[tirx.Var, tirx.Expr], tirx.Expr]) -> tirx.Expr:
     """Apply `body` to r and the lower bits of n, where x = n pi / 2 + r, |r| <= pi / 4."""
 
-    def of_rounded(wide: tirx.Var, rounded: tirx.Var) -> tirx.Expr:
+    def of_rounded(x: tirx.Var, rounded: tirx.Var) -> tirx.Expr:
         n = rounded - float64(WIDE_ROUNDER)
-        rest = (wide - n * float64(_HALF_PI_HIGH)) - n * float64(_HALF_PI_LOW)
+        rest = (x - n * float64(_HALF_PI_HIGH)) - n * float64(_HALF_PI_LOW)
         bits = tirx.reinterpret("int64", rounded).astype("int32")
         return let(rest.astype("float32"), lambda r: body(r, bits))
 
-    def of_wide(wide: tirx.Var) -> tirx.Expr:
-        rounded = wide * float64(2 / math.pi) + float64(WIDE_ROUNDER)
-        return let(rounded, lambda rounded: of_rounded(wide, rounded))
+    def of_wide(x: tirx.Var) -> tirx.Expr:
+        rounded = x * float64(2 / math.pi) + float64(WIDE_ROUNDER)
+        return let(rounded, lambda rounded: of_rounded(x, rounded))
 
     return let(x.astype("float64"), of_wide)
 

@@ -112,12 +112,12 @@ def _rounded(function: tirx.PrimFunc) -> dict[tirx.Var, tirx.Expr]:
 
     iterators = (SBlock, lambda block: defined.extend(each.var for each in block.iter_vars))
     structural_walk(function.body, [(tirx.For, look), iterators])
-    found: dict[tirx.Var, tirx.Expr] = {}
+    rounded_values: dict[tirx.Var, tirx.Expr] = {}
     for value in rounded:
-        is_new = not any(structural_equal(value, other) for other in found.values())
+        is_new = not any(structural_equal(value, other) for other in rounded_values.values())
         if is_new and "float" in str(value.value.ty) and not uses(value, defined):
-            found[tirx.Var("rounded", value.ty)] = value
-    return found
+            rounded_values[tirx.Var("rounded", value.ty)] = value
+    return rounded_values
 
 
 def _with_parameters(function: tirx.PrimFunc, values: dict[tirx.Var, tirx.Expr]) -> tirx.PrimFunc:
@@ -142,7 +142,7 @@ def _possibly_empty(schedule: Schedule) -> list[tuple[SBlockRV, LoopRV]]:
         bound[realize.block] = realize.iter_values
 
     structural_walk(schedule.mod["main"].body, (SBlockRealize, remember))
-    found = []
+    reductions = []
     pending = [schedule.get_sblock("root")]
     while pending:
         block = pending.pop()
@@ -154,8 +154,8 @@ def _possibly_empty(schedule: Schedule) -> list[tuple[SBlockRV, LoopRV]]:
             if any(schedule.get(loop).loop_var.same_as(variable) for variable in variables)
         ]
         if not all(is_positive(schedule.get(loop).extent) for loop in loops):
-            found.append((block, loops[0]))
-    return found
+            reductions.append((block, loops[0]))
+    return reductions
 
 
 def _reduced(block: SBlock, values: Sequence[tirx.Expr]) -> list[tirx.Var]:

@@ -137,8 +137,10 @@ def _difference(node: tirx.Sub) -> tirx.Expr:
     if not dtype.startswith("bfloat16"):
         return tirx.Add(node.a, _negated(node.b))
     # Compute in float32: rounding a step to bfloat16 takes several instructions.
-    wide = dtype.replace("bfloat16", "float32")
-    return tirx.Cast(dtype, tirx.Add(tirx.Cast(wide, node.a), _negated(tirx.Cast(wide, node.b))))
+    inner_dtype = dtype.replace("bfloat16", "float32")
+    return tirx.Cast(
+        dtype, tirx.Add(tirx.Cast(inner_dtype, node.a), _negated(tirx.Cast(inner_dtype, node.b)))
+    )
 
 
 def _cancels(node: tirx.Sub) -> bool:

@@ -99,8 +99,8 @@ def _guarded(cast: tirx.Cast) -> tirx.Expr:
     known = _range_of(cast.value)
     if known.fits(kind, bits):
         return _unless_nan(cast, known) if known.may_be_nan else cast
-    value, wide = cast.value, source.startswith("float64")
-    if not wide and not source.startswith("float32"):
+    value, is_float64 = cast.value, source.startswith("float64")
+    if not is_float64 and not source.startswith("float32"):
         value = tirx.Cast(_typed("float32", lanes), value)
     if _needs_variable(value):
         variable = tirx.Var("value", value.ty)
@@ -130,15 +130,17 @@ def rounded_dtype(source: str, target: str) -> str:
 def wrapped(numbers: np.ndarray | float, dtype: str) -> np.ndarray:
     """The casts of numbers, which are floats of any width, to an integer dtype."""
     kind, bits, _ = _parts(dtype)
-    wide = np.asarray(numbers, "float64")
+    float64 = np.asarray(numbers, "float64")
     limit = 2.0 ** (_intermediate(kind, bits, is_double=True) - 1)
-    in_range = np.where(np.abs(wide) < limit, wide, -limit)
-    found = in_range.astype("int64").astype(dtype)
+    in_range = np.where(np.abs(float64) < limit, float64, -limit)
+    in_range_casts = in_range.astype("int64").astype(dtype)
     if (kind, bits) != ("uint", 64):
-        return found
-    above = np.where(wide < 2 * limit, wide, limit) - limit
+        return in_range_casts
+    above = np.where(float64 < 2 * limit, float64, limit) - limit
     upper = np.maximum(above, 0).astype("int64").astype(dtype) + np.uint64(limit)
-    return np.where(wide >= limit, np.where(wide < 2 * limit, upper, np.uint64(0)), found)
+    return np.where(
+        float64 >= limit, np.where(float64 < 2 * limit, upper, np.uint64(0)), in_range_casts
+    )
 
 
 def _wrapped(value: tirx.Expr, kind: str, bits: int, lanes: int) -> tirx.Expr:

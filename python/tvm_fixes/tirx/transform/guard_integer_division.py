@@ -131,32 +131,32 @@ def _may_trap(division: tirx.Expr) -> bool:
 
 def _divisors(expression: tirx.Expr, bound: set[tirx.Var]) -> list[tirx.Expr]:
     """The divisors in an expression that may trap and depend on tensor elements."""
-    found: list[tirx.Expr] = []
+    divisors: list[tirx.Expr] = []
 
     def look(division: tirx.Expr) -> None:
         is_data = contains(division.b, tvm.ir.TensorLoad) or contains(
             division.b, tirx.Var, lambda var: var in bound
         )
         if is_data and _may_trap(division):
-            found.append(division.b)
+            divisors.append(division.b)
 
     structural_walk(expression, (_DIVISIONS, look))
-    return found
+    return divisors
 
 
 def _divisors_of_value(value: tirx.Expr, known: Sequence[tirx.Expr]) -> list[tirx.Expr]:
     """The divisors in a value that may trap, without those in indices and `known` divisions."""
-    found: list[tirx.Expr] = []
+    divisors: list[tirx.Expr] = []
 
     def look(node: tirx.Expr) -> WalkResult | None:
         if isinstance(node, tvm.ir.TensorLoad):
             return WalkResult.SKIP
         if _may_trap(node) and not _is_one_of(node, known):
-            found.append(node.b)
+            divisors.append(node.b)
         return None
 
     structural_walk(value, ((*_DIVISIONS, tvm.ir.TensorLoad), look), order="pre")
-    return found
+    return divisors
 
 
 def _is_one_of(divisor: tirx.Expr, divisors: Sequence[tirx.Expr]) -> bool:
@@ -165,35 +165,35 @@ def _is_one_of(divisor: tirx.Expr, divisors: Sequence[tirx.Expr]) -> bool:
 
 def _checks(expression: tirx.Expr, divisors: Sequence[tirx.Expr]) -> list[tirx.Expr]:
     """The conditions under which an expression never divides by 0."""
-    found: list[tirx.Expr] = []
+    conditions: list[tirx.Expr] = []
 
     def look(node: tirx.Expr) -> WalkResult | None:
         if isinstance(node, tirx.Let):
-            found.extend(_checks(node.value, divisors))
+            conditions.extend(_checks(node.value, divisors))
             inner = _all(_checks(node.body, divisors))
             if inner is not None:
-                found.append(_let(node, inner))
+                conditions.append(_let(node, inner))
             return WalkResult.SKIP
         if isinstance(node, tvm.ir.Call):
             if getattr(node.op, "name", None) != "prim.if_then_else":
                 return None
             condition, *branches = node.args
-            found.extend(_checks(condition, divisors))
+            conditions.extend(_checks(condition, divisors))
             inner_checks = [_all(_checks(branch, divisors)) for branch in branches]
             if any(check is not None for check in inner_checks):
                 true = tirx.const(True, "bool")
                 sides = [true if check is None else check for check in inner_checks]
-                found.append(tirx.if_then_else(condition, *sides))
+                conditions.append(tirx.if_then_else(condition, *sides))
             return WalkResult.SKIP
         if isinstance(node, _DIVISIONS) and _is_one_of(node.b, divisors):
-            found.append(node.b != tirx.const(0, node.b.ty))
+            conditions.append(node.b != tirx.const(0, node.b.ty))
         return None
 
     structural_walk(expression, ((*_DIVISIONS, tirx.Let, tvm.ir.Call), look), order="pre")
     # A condition may contain divisions itself.
     return [
         structural_map(check, (_DIVISIONS, lambda node: _guarded(node, divisors)))
-        for check in found
+        for check in conditions
     ]
 
 

@@ -263,8 +263,10 @@ def _wrapped(value: tirx.Expr, target: tvm.target.Target) -> tirx.Expr:
     if _is_promoted(value, target):
         parts = [value.a] if isinstance(value, tirx.BitwiseNot) else [value.a, value.b]
         # In C, only unsigned integers may overflow.
-        wide = "uint32" if dtype.startswith("u") else "int32"
-        return operator(*(_in_dtype(_wrapped(part, target), wide) for part in parts)).astype(dtype)
+        inner_dtype = "uint32" if dtype.startswith("u") else "int32"
+        return operator(*(_in_dtype(_wrapped(part, target), inner_dtype) for part in parts)).astype(
+            dtype
+        )
     if not isinstance(value, _WRAPPING):
         return value
     a, b = (_wrapped(operand, target) for operand in (value.a, value.b))
@@ -278,8 +280,8 @@ def _wrapped(value: tirx.Expr, target: tvm.target.Target) -> tirx.Expr:
     # simplifies in a time that grows exponentially with their depth.
     is_large = dtype.startswith("u") and operator is tirx.Mul
     width = "128" if target.kind.name == "llvm" else "64"
-    wide = ("u" if is_large else "") + dtype.removeprefix("u").replace(str(bits), width, 1)
-    return tirx.Cast(dtype, operator(a.astype(wide), b.astype(wide)))
+    inner_dtype = ("u" if is_large else "") + dtype.removeprefix("u").replace(str(bits), width, 1)
+    return tirx.Cast(dtype, operator(a.astype(inner_dtype), b.astype(inner_dtype)))
 
 
 def _in_dtype(value: tirx.Expr, dtype: str) -> tirx.Expr:

@@ -209,8 +209,8 @@ class _Iterations:
                 candidates += iter_map_simplify([start], loops, condition)
                 candidates += iter_map_simplify([start], loops, condition, analyzer=self.analyzer)
         return any(
-            bool((np.broadcast_to(expected != self._evaluate(one), _SAMPLES) & holds).any())
-            for one in candidates
+            bool((np.broadcast_to(expected != self._evaluate(candidate), _SAMPLES) & holds).any())
+            for candidate in candidates
         )
 
     def _resolved(self, expr: tirx.Expr) -> tirx.Expr:

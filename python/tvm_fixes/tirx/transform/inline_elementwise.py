@@ -315,9 +315,9 @@ def _ends_in(read: tvm.ir.TensorLoad, innermost: tirx.Var) -> bool:
 
 def _visits_once(read: tvm.ir.TensorLoad, consumer: SBlock) -> bool:
     """Whether no two iterations of a block read the same element."""
-    found = [_without_offset(index) for index in read.indices]
-    wide = [each.var for each in consumer.iter_vars if not is_one(each.dom.extent)]
-    return all(sum(var.same_as(index) for index in found) == 1 for var in wide)
+    indices = [_without_offset(index) for index in read.indices]
+    iterators = [each.var for each in consumer.iter_vars if not is_one(each.dom.extent)]
+    return all(sum(var.same_as(index) for index in indices) == 1 for var in iterators)
 
 
 def _without_offset(index: tirx.Expr) -> tirx.Expr:

@@ -166,8 +166,8 @@ def _vectorizable(call: tvm.ir.Call) -> tirx.Expr:
     name = call.op.name if isinstance(call.op, tvm.ir.Op) else None
     if name in _WIDENED and str(call.ty) == "float16":
         [operand] = call.args
-        wide = tvm.ir.Call(call.op, [operand.astype("float32")], ret_ty="float32")
-        return _vectorizable(wide).astype("float16")
+        in_float32 = tvm.ir.Call(call.op, [operand.astype("float32")], ret_ty="float32")
+        return _vectorizable(in_float32).astype("float16")
     if name == "tirx.nearbyint":
         return tirx.round(call.args[0])
     if name == "tirx.rsqrt" and str(call.ty) in ("float32", "float64"):
