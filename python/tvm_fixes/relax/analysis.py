@@ -41,35 +41,35 @@ def bindings(function: relax.Function) -> Iterator[relax.Binding]:
 
 def results(function: relax.Function) -> list[relax.Var]:
     """The variables that a function returns, and those that its branches and local functions do."""
-    found: list[relax.Var] = []
+    returned: list[relax.Var] = []
 
     def look(expr: relax.Expr) -> None:
         if isinstance(expr, relax.SeqExpr):
-            found.extend(variables(expr.body))
+            returned.extend(variables(expr.body))
 
     relax.analysis.post_order_visit(function, look)
-    return found
+    return returned
 
 
 def dataflow_bindings(function: relax.Function) -> list[relax.Binding]:
     """The bindings in dataflow blocks, including those of branches and local functions."""
-    found: list[relax.Binding] = []
+    in_dataflow: list[relax.Binding] = []
 
     def look(expr: relax.Expr) -> None:
         if isinstance(expr, relax.SeqExpr):
             for block in expr.blocks:
-                found.extend(block.bindings if isinstance(block, relax.DataflowBlock) else ())
+                in_dataflow.extend(block.bindings if isinstance(block, relax.DataflowBlock) else ())
 
     relax.analysis.post_order_visit(function, look)
-    return found
+    return in_dataflow
 
 
 def reads(function: relax.Function) -> Counter[relax.Var]:
     """Count the uses of each variable as an operand or a result."""
-    found = Counter(results(function))
+    counts = Counter(results(function))
     for binding in bindings(function):
-        found.update(variables(binding.value))
-    return found
+        counts.update(variables(binding.value))
+    return counts
 
 
 def operator_calls(mod: tvm.IRModule) -> Iterator[tuple[str, relax.VarBinding]]:

@@ -94,7 +94,7 @@ def _pattern_of(value: relax.Expr, mod: tvm.IRModule) -> _Pattern | None:
         return None
     if isinstance(kernel, tirx.PrimFunc):
         number = kernel.attrs.get("op_pattern") if kernel.attrs else None
-        known = [one for one in _Pattern if number is not None and one == int(number)]
+        known = [pattern for pattern in _Pattern if number is not None and pattern == int(number)]
         return known[0] if known else _Pattern.OPAQUE
     if kernel is not None and is_primitive(kernel):
         parts = [_pattern_of(binding.value, mod) for binding in bindings(kernel)]

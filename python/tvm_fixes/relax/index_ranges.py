@@ -80,10 +80,10 @@ class Ranges:
         shape = getattr(indices.ty, "shape", None)
         if isinstance(shape, relax.ShapeExpr) and any(_is(e, 0) for e in shape.values):
             return True
-        found = self.range_of(indices)
-        if found is None:
+        bounds = self.range_of(indices)
+        if bounds is None:
             return False
-        least, greatest = found
+        least, greatest = bounds
         proves = self._analyzer.can_prove
         is_positive = proves(least >= 0)
         return all(
@@ -99,12 +99,12 @@ class Ranges:
             return None
         self._depth += 1
         try:
-            found = self._infer(expr)
+            bounds = self._infer(expr)
         finally:
             self._depth -= 1
         if isinstance(expr, relax.Var):
-            self._known[expr] = found
-        return found
+            self._known[expr] = bounds
+        return bounds
 
     def _infer(self, expr: relax.Expr) -> Range | None:
         constant = tensor_of(expr)
@@ -181,16 +181,16 @@ class Ranges:
         source = str(call.args[0].ty.dtype)
         if source == "bool":
             return _const(0), _const(1)
-        found = self.range_of(call.args[0]) if "int" in source else None
+        bounds = self.range_of(call.args[0]) if "int" in source else None
         if str(call.ty.dtype) == "int64":
-            return found
+            return bounds
         limits = _LIMITS.get(str(call.ty.dtype))
         # A value that does not fit into the dtype wraps around.
-        return found if found and limits and self._lies_in(found, *limits) else None
+        return bounds if bounds and limits and self._lies_in(bounds, *limits) else None
 
-    def _lies_in(self, found: Range, least: int, greatest: int) -> bool:
+    def _lies_in(self, bounds: Range, least: int, greatest: int) -> bool:
         proves = self._analyzer.can_prove
-        return bool(proves(found[0] >= _const(least)) and proves(found[1] <= _const(greatest)))
+        return bool(proves(bounds[0] >= _const(least)) and proves(bounds[1] <= _const(greatest)))
 
     def _has_elements(self, data: relax.Expr) -> bool:
         shape = getattr(data.ty, "shape", None)
@@ -211,9 +211,9 @@ class Ranges:
         return left[0] - right[1], left[1] - right[0]
 
     def _union(self, parts: list[relax.Expr]) -> Range | None:
-        found = [self.range_of(part) for part in parts]
-        known = [own for own in found if own is not None]
-        if len(known) < len(found):
+        ranges = [self.range_of(part) for part in parts]
+        known = [own for own in ranges if own is not None]
+        if len(known) < len(ranges):
             return None
         least, greatest = known[0]
         for own in known[1:]:

@@ -58,13 +58,17 @@ def _symbols_of(function: relax.Function) -> tuple[set[tirx.Var], set[tirx.Var]]
         if isinstance(binding, relax.MatchCast):
             if isinstance(binding.ty, relax.ShapeType) and binding.ty.values is not None:
                 if isinstance(value, relax.ShapeExpr) or value in shapes:
-                    known.update(one for one in binding.ty.values if isinstance(one, tirx.Var))
+                    known.update(
+                        extent for extent in binding.ty.values if isinstance(extent, tirx.Var)
+                    )
         elif isinstance(value, relax.ShapeExpr):
             shapes.add(binding.var)
         elif isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):
             for argument in value.args:
                 if isinstance(argument, relax.ShapeExpr):
-                    passed.update(one for one in argument.values if isinstance(one, tirx.Var))
+                    passed.update(
+                        extent for extent in argument.values if isinstance(extent, tirx.Var)
+                    )
     return passed, known
 
 

@@ -102,9 +102,9 @@ def kernel_calls(mod: tvm.IRModule) -> KernelCalls:
     spread(mod)
     places: dict[SourceNode, int] = {}
     calls: list[KernelCall] = []
-    found = list(_calls_in(mod))
-    reads = data_flow(mod, [binding.var for _, binding in found])
-    for (kernel, binding), read in zip(found, reads, strict=True):
+    kernel_bindings = list(_calls_in(mod))
+    reads = data_flow(mod, [binding.var for _, binding in kernel_bindings])
+    for (kernel, binding), read in zip(kernel_bindings, reads, strict=True):
         nodes = [places.setdefault(node, len(places)) for node in nodes_of(binding.var)]
         operands, results = _tensors(binding.value.args[1].ty), _tensors(binding.var.ty)
         calls.append(
@@ -123,15 +123,15 @@ def kernel_calls(mod: tvm.IRModule) -> KernelCalls:
 def layouts_of(mod: tvm.IRModule) -> dict[SourceNode, str]:
     """The layout of each node that has one, such as ``NCHW → NHWC``, before legalization."""
     spread(mod)
-    found: dict[SourceNode, str] = {}
+    layout_texts: dict[SourceNode, str] = {}
     for _, binding in operator_calls(mod):
         attrs = binding.value.attrs
         data = getattr(attrs, "data_layout", None) or getattr(attrs, "layout", None)
         if data:
             layouts = filter(None, (str(data), str(getattr(attrs, "out_layout", ""))))
             text = " → ".join(dict.fromkeys(layouts))
-            found.update(dict.fromkeys(nodes_of(binding.var), text))
-    return found
+            layout_texts.update(dict.fromkeys(nodes_of(binding.var), text))
+    return layout_texts
 
 
 def flops_of(mod: tvm.IRModule) -> dict[str, float]:

@@ -51,8 +51,8 @@ class Layout:
     @property
     def axes(self) -> list[tuple[str, int | None]]:
         """The axes in order: the letter, and the size of the block (None for a plain axis)."""
-        found = re.findall(r"(\d*)([A-Za-z])", self.name)
-        return [(letter, int(size) if letter.islower() else None) for size, letter in found]
+        letters = re.findall(r"(\d*)([A-Za-z])", self.name)
+        return [(letter, int(size) if letter.islower() else None) for size, letter in letters]
 
     @property
     def letters(self) -> list[str]:

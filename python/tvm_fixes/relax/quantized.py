@@ -137,8 +137,8 @@ def as_dtype_of(data: relax.Expr, zero: relax.Expr) -> relax.Expr | None:
     array = constant(zero)
     if array is None or "int" not in dtype:
         return None
-    wide = array.astype("float64")
-    is_same = fits(wide, dtype) and np.array_equal(wide, np.rint(wide))
+    float64 = array.astype("float64")
+    is_same = fits(float64, dtype) and np.array_equal(float64, np.rint(float64))
     return relax.const(array.astype(dtype)) if is_same else None
 
 
@@ -179,10 +179,10 @@ def without_zero(bb: relax.BlockBuilder, value: Integers) -> relax.Expr:
     array, of_zero = constant(data), constant(zero) if has_zero else np.zeros((), "int16")
     if array is not None and of_zero is not None:
         return rearranged(data, lambda whole: _narrowed(whole, of_zero), "subtract")
-    wide = bb.emit(relax.op.astype(data, "int16"))
+    in_int16 = bb.emit(relax.op.astype(data, "int16"))
     if not has_zero:
-        return wide
-    return bb.emit(relax.op.subtract(wide, bb.normalize(relax.op.astype(zero, "int16"))))
+        return in_int16
+    return bb.emit(relax.op.subtract(in_int16, bb.normalize(relax.op.astype(zero, "int16"))))
 
 
 def _has_zero(zero: relax.Expr | None) -> bool:

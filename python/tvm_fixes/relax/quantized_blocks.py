@@ -74,8 +74,8 @@ class BlockMatrix:
         smaller = (n for n in (128, 64, 32, 16) if n < period and period % n == 0)
         blocks = [n for n in (period, *smaller) if n >= _MIN_BLOCK]
         choices = ((bits, block) for bits in _WIDTHS for block in blocks)
-        found = (cls._in_blocks(factors, scale, *choice) for choice in choices)
-        return next((matrix for matrix in found if matrix is not None), None)
+        candidates = (cls._in_blocks(factors, scale, *choice) for choice in choices)
+        return next((matrix for matrix in candidates if matrix is not None), None)
 
     @classmethod
     def _in_blocks(

@@ -138,8 +138,8 @@ def _sums_times_zero(
 
         of_weight = rearranged(matrix, sums, "sum")
     else:
-        wide = bb.emit(relax.op.astype(weight, "int32"))
-        of_weight = bb.emit(relax.op.sum(wide, axes, keepdims=keeps_axes))
+        in_int32 = bb.emit(relax.op.astype(weight, "int32"))
+        of_weight = bb.emit(relax.op.sum(in_int32, axes, keepdims=keeps_axes))
     return bb.emit(relax.op.multiply(of_weight, bb.emit(relax.op.astype(zero, "int32"))))
 
 

@@ -111,9 +111,9 @@ class SignatureGuard(tvm.ir.instrument.PassInstrument):
             return
         after = _signatures(mod)
         for function, old in before.items():
-            found = _compare(function, old, after.get(function))
-            if found is not None:
-                changed, hint = found
+            differences = _compare(function, old, after.get(function))
+            if differences is not None:
+                changed, hint = differences
                 now = after[function].text if function in after else "gone"
                 change = SignatureChange(path, function, changed, old.text, now, hint)
                 self.changes.append(change)
@@ -139,7 +139,7 @@ class _Signature:
 
 def _signatures(mod: tvm.IRModule) -> dict[str, _Signature]:
     names = {str(var.name_hint) for var in mod.get_global_vars()}
-    found = {}
+    signatures = {}
     for var, function in public_functions(mod).items():
         attrs = function.attrs or {}
         name, transform = str(var.name_hint), None
@@ -150,17 +150,17 @@ def _signatures(mod: tvm.IRModule) -> dict[str, _Signature]:
             transform = str(attrs[RECORD]["transform"])
         elif "num_input" in attrs:
             of_its_own = f"{name}_{SUFFIX}"
-            candidates = [one for one in (of_its_own, SUFFIX) if one in names]
+            candidates = [attribute for attribute in (of_its_own, SUFFIX) if attribute in names]
             transform = candidates[0] if candidates else None
         if transform is not None and _passes_on(mod, transform):
             transform = None
-        found[name] = _Signature(
+        signatures[name] = _Signature(
             [str(param.name) for param in function.params],
             relax.TupleType([param.ty for param in function.params]),
             transform,
             "params" in attrs,
         )
-    return found
+    return signatures
 
 
 def _passes_on(mod: tvm.IRModule, transform: str) -> bool:

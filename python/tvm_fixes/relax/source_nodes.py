@@ -254,10 +254,10 @@ class _Numbering:
             }
             nodes: list[SourceNode] = []
             for part in bindings(fused):
-                found = self._find(part.value, inner)
-                inner[part.var] = found
-                if isinstance(found, relax.Var):
-                    nodes.extend(nodes_of(found))
+                source = self._find(part.value, inner)
+                inner[part.var] = source
+                if isinstance(source, relax.Var):
+                    nodes.extend(nodes_of(source))
             self._same[binding.var] = _result(fused.body.body, inner)
             if nodes:
                 _set_span(binding.var, span_of(dict.fromkeys(nodes)))
@@ -268,8 +268,8 @@ class _Numbering:
             whole = same.get(value.tuple_value)
             if isinstance(whole, tuple):
                 return whole[value.index]
-        found = self._bound.get(self._key(value, same))
-        return found.popleft() if found else None
+        bound = self._bound.get(self._key(value, same))
+        return bound.popleft() if bound else None
 
     def _key(self, value: relax.Expr, same: Mapping[relax.Var, Any]) -> Any:
         return (

@@ -24,8 +24,8 @@ that is its new value."""
 
 def updates_of(function: relax.Function) -> dict[str, int]:
     """For each updated parameter, by name, the index of the output that is its new value."""
-    found = (function.attrs or {}).get(ATTRIBUTE, {})
-    return {str(name): int(index) for name, index in found.items()}
+    indices = (function.attrs or {}).get(ATTRIBUTE, {})
+    return {str(name): int(index) for name, index in indices.items()}
 
 
 def with_updates(mod: tvm.IRModule, updates: Mapping[str, int]) -> tvm.IRModule:

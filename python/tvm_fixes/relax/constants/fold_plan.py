@@ -201,8 +201,8 @@ class FoldPlan:
             if unique is None:
                 constants: dict[tvm.runtime.Tensor, None] = {}
                 for operand in operands:
-                    found = operand.constants if isinstance(operand, Value) else (operand,)
-                    constants |= dict.fromkeys(found)
+                    tensors = operand.constants if isinstance(operand, Value) else (operand,)
+                    constants |= dict.fromkeys(tensors)
                 unique = Value(
                     self._function,
                     binding,

@@ -206,17 +206,17 @@ class Origins:
 
 def constants_of(mod: tvm.IRModule) -> list[tvm.runtime.Tensor]:
     """The distinct tensors of a module's constants."""
-    found: dict[tvm.runtime.Tensor, None] = {}
+    tensors: dict[tvm.runtime.Tensor, None] = {}
 
     def visit(expr: relax.Expr) -> None:
         tensor = tensor_of(expr)
         if tensor is not None:
-            found.setdefault(tensor)
+            tensors.setdefault(tensor)
 
     for _, function in mod.functions_items():
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, visit)
-    return list(found)
+    return list(tensors)
 
 
 def _first_readers(mod: tvm.IRModule) -> dict[tvm.runtime.Tensor, str]:

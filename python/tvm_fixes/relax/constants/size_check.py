@@ -87,10 +87,10 @@ def check_size(
     listed = "; ".join(f"{size} bytes ({adds} new): {o}" for adds, o, size in grown[:_LISTED])
     more = f"; and {len(grown) - _LISTED} more" if len(grown) > _LISTED else ""
     times = f"{nbytes / parameter_bytes:.2f} times the" if parameter_bytes else "and the"
-    found = (
+    comparison = (
         f"the constants of the artifact take {nbytes} bytes, {times} parameters' "
         f"{parameter_bytes}: {listed}{more}"
     )
     if max_size_ratio is not None and exceeds(max_size_ratio):
-        raise CompileError(f"{found}; the limit is {max_size_ratio:g} times")
-    return nbytes, [found]
+        raise CompileError(f"{comparison}; the limit is {max_size_ratio:g} times")
+    return nbytes, [comparison]

@@ -203,12 +203,12 @@ def _select_row(keys: Any, order: Any, row: Any, count: int, descending: bool) -
     with T.serial(0, 1 << _SELECTING_BITS) as value, when(total[0] < count):
         total[0] = total[0] + counts[value]
         last[0] = value.astype("int64")
-    found = local("int64", 0)
+    position = local("int64", 0)
     pairs = _Pairs(length, total[0].astype("int64"))
     with T.serial(0, length) as i:
         key = keys[row, i]
-        pairs[found[0]] = _pair(_ascending(key, None, 0, descending), i.astype("uint64"))
-        found[0] = found[0] + (upper(key) <= last[0]).astype("int64")
+        pairs[position[0]] = _pair(_ascending(key, None, 0, descending), i.astype("uint64"))
+        position[0] = position[0] + (upper(key) <= last[0]).astype("int64")
     pairs.sort()
     with T.serial(0, count) as i:
         order[row, i] = _place(pairs[i]).astype(order.dtype)

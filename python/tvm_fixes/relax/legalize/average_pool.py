@@ -60,15 +60,15 @@ def widen(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     if inner == dtype or not switches.enabled(FIX_ID):
         return None
     switches.note(FIX_ID)
-    wide = bb.emit(relax.op.astype(call.args[0], inner))
-    return relax.op.astype(bb.emit(relax.Call(call.op, [wide], call.attrs)), dtype)
+    widened = bb.emit(relax.op.astype(call.args[0], inner))
+    return relax.op.astype(bb.emit(relax.Call(call.op, [widened], call.attrs)), dtype)
 
 
 @legalizes(*(f"relax.nn.adaptive_avg_pool{rank}d" for rank in SPATIAL_AXES))
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    wide = widen(bb, call)
-    if wide is not None:
-        return wide
+    widened = widen(bb, call)
+    if widened is not None:
+        return widened
     (data,), attrs = call.args, call.attrs
     layout, dtype = Layout(str(attrs.layout)), str(data.ty.dtype)
     shapes = [value.ty.shape for value in (data, call)]

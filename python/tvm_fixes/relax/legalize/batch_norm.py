@@ -43,8 +43,8 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         switches.note(FIX_ID)
         return _normalize(bb, call)
     if call.attrs.training and dtypes[0] in ("float16", "bfloat16"):
-        wide = [bb.emit(relax.op.astype(arg, "float32")) for arg in call.args]
-        call = bb.normalize(relax.Call(call.op, wide, call.attrs))
+        in_float32 = [bb.emit(relax.op.astype(arg, "float32")) for arg in call.args]
+        call = bb.normalize(relax.Call(call.op, in_float32, call.attrs))
     lowered = bb.normalize(stock(bb, call))
     if dtypes == [field.dtype.dtype for field in lowered.ty.fields]:
         return lowered
@@ -62,7 +62,7 @@ def _normalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Tuple:
     """Lower to ``data * scale + shift``; with constant statistics, both factors are constant."""
     data, gamma, beta, mean, variance = call.args
     dtype, attrs = data.ty.dtype.dtype, call.attrs
-    wide = accumulator_dtype(dtype, dtype, dtype)
+    sum_dtype = accumulator_dtype(dtype, dtype, dtype)
 
     def cast(value: relax.Expr, to: str) -> relax.Expr:
         return value if value.ty.dtype.dtype == to else bb.emit(relax.op.astype(value, to))
@@ -72,16 +72,16 @@ def _normalize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Tuple:
         others = [i for i in range(rank) if i != axis % rank]
         return bb.emit(relax.op.expand_dims(vector, others)) if others else vector
 
-    epsilon = relax.const(float(attrs.epsilon), wide)
-    deviation = bb.emit(relax.op.sqrt(bb.emit(relax.op.add(cast(variance, wide), epsilon))))
-    numerator = cast(gamma, wide) if attrs.scale else relax.const(1.0, wide)
+    epsilon = relax.const(float(attrs.epsilon), sum_dtype)
+    deviation = bb.emit(relax.op.sqrt(bb.emit(relax.op.add(cast(variance, sum_dtype), epsilon))))
+    numerator = cast(gamma, sum_dtype) if attrs.scale else relax.const(1.0, sum_dtype)
     scale = bb.emit(relax.op.divide(numerator, deviation))
-    offset = bb.emit(relax.op.multiply(cast(mean, wide), scale))
+    offset = bb.emit(relax.op.multiply(cast(mean, sum_dtype), scale))
     if attrs.center:
-        shift = bb.emit(relax.op.subtract(cast(beta, wide), offset))
+        shift = bb.emit(relax.op.subtract(cast(beta, sum_dtype), offset))
     else:
         shift = bb.emit(relax.op.negative(offset))
-    scaled = bb.emit(relax.op.multiply(cast(data, wide), along_axis(scale)))
+    scaled = bb.emit(relax.op.multiply(cast(data, sum_dtype), along_axis(scale)))
     normalized = bb.emit(relax.op.add(scaled, along_axis(shift)))
     results = zip((normalized, mean, variance), call.ty.fields, strict=True)
     return relax.Tuple([cast(result, field.dtype.dtype) for result, field in results])

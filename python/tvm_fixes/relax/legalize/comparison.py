@@ -114,8 +114,10 @@ def _extremum(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize, name: s
     ) -> te.Tensor:
         def element(*position: tirx.Var) -> tirx.Expr:
             x, y = (
-                one(*broadcast_position(position, one.shape)) if isinstance(one, te.Tensor) else one
-                for one in (a, b)
+                operand(*broadcast_position(position, operand.shape))
+                if isinstance(operand, te.Tensor)
+                else operand
+                for operand in (a, b)
             )
             x_first, y_first = (x > y, y >= x) if name == "maximum" else (x < y, y <= x)
             # With a NaN neither comparison is true, and the sum is NaN.

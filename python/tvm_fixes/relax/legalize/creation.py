@@ -59,8 +59,8 @@ def _legalize_shape_to_tensor(
     switches.note(FIX_ID)
 
     def compute(*symbolic: tirx.Expr) -> te.Tensor:
-        given = iter(symbolic)
-        values = [e if isinstance(e, tirx.IntImm) else next(given) for e in extents]
+        symbols = iter(symbolic)
+        values = [e if isinstance(e, tirx.IntImm) else next(symbols) for e in extents]
 
         def element(index: tirx.Var) -> tirx.Expr:
             result = values[-1]

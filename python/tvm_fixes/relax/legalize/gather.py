@@ -128,7 +128,7 @@ def _legalize_gather_nd(bb: relax.BlockBuilder, call: relax.Call, stock: Legaliz
         return stock(bb, call)
     switches.note(FIX_ID)
     batch = int(call.attrs.batch_dims)
-    own, expected = (list(one.ty.shape.values)[:batch] for one in (indices, data))
+    own, expected = (list(operand.ty.shape.values)[:batch] for operand in (indices, data))
     unknown = unproven_axes("gather_nd", "indices", own, expected, repeats=False)
     indices = check_extents(bb, call, "indices", indices, expected, unknown)
     return bb.call_te(_gather_nd, data, indices, batch, unknown, primfunc_name_hint="gather_nd")

@@ -107,5 +107,5 @@ def reduce_parts(operands: Sequence[te.Tensor], reducer: Reducer, parts: int) ->
         elements = [operand(*at[:-1], along.var * parts + at[-1]) for operand in operands]
         return reducer(elements[0] if len(elements) == 1 else tuple(elements), axis=along)
 
-    found = te.compute([*kept, parts], reduced, name="partial")
-    return [found] if len(operands) == 1 else list(found)
+    partial = te.compute([*kept, parts], reduced, name="partial")
+    return [partial] if len(operands) == 1 else list(partial)

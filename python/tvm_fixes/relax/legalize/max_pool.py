@@ -96,7 +96,7 @@ def max_pool(data: te.Tensor, windows: Sequence[_Windows], *, is_separable: bool
         The maxima, in the dtype of `data`: NaN for a window that contains a NaN, and the lowest
         number, negative infinity for floats, for a window of padding only.
     """
-    wide = comparable(data)
+    maxima = comparable(data)
     is_innermost = max(along.axis for along in windows) == len(data.shape) - 1
     clamps = not is_innermost and all(along.has_data(data.shape[along.axis]) for along in windows)
     if not clamps:
@@ -104,12 +104,12 @@ def max_pool(data: te.Tensor, windows: Sequence[_Windows], *, is_separable: bool
         for along in windows:
             before[along.axis], after[along.axis] = along.before, along.after
         if any(before) or any(after):
-            wide = topi.nn.pad(wide, before, after, pad_value=_lowest(wide.dtype))
+            maxima = topi.nn.pad(maxima, before, after, pad_value=_lowest(maxima.dtype))
     for part in [[along] for along in windows] if is_separable else [windows]:
-        wide = _maxima(wide, part, clamps=clamps)
-    if wide.dtype == data.dtype:
-        return wide
-    return te.compute(wide.shape, lambda *at: wide(*at).astype(data.dtype), name="narrowed")
+        maxima = _maxima(maxima, part, clamps=clamps)
+    if maxima.dtype == data.dtype:
+        return maxima
+    return te.compute(maxima.shape, lambda *at: maxima(*at).astype(data.dtype), name="narrowed")
 
 
 def _maxima(data: te.Tensor, windows: Sequence[_Windows], *, clamps: bool) -> te.Tensor:

@@ -35,4 +35,4 @@ def as_tensors(*operands: te.Tensor | tirx.Expr) -> list[te.Tensor]:
     def repeat(number: tirx.Expr) -> te.Tensor:
         return te.compute(shape, lambda *_: number, name="number")
 
-    return [one if isinstance(one, te.Tensor) else repeat(one) for one in operands]
+    return [operand if isinstance(operand, te.Tensor) else repeat(operand) for operand in operands]

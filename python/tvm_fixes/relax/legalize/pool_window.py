@@ -85,5 +85,5 @@ def clip_window(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
 
 @legalizes(*(f"relax.nn.avg_pool{rank}d" for rank in SPATIAL_AXES))
 def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:
-    wide = widen(bb, call)
-    return stock(bb, clip_window(bb, round_down(bb, call))) if wide is None else wide
+    widened = widen(bb, call)
+    return stock(bb, clip_window(bb, round_down(bb, call))) if widened is None else widened

@@ -159,10 +159,10 @@ def extremum(data: te.Tensor, operator: str, axes: Sequence[int], keepdims: bool
     reducer = extremum_reducer(operator)
     over = _Reduction(comparable(data), axes, keepdims)
     along = over.along
-    found = te.compute(over.shape, lambda *at: reducer(over.element(at), along), name="extremum")
-    if found.dtype == data.dtype:
-        return found
-    return te.compute(over.shape, lambda *at: found(*at).astype(data.dtype), name="narrowed")
+    extremes = te.compute(over.shape, lambda *at: reducer(over.element(at), along), name="extremum")
+    if extremes.dtype == data.dtype:
+        return extremes
+    return te.compute(over.shape, lambda *at: extremes(*at).astype(data.dtype), name="narrowed")
 
 
 def comparable(data: te.Tensor) -> te.Tensor:
@@ -181,10 +181,10 @@ def comparable(data: te.Tensor) -> te.Tensor:
         `data` itself if it needs no cast, else `data` in uint8 or float32.
     """
     dtype = str(data.dtype)
-    wide = "uint8" if dtype == "bool" else "float32" if "float" in dtype else dtype
-    if wide == dtype or dtype in ("float16", "float64"):
+    comparable_dtype = "uint8" if dtype == "bool" else "float32" if "float" in dtype else dtype
+    if comparable_dtype == dtype or dtype in ("float16", "float64"):
         return data
-    return te.compute(data.shape, lambda *at: data(*at).astype(wide), name="widened")
+    return te.compute(data.shape, lambda *at: data(*at).astype(comparable_dtype), name="widened")
 
 
 def arg_extremum_reducer(operator: str) -> Callable[..., tuple[tirx.Expr, tirx.Expr]]:
@@ -244,14 +244,14 @@ def _first_extremum(
 
     First the largest or smallest elements; then the smallest indices of elements equal to them.
     """
-    wide = comparable(data)
-    if "float" in str(wide.dtype):
-        best = extremum(wide, operator, axes, keepdims)
+    widened = comparable(data)
+    if "float" in str(widened.dtype):
+        best = extremum(widened, operator, axes, keepdims)
     else:
-        over = _Reduction(wide, axes, keepdims)
+        over = _Reduction(widened, axes, keepdims)
         reduce = te.max if operator.endswith("max") else te.min
         best = te.compute(over.shape, lambda *at: reduce(over.element(at), over.along))
-    again = _Reduction(wide, axes, keepdims)
+    again = _Reduction(widened, axes, keepdims)
     count = count_of([data.shape[axis] for axis in axes])
     is_short = isinstance(count, tirx.IntImm) and count.value < 1 << 31
     narrow = "int32" if is_short else "int64"
@@ -276,20 +276,22 @@ def _in_steps(
     count = math.prod(int(data.ty.shape.values[axis]) for axis in axes)
 
     def first(data: te.Tensor) -> list[te.Tensor]:
-        wide = comparable(data)
-        padding = tirx.const(0, wide.dtype) if is_indexed else identity(operator, wide.dtype)
-        rows = rows_of(wide, axes, parts[0], padding)
+        widened = comparable(data)
+        padding = tirx.const(0, widened.dtype) if is_indexed else identity(operator, widened.dtype)
+        rows = rows_of(widened, axes, parts[0], padding)
         positions = [positions_like(rows, count, str(call.ty.dtype))] if is_indexed else []
         return reduce_parts([*positions, rows], reducer, parts[0])
 
     def emit(compute: Callable[..., list[te.Tensor]], *operands: relax.Expr) -> list[relax.Expr]:
-        found = bb.emit_te(compute, *operands, primfunc_name_hint=f"{name}_of_parts")
-        return [bb.emit(relax.TupleGetItem(found, i)) for i in range(2)] if is_indexed else [found]
+        reduced = bb.emit_te(compute, *operands, primfunc_name_hint=f"{name}_of_parts")
+        return (
+            [bb.emit(relax.TupleGetItem(reduced, i)) for i in range(2)] if is_indexed else [reduced]
+        )
 
-    found = emit(first, data)
+    reduced = emit(first, data)
     for number in (*parts[1:], 1):
-        found = emit(lambda *operands, n=number: reduce_parts(operands, reducer, n), *found)
-    y = bb.emit(relax.op.reshape(found[0], call.ty.shape))
+        reduced = emit(lambda *operands, n=number: reduce_parts(operands, reducer, n), *reduced)
+    y = bb.emit(relax.op.reshape(reduced[0], call.ty.shape))
     return y if y.ty.dtype == call.ty.dtype else relax.op.astype(y, call.ty.dtype)
 
 
@@ -316,8 +318,8 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     if "float" not in dtype:
         return relax.op.astype(bb.emit(stock(bb, call)), dtype)
     if dtype in _NARROW and not _has_empty_axis(call):
-        wide = bb.emit(relax.op.astype(data, "float32"))
-        return relax.op.astype(bb.emit(relax.Call(call.op, [wide], call.attrs)), dtype)
+        in_float32 = bb.emit(relax.op.astype(data, "float32"))
+        return relax.op.astype(bb.emit(relax.Call(call.op, [in_float32], call.attrs)), dtype)
     nan, shape = tirx.const(float("nan"), dtype), call.ty.shape.values
     return bb.call_te(lambda: te.compute(shape, lambda *_: nan), primfunc_name_hint=name)
 

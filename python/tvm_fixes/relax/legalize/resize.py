@@ -192,19 +192,19 @@ def _blend(
     position: list[tirx.Expr],
     taps: dict[int, list[tuple[tirx.Expr, tirx.Expr | None]]],
     axes: Sequence[int],
-    wide: str,
+    sum_dtype: str,
 ) -> tirx.Expr:
     """The weighted sum of the elements at `taps` along `axes`."""
     if not axes:
         value = read(data, position, list(taps))
         is_sum = any(len(own) > 1 for own in taps.values())
-        return value.astype(wide) if is_sum else value
+        return value.astype(sum_dtype) if is_sum else value
     axis, *inner = axes
     terms = []
     for index, factor in taps[axis]:
         clamped = tirx.max(tirx.min(index, data.shape[axis] - 1), tirx.const(0, "int64"))
         there = [*position[:axis], clamped, *position[axis + 1 :]]
-        term = _blend(data, there, taps, inner, wide)
+        term = _blend(data, there, taps, inner, sum_dtype)
         terms.append(term if factor is None else term * factor)
     return sum(terms[1:], terms[0])
 
@@ -213,26 +213,28 @@ def _resize(
     data: te.Tensor, shape: Sequence[tirx.Expr], attrs: tvm.ir.Attrs, dtype: str
 ) -> te.Tensor:
     """Resize with coordinates and sums in a dtype that represents the data exactly."""
-    wide = "float32" if str(data.dtype) in _NARROW else "float64"
+    sum_dtype = "float32" if str(data.dtype) in _NARROW else "float64"
     mode, letters = str(attrs.coordinate_transformation_mode), Layout(str(attrs.layout)).letters
     axes = [axis for axis, letter in enumerate(letters) if letter in SPATIAL_AXES[3]]
     roi = [float(bound) for bound in attrs.roi] or [0.0] * (2 * len(axes))
 
     def element(*position: tirx.Var) -> tirx.Expr:
         places = {
-            axis: _coordinate(position[axis], data.shape[axis], shape[axis], mode, region, wide)
+            axis: _coordinate(
+                position[axis], data.shape[axis], shape[axis], mode, region, sum_dtype
+            )
             for axis, *region in zip(axes, roi[: len(axes)], roi[len(axes) :], strict=True)
         }
         taps = {axis: _taps(place, data.shape[axis], attrs) for axis, place in places.items()}
-        value = _blend(data, list(position), taps, axes, wide)
+        value = _blend(data, list(position), taps, axes, sum_dtype)
         if attrs.cubic_exclude and str(attrs.method).lower() == "cubic":
             # Divide the sum once, not each of its up to 64 terms.
             for own in taps.values():
                 value = value / functools.reduce(operator.add, (factor for _, factor in own))
         if mode == "tf_crop_and_resize":
-            zero = tirx.const(0, wide)
+            zero = tirx.const(0, sum_dtype)
             outside = [
-                tirx.any(place < zero, place > (data.shape[axis] - 1).astype(wide))
+                tirx.any(place < zero, place > (data.shape[axis] - 1).astype(sum_dtype))
                 for axis, place in places.items()
             ]
             fill = tirx.const(float(attrs.extrapolation_value), value.ty.dtype)

@@ -43,14 +43,14 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
     data, weight = call.args
     ndim, dtype = data.ty.ndim, data.ty.dtype.dtype
     axes = [int(axis) % ndim for axis in call.attrs.axes]
-    wide = "float64" if dtype == "float64" else "float32"
-    epsilon = relax.const(call.attrs.epsilon, wide)
+    sum_dtype = "float64" if dtype == "float64" else "float32"
+    epsilon = relax.const(call.attrs.epsilon, sum_dtype)
 
-    values = data if dtype == wide else bb.emit(op.astype(data, wide))
+    values = data if dtype == sum_dtype else bb.emit(op.astype(data, sum_dtype))
     mean_square = bb.emit(op.mean(op.square(values), axes, keepdims=True))
     scaled = bb.emit(op.multiply(values, op.rsqrt(op.add(mean_square, epsilon))))
     ascending = op.permute_dims(weight, sorted(range(len(axes)), key=axes.__getitem__))
     factors = op.expand_dims(ascending, [axis for axis in range(ndim) if axis not in axes])
-    if dtype == wide:
+    if dtype == sum_dtype:
         return op.multiply(scaled, factors)
-    return op.astype(op.multiply(scaled, op.astype(factors, wide)), dtype)
+    return op.astype(op.multiply(scaled, op.astype(factors, sum_dtype)), dtype)

@@ -101,7 +101,7 @@ def bounded_slice(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None
     if not call.attrs.assume_inbound or not takes_effect(data, call):
         return None
     tuples = [axes, begins, *strides]
-    if not all(isinstance(one, relax.Tuple) for one in tuples):
+    if not all(isinstance(operand, relax.Tuple) for operand in tuples):
         return None
     own = [int(axis) % data.ty.ndim for axis in axes.fields]
     steps = list(strides[0].fields) if strides else [tirx.const(1, "int64")] * len(own)

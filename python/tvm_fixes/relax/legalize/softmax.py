@@ -49,7 +49,7 @@ def softmax(data: te.Tensor, axis: int) -> te.Tensor:
         The softmax, in the dtype of `data`: all NaN for a row with a NaN, an infinity, or only
         negative infinities.
     """
-    wide = accumulation_dtype(str(data.dtype))
+    sum_dtype = accumulation_dtype(str(data.dtype))
     others = [extent for i, extent in enumerate(data.shape) if i != axis]
 
     def reduced_axis() -> tirx.IterVar:
@@ -63,19 +63,21 @@ def softmax(data: te.Tensor, axis: int) -> te.Tensor:
 
     k = reduced_axis()
     largest = te.compute(
-        others, lambda *at: te.max(data(*within(at, k.var)).astype(wide), axis=k), name="largest"
+        others,
+        lambda *at: te.max(data(*within(at, k.var)).astype(sum_dtype), axis=k),
+        name="largest",
     )
     exponential = te.compute(
         data.shape,
         # The exponential of the largest element is 1, so none overflows.
-        lambda *at: te.exp(data(*at).astype(wide) - largest(*without(at))),
+        lambda *at: te.exp(data(*at).astype(sum_dtype) - largest(*without(at))),
         name="exponential",
     )
     j = reduced_axis()
     total = te.compute(
         others, lambda *at: te.sum(exponential(*within(at, j.var)), axis=j), name="total"
     )
-    one = tirx.const(1, wide)
+    one = tirx.const(1, sum_dtype)
     # The sum is between 1 and the number of elements, so the reciprocal costs only one rounding.
     reciprocal = te.compute(others, lambda *at: one / total(*at), name="reciprocal")
     return te.compute(

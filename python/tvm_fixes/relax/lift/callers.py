@@ -46,7 +46,7 @@ def callers_of(
     UsageError
         If a target is used other than in a call, or called with the wrong number of arguments.
     """
-    found = {}
+    calls = {}
 
     def reject_other_uses(caller: str, expr: relax.Expr) -> None:
         if isinstance(expr, relax.Tuple):
@@ -76,9 +76,9 @@ def callers_of(
                         f"{caller} calls {value.op.name_hint} with {len(value.args)} arguments, "
                         f"expected {expected}"
                     )
-                found[value.op] = caller
+                calls[value.op] = caller
         reject_other_uses(caller, function.body.body)
-    return found
+    return calls
 
 
 def reject_callers(

@@ -196,8 +196,8 @@ class LiftPlan:
         cast = binding.ty if isinstance(binding, relax.MatchCast) else None
         key = self._key(value), cast and tvm_ffi.StructuralKey(cast)
         if key not in self._unique:
-            found = [scope.known.get(read) for read in reads]
-            operands = tuple(operand for operand in found if operand is not None)
+            known_values = [scope.known.get(read) for read in reads]
+            operands = tuple(operand for operand in known_values if operand is not None)
             weights: dict[Weight, None] = {}
             for operand in operands:
                 of = (operand,) if isinstance(operand, Weight) else operand.constants

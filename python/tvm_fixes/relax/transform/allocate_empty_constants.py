@@ -54,12 +54,12 @@ def AllocateEmptyConstants() -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID):
             return mod
-        found = {
+        replaced = {
             variable: _allocate(function)
             for variable, function in mod.functions_items()
             if isinstance(function, relax.Function)
         }
-        changed = {variable: new for variable, new in found.items() if new is not None}
+        changed = {variable: new for variable, new in replaced.items() if new is not None}
         if not changed:
             return mod
         switches.note(FIX_ID)

@@ -263,17 +263,17 @@ def _checked(
     outer = shape[:-1] if in_rows else shape
 
     def body(ins: Sequence[tirx.Buffer], outs: Sequence[tirx.Buffer]) -> tirx.Stmt:
-        found = tirx.decl_buffer([1], "int64", "found", layout=None)
+        count_buffer = tirx.decl_buffer([1], "int64", "found", layout=None)
         first = [tirx.const(0, "int64")]
 
         def copy(index: tirx.Var) -> list[tirx.Stmt]:
             """Store the indices as int64: a wrapped index may not fit into its own dtype."""
             stmts: list[tirx.Stmt] = []
             for at, _value, place, is_out, _fail in columns(index):
-                count = tirx.BufferLoad(found, first) + is_out.astype("int64")
+                count = tirx.BufferLoad(count_buffer, first) + is_out.astype("int64")
                 stmts += [
                     tirx.BufferStore(outs[0], place, at),
-                    tirx.BufferStore(found, count, first),
+                    tirx.BufferStore(count_buffer, count, first),
                 ]
             return stmts
 
@@ -295,8 +295,8 @@ def _checked(
                 fail = assertion_failure(message, value.astype("int64"), extent)
                 yield at, value, place, is_out, fail
 
-        is_any = tirx.BufferLoad(found, first) > 0
-        return _in_parts(count_of(outer), copy, check, is_any, found, (ins[0], outs[0]))
+        is_any = tirx.BufferLoad(count_buffer, first) > 0
+        return _in_parts(count_of(outer), copy, check, is_any, count_buffer, (ins[0], outs[0]))
 
     return extern("check_indices", [indices], indices.shape, "int64", body)
 
@@ -306,7 +306,7 @@ def _in_parts(
     copy: Callable[[tirx.Var], list[tirx.Stmt]],
     check: Callable[[tirx.Var], list[tirx.Stmt]],
     is_any: tirx.Expr,
-    found: tirx.Buffer,
+    count_buffer: tirx.Buffer,
     accessed: tuple[tirx.Buffer, tirx.Buffer],
 ) -> tirx.Stmt:
     """For each part: a loop without calls, which LLVM vectorizes, then one that raises."""
@@ -320,7 +320,7 @@ def _in_parts(
         each = body[0] if len(body) == 1 else tirx.SeqStmt(body)
         return tirx.For(step, zero, left, tirx.ForKind.SERIAL, each)
 
-    begin = tirx.BufferStore(found, zero, [zero])
+    begin = tirx.BufferStore(count_buffer, zero, [zero])
     within = tirx.SeqStmt([begin, loop(copy), tirx.IfThenElse(is_any, loop(check), None)])
     parts = tirx.floordiv(count + (_PART - 1), size)
     whole = tirx.For(part, zero, parts, tirx.ForKind.SERIAL, within)
@@ -328,5 +328,5 @@ def _in_parts(
         tirx.BufferRegion(buffer, [tvm.ir.Range(0, extent) for extent in buffer.shape])
         for buffer in accessed
     )
-    block = SBlock([], [source], [result], "root", whole, alloc_buffers=[found])
+    block = SBlock([], [source], [result], "root", whole, alloc_buffers=[count_buffer])
     return SBlockRealize([], True, block)

@@ -266,7 +266,7 @@ def _are_small(
     after: list[relax.VarBinding], before: list[relax.VarBinding], convolutions: list[relax.Call]
 ) -> bool:
     """Whether added layout transforms move few elements, relative to the convolutions."""
-    added, removed = (_elements(one.var.ty for one in each) for each in (after, before))
+    added, removed = (_elements(binding.var.ty for binding in each) for each in (after, before))
     moved = _elements(ty for call in convolutions for ty in (call.args[0].ty, call.ty))
     if added is None or removed is None or moved is None:
         return False

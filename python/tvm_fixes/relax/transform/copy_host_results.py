@@ -74,10 +74,10 @@ class _Copying(PyExprMutator):
         if not isinstance(call.op, tvm.ir.Op) or call.op.name not in _OPERATORS:
             return call
         function = str(call.op.get_attr("FCallPacked"))
-        found = self._emit(relax.op.call_pure_packed(function, *call.args, ty_args=call.ty))
+        on_host = self._emit(relax.op.call_pure_packed(function, *call.args, ty_args=call.ty))
         if not isinstance(call.ty, relax.TupleType):
-            return _copied(found)
-        fields = [self._emit(relax.TupleGetItem(found, i)) for i in range(len(call.ty.fields))]
+            return _copied(on_host)
+        fields = [self._emit(relax.TupleGetItem(on_host, i)) for i in range(len(call.ty.fields))]
         return relax.Tuple([self._emit(_copied(field)) for field in fields])
 
     def _emit(self, value: relax.Expr) -> relax.Var:

@@ -168,14 +168,14 @@ class _Decomposing(PyExprMutator):
         return phases if call.ty.dtype == "float32" else self._rounded(phases, call.ty.dtype)
 
     def _kernel(
-        self, weight: relax.Expr, axes: dict[str, PhasedAxis], given: str, wanted: str
+        self, weight: relax.Expr, axes: dict[str, PhasedAxis], layout: str, wanted: str
     ) -> relax.Expr:
-        """The kernels of all phases, in the layout `wanted`, from a weight in the layout `given`.
+        """The kernels of all phases, in the layout `wanted`, from a weight in the layout `layout`.
 
         The phases are the outer part of the output channels, and each reads its taps backwards.
         """
         emit = self.builder_.emit
-        extents = dict(zip(given, map(int, weight.ty.shape), strict=True))
+        extents = dict(zip(layout, map(int, weight.ty.shape), strict=True))
         pads: list[int] = []
         parts: dict[str, int] = {}
         for name, extent in extents.items():
@@ -245,15 +245,15 @@ def _phased_axes(call: relax.Call) -> dict[str, PhasedAxis] | None:
         return None
     kernel = dict(zip(given, map(int, call.args[1].ty.shape), strict=True))
     data = dict(zip(layout, call.args[0].ty.shape, strict=True))
-    found: dict[str, PhasedAxis] = {}
+    phased: dict[str, PhasedAxis] = {}
     for place, name in enumerate(axes):
         # The stride does not matter for one element: each element of the kernel is a phase.
         stride = kernel[name] if is_one(data[name]) else None
-        found[name] = PhasedAxis.of(attrs, place, kernel[name], stride)
-    if any(kernel[name] < axis.stride for name, axis in found.items()):
+        phased[name] = PhasedAxis.of(attrs, place, kernel[name], stride)
+    if any(kernel[name] < axis.stride for name, axis in phased.items()):
         return None
-    has_taps = any(axis.taps > 1 for axis in found.values())
-    return None if has_taps and _has_few_results(data, found) else found
+    has_taps = any(axis.taps > 1 for axis in phased.values())
+    return None if has_taps and _has_few_results(data, phased) else phased
 
 
 def _has_few_results(data: dict[str, tirx.Expr], axes: dict[str, PhasedAxis]) -> bool:

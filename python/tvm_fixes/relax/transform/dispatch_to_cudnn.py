@@ -102,21 +102,21 @@ class _Dispatching(PyExprMutator):
         if call.ty.dtype != dtype and not self._is_rounded(self.var, dtype):
             return None
         attrs, axes = call.attrs, SPATIAL_AXES[rank]
-        given = str(attrs.data_layout)
+        data_layout = str(attrs.data_layout)
         # An empty layout of the output stands for that of the data.
-        out_layout = str(attrs.out_layout) or given
+        out_layout = str(attrs.out_layout) or data_layout
         padding = [int(pad) for pad in attrs.padding]
-        is_plain = {given, out_layout} <= {f"NC{axes}", f"N{axes}C"}
+        is_plain = {data_layout, out_layout} <= {f"NC{axes}", f"N{axes}C"}
         if not is_plain or padding[:rank] != padding[rank:]:
             return None
-        if given == out_layout and not is_transposed and is_depthwise(call):
-            return self._with_last_channels(call) if given[-1] == "C" else None
-        has_channels_last = "C" in (given[-1], out_layout[-1])
+        if data_layout == out_layout and not is_transposed and is_depthwise(call):
+            return self._with_last_channels(call) if data_layout[-1] == "C" else None
+        has_channels_last = "C" in (data_layout[-1], out_layout[-1])
         layout = f"N{axes}C" if has_channels_last else f"NC{axes}"
         first, second = "IO" if is_transposed else "OI"
         of_weight = f"{first}{axes}{second}" if has_channels_last else f"{first}{second}{axes}"
         data, weight = map(self.visit_expr, call.args)
-        data = self._in_layout(data, given, layout)
+        data = self._in_layout(data, data_layout, layout)
         weight = self._in_layout(weight, str(attrs.kernel_layout), of_weight)
         options = [int(is_transposed), int(has_channels_last), int(attrs.groups)]
         options += [*padding[:rank], *map(int, attrs.strides), *map(int, attrs.dilation)]
@@ -148,8 +148,8 @@ class _Dispatching(PyExprMutator):
             for reader in self.readers[var]
         )
 
-    def _in_layout(self, tensor: relax.Expr, given: str, wanted: str) -> relax.Expr:
-        if given == wanted:
+    def _in_layout(self, tensor: relax.Expr, layout: str, wanted: str) -> relax.Expr:
+        if layout == wanted:
             return tensor
-        order = [given.index(axis) for axis in wanted]
+        order = [layout.index(axis) for axis in wanted]
         return relax.op.permute_dims(self.builder_.emit(tensor), order)

@@ -128,9 +128,9 @@ def _evaluate(plan: FoldPlan, mod: tvm.IRModule) -> dict[Value, tvm.ir.GenericCo
         folded = list(dict.fromkeys(v for v in plan.values.values() if v in plan.folded))
         left: set[Value] = set()
         for part in _parts([value for value in folded if value not in constants]):
-            found = evaluate(plan.computation(part), [value.binding.var for value in part], mod)
+            tensors = evaluate(plan.computation(part), [value.binding.var for value in part], mod)
             for value in part:
-                tensor = found.pop(value.binding.var, None)
+                tensor = tensors.pop(value.binding.var, None)
                 if tensor is None:
                     left.add(value)
                 else:

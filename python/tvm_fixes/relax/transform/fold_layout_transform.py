@@ -58,11 +58,13 @@ def FoldLayoutTransform(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
             return mod
         plan = FoldPlan(mod, max_growth)
         constants = {value: _rearranged(value) for value in plan.folded}
-        found = {value: constant for value, constant in constants.items() if constant is not None}
-        if not found:
+        rearranged = {
+            value: constant for value, constant in constants.items() if constant is not None
+        }
+        if not rearranged:
             return mod
         switches.note(FIX_ID)
-        return relax.transform.CanonicalizeBindings()(insert_constants(plan, found, mod))
+        return relax.transform.CanonicalizeBindings()(insert_constants(plan, rearranged, mod))
 
     return tvm.transform.module_pass(run, opt_level=0, name="FoldLayoutTransform")
 

@@ -139,9 +139,9 @@ class _Weight:
             choices = [(data.astype("int32") - zero.astype("int32"), scale)]
         for factors, scale in choices:
             moved = [self._moved(np.broadcast_to(array, shape)) for array in (factors, scale)]
-            found = BlockMatrix.of(*moved)
-            if found is not None:
-                return found
+            matrix = BlockMatrix.of(*moved)
+            if matrix is not None:
+                return matrix
         return None
 
     def _moved(self, array: np.ndarray) -> np.ndarray:
@@ -180,7 +180,7 @@ _MOVES: dict[str, Callable[[np.ndarray, relax.Call], np.ndarray]] = {
 
 def _products(mod: tvm.IRModule, plan: FoldPlan) -> dict[_Weight, list[relax.VarBinding]]:
     """The products that read each weight that is not folded."""
-    found: dict[_Weight, list[relax.VarBinding]] = {}
+    products: dict[_Weight, list[relax.VarBinding]] = {}
     for _, function in mod.functions_items():
         if not isinstance(function, relax.Function):
             continue
@@ -188,8 +188,8 @@ def _products(mod: tvm.IRModule, plan: FoldPlan) -> dict[_Weight, list[relax.Var
             if _is_product(binding) and plan.values.get(binding.value.args[1]) in plan.kept:
                 weight = _weight(plan, binding.value.args[1])
                 if weight is not None:
-                    found.setdefault(weight, []).append(binding)
-    return found
+                    products.setdefault(weight, []).append(binding)
+    return products
 
 
 def _is_product(binding: relax.Binding) -> bool:
@@ -238,10 +238,10 @@ def _matrices(
             operand for weight in part for operand in weight.operands if operand in plan.values
         )
         values = [plan.values[var] for var in computed]
-        found = evaluate(plan.computation(values), [v.binding.var for v in values], mod)
+        evaluated = evaluate(plan.computation(values), [v.binding.var for v in values], mod)
         for weight in part:
             tensors = [
-                found.get(plan.values[operand].binding.var)
+                evaluated.get(plan.values[operand].binding.var)
                 if operand in plan.values
                 else tensor_of(operand)
                 for operand in weight.operands

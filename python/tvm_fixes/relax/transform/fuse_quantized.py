@@ -282,10 +282,10 @@ class _Fusing(PyExprMutator):
 
     def _zero_point(self, expr: relax.Expr, dtype: str) -> relax.Expr | None:
         """An int32 tensor whose elements fit in `dtype`; None for others."""
-        found = self._integers(expr)
-        if found is not None:
-            is_plain = found.zero is None and found.scale is None
-            return found.data if is_plain and str(found.data.ty.dtype) == dtype else None
+        integers = self._integers(expr)
+        if integers is not None:
+            is_plain = integers.zero is None and integers.scale is None
+            return integers.data if is_plain and str(integers.data.ty.dtype) == dtype else None
         array = constant(expr)
         return expr if array is not None and fits(array, dtype) else None
 
@@ -418,9 +418,9 @@ class _Fusing(PyExprMutator):
 
     def _concat(self, call: relax.Call) -> None:
         fields = call.args[0].fields if isinstance(call.args[0], relax.Tuple) else []
-        found = [self._integers(field) for field in fields]
-        parts = [part for part in found if part is not None and part.is_per_tensor]
-        if not parts or len(parts) < len(found):
+        operands = [self._integers(field) for field in fields]
+        parts = [part for part in operands if part is not None and part.is_per_tensor]
+        if not parts or len(parts) < len(operands):
             return
         first, dtype = parts[0], str(parts[0].data.ty.dtype)
         if first.scale is None or first.zero is None:
@@ -459,6 +459,6 @@ def _moved_axis(call: relax.Call, integers: Integers) -> int | None:
     if str(call.op.name) == "relax.permute_dims":
         return permuted_axes(call).index(integers.axis)
     if str(call.op.name) == "relax.reshape" and is_static(call) and integers.data.ty.ndim == 1:
-        wide = [axis for axis, extent in enumerate(call.ty.shape.values) if int(extent) != 1]
-        return wide[0] if len(wide) == 1 else None
+        large_axes = [axis for axis, extent in enumerate(call.ty.shape.values) if int(extent) != 1]
+        return large_axes[0] if len(large_axes) == 1 else None
     return None

@@ -112,12 +112,14 @@ def _value(expr: relax.Expr) -> float | None:
 def _safe_softmax(x: te.Tensor) -> te.Tensor:
     *rows, count = x.shape
     # The lowest float32 is infinite as bfloat16, and a 16-bit sum stops growing.
-    wide = "float32" if tvm.DataType(x.dtype).bits < 32 else x.dtype
-    zero = tirx.const(0, wide)
+    sum_dtype = "float32" if tvm.DataType(x.dtype).bits < 32 else x.dtype
+    zero = tirx.const(0, sum_dtype)
     k, n = (te.reduce_axis((0, count), name) for name in "kn")
-    largest = te.compute(rows, lambda *i: te.max(x[(*i, k)].astype(wide), axis=k), name="largest")
+    largest = te.compute(
+        rows, lambda *i: te.max(x[(*i, k)].astype(sum_dtype), axis=k), name="largest"
+    )
     exponential = te.compute(
-        x.shape, lambda *i: te.exp(x[i].astype(wide) - largest[i[:-1]]), name="exponential"
+        x.shape, lambda *i: te.exp(x[i].astype(sum_dtype) - largest[i[:-1]]), name="exponential"
     )
     total = te.compute(rows, lambda *i: te.sum(exponential[(*i, n)], axis=n), name="total")
 

@@ -69,12 +69,12 @@ def LiftWorkspaces() -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID):
             return mod
-        found = {
+        with_workspaces = {
             var: workspaces
             for var, function in mod.functions_items()
             if isinstance(function, tirx.PrimFunc) and (workspaces := _workspaces(function))
         }
-        places = _places(mod, found) if found else {}
+        places = _places(mod, with_workspaces) if with_workspaces else {}
         if not places:
             return mod
         switches.note(FIX_ID)
@@ -82,7 +82,7 @@ def LiftWorkspaces() -> tvm.transform.Pass:
         rest = tvm.IRModule(others, mod.attrs, mod.global_infos)
         lifting = _Lifting(rest)
         for var, place in places.items():
-            lifting.lift(var, mod[var], found[var], place)
+            lifting.lift(var, mod[var], with_workspaces[var], place)
         return rewrite_functions(lifting, rest)
 
     return tvm.transform.module_pass(run, opt_level=0, name="LiftWorkspaces")
@@ -103,14 +103,14 @@ def _places(
     mod: tvm.IRModule, kernels: dict[tvm.ir.GlobalVar, list[tirx.Var]]
 ) -> dict[tvm.ir.GlobalVar, int]:
     """The number of operands and results of each kernel that only ``call_tir`` uses."""
-    found: dict[tvm.ir.GlobalVar, int] = {}
+    operand_counts: dict[tvm.ir.GlobalVar, int] = {}
     calls = dict.fromkeys(kernels, 0)
     uses = dict.fromkeys(kernels, 0)
 
     def look(call: relax.Call) -> None:
         if call.op == _CALL and call.args[0] in kernels:
             calls[call.args[0]] += 1
-            found[call.args[0]] = len(call.args[1].fields) + len(_result_types(call))
+            operand_counts[call.args[0]] = len(call.args[1].fields) + len(_result_types(call))
 
     def use(var: tvm.ir.GlobalVar) -> None:
         if var in kernels:
@@ -118,7 +118,7 @@ def _places(
 
     for _, function in mod.functions_items():
         structural_walk(function, [(relax.Call, look), (tvm.ir.GlobalVar, use)])
-    return {var: place for var, place in found.items() if calls[var] == uses[var]}
+    return {var: place for var, place in operand_counts.items() if calls[var] == uses[var]}
 
 
 def _result_types(call: relax.Call) -> list[relax.TensorType]:

@@ -164,12 +164,14 @@ class _Lowering(PyExprMutator):
         """The operands of :class:`QuantizedCpuSchedule`."""
         emit = self.builder_.emit
         matrix, scales, zeros = weights
-        wide = emit(relax.op.astype(matrix, "int32"))
+        in_int32 = emit(relax.op.astype(matrix, "int32"))
         if str(matrix.ty.dtype.dtype) == "uint8":
             middle = relax.const(128, "int32")
-            wide, zeros = (emit(relax.op.subtract(value, middle)) for value in (wide, zeros))
-            matrix = emit(relax.op.astype(wide, "int8"))
+            in_int32, zeros = (
+                emit(relax.op.subtract(value, middle)) for value in (in_int32, zeros)
+            )
+            matrix = emit(relax.op.astype(in_int32, "int8"))
         elements = relax.const(schedule.rounded(int(matrix.ty.shape.values[1])), "int32")
         of_zeros = emit(relax.op.multiply(zeros, elements))
-        offsets = emit(relax.op.subtract(emit(relax.op.sum(wide, 1)), of_zeros))
+        offsets = emit(relax.op.subtract(emit(relax.op.sum(in_int32, 1)), of_zeros))
         return [self._pack(matrix, part, schedule, schedule.depth), scales, zeros, offsets]

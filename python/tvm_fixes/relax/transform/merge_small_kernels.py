@@ -176,8 +176,8 @@ class _Group:
     def operands(self) -> list[relax.Expr]:
         """The variables and constants that the calls read."""
         own = self.results
-        found = [leaf for one in self.calls for leaf in leaves(one.value.args[1])]
-        return [leaf for leaf in dict.fromkeys(found) if leaf not in own]
+        operands = [leaf for binding in self.calls for leaf in leaves(binding.value.args[1])]
+        return [leaf for leaf in dict.fromkeys(operands) if leaf not in own]
 
     def function(self, kernels: Sequence[tvm.ir.GlobalVar]) -> relax.Function:
         """A function of the calls, as calls of `kernels`, which FuseTIR makes one kernel."""
@@ -198,7 +198,7 @@ class _Group:
 
     def replacement(self, kernel: tvm.ir.GlobalVar, read: Sequence[int]) -> list[relax.Binding]:
         """Bindings that call the merged kernel, which reads the operands of these numbers."""
-        nodes = dict.fromkeys(node for one in self.calls for node in nodes_of(one.var))
+        nodes = dict.fromkeys(node for binding in self.calls for node in nodes_of(binding.var))
         types = [var.ty for var in self.outputs]
         call = relax.BlockBuilder().normalize(
             relax.op.call_tir(kernel, relax.Tuple([self.operands[n] for n in read]), types)
@@ -262,7 +262,7 @@ class _Grouping:
     def _fits(self, binding: relax.VarBinding) -> bool:
         """Whether the group may have another call."""
         calls = [*self._open.calls, binding]
-        local = [_size(one.var.ty) for one in calls]
+        local = [_size(call.var.ty) for call in calls]
         symbolic = sum(size for size, is_static in local if not is_static)
         return len(calls) <= MAX_KERNELS and symbolic <= MAX_SYMBOLIC_LOCAL
 
@@ -272,8 +272,8 @@ class _Grouping:
         if len(group.calls) < 2:
             return
         own = group.results
-        group.outputs = [one.var for one in group.calls if self._readers[one.var] - own]
-        if group.outputs and _symbols([one.var for one in group.calls]) <= _bound(group.operands):
+        group.outputs = [call.var for call in group.calls if self._readers[call.var] - own]
+        if group.outputs and _symbols([call.var for call in group.calls]) <= _bound(group.operands):
             self.groups.append(group)
 
 
@@ -353,10 +353,10 @@ def _bound(operands: Sequence[relax.Expr]) -> set[tirx.Var]:
 
 def _symbols(results: Sequence[relax.Var]) -> set[tirx.Var]:
     """The symbols in the shapes of tensors."""
-    found: set[tirx.Var] = set()
+    symbols: set[tirx.Var] = set()
     for var in results:
-        structural_walk(var.ty, (tirx.Var, found.add))
-    return found
+        structural_walk(var.ty, (tirx.Var, symbols.add))
+    return symbols
 
 
 def _merged_kernels(groups: Sequence[_Group]) -> list[tuple[tirx.PrimFunc, list[int]]]:

@@ -89,7 +89,7 @@ class _Rows(NamedTuple):
 def _products(function: relax.Function) -> list[tuple[relax.VarBinding, _Rows]]:
     """The products to replace, each with the rows that it reads."""
     known: dict[relax.Var, _Rows] = {}
-    found: list[tuple[relax.VarBinding, _Rows]] = []
+    products: list[tuple[relax.VarBinding, _Rows]] = []
     # If the permute has other readers, it is computed anyway.
     others = set(variables(function.body.body))
     in_dataflow = set(dataflow_bindings(function))
@@ -106,11 +106,11 @@ def _products(function: relax.Function) -> list[tuple[relax.VarBinding, _Rows]]:
             and _has_few_rows(value, operand)
             and (is_bound or not _is_reshaped(operand))
         ):
-            found.append((binding, operand))
+            products.append((binding, operand))
             others.update(variables(value.args[0]))
         elif rows is None:
             others.update(variables(value))
-    return [pair for pair in found if pair[0].value.args[1] not in others]
+    return [pair for pair in products if pair[0].value.args[1] not in others]
 
 
 def _rows_of(value: relax.Expr, known: Mapping[relax.Var, _Rows]) -> _Rows | None:

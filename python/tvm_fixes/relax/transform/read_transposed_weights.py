@@ -85,10 +85,10 @@ def _packed(
 ) -> dict[relax.Var, relax.Expr]:
     """The products with the packed transposed matrix; empty if they need different packings."""
     packings = {packing_of(binding.value) for binding in products}
-    found = packings.pop()
-    if packings or found is None:
+    packing = packings.pop()
+    if packings or packing is None:
         return {}
-    packed = pack(matrix, found, made_by, transposed=True)
+    packed = pack(matrix, packing, made_by, transposed=True)
     return {binding.var: multiply(builder, binding.value, packed) for binding in products}
 
 

@@ -211,12 +211,12 @@ def sort_keys(data: te.Tensor) -> te.Tensor:
             return tirx.reinterpret(key, value ^ tirx.const(1 << 63, dtype))
         if "float" not in dtype:
             return value.astype(key)
-        wide = value if dtype in ("float32", "float64") else value.astype("float32")
-        bits = tirx.reinterpret(key, wide)
+        widened = value if dtype in ("float32", "float64") else value.astype("float32")
+        bits = tirx.reinterpret(key, widened)
         greatest, zero = tirx.max_value(key), tirx.const(0, key)
         # The bits of a negative number, except the sign, are ordered by magnitude: invert them.
         signed = tirx.Select(bits < zero, bits ^ greatest, bits)
-        is_zero = wide == tirx.const(0, wide.ty)  # of either sign
-        return tirx.Select(tirx.isnan(wide), greatest, tirx.Select(is_zero, zero, signed))
+        is_zero = widened == tirx.const(0, widened.ty)  # of either sign
+        return tirx.Select(tirx.isnan(widened), greatest, tirx.Select(is_zero, zero, signed))
 
     return te.compute(data.shape, element, name="sort_keys")

@@ -57,12 +57,16 @@ def SplitDataflow() -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         if not switches.enabled(FIX_ID):
             return mod
-        found = {
+        split_functions = {
             variable: _split(function)
             for variable, function in mod.functions_items()
             if isinstance(function, relax.Function)
         }
-        split = {variable: function for variable, function in found.items() if function is not None}
+        split = {
+            variable: function
+            for variable, function in split_functions.items()
+            if function is not None
+        }
         if not split:
             return mod
         switches.note(FIX_ID)
@@ -86,18 +90,18 @@ def _split(function: relax.Function) -> relax.Function | None:
         is_changed |= len(bindings) > len(block.bindings)
         for binding in bindings:
             is_cast = isinstance(binding, relax.MatchCast)
-            found = _symbols([binding.ty]) if is_cast else set()
+            symbols = _symbols([binding.ty]) if is_cast else set()
             if isinstance(binding.value, relax.TupleGetItem):
                 fields.add(binding.var)
             is_shared = is_cast and (binding.value in fields or reads[binding.value] > 1)
-            if is_dataflow and is_cast and (is_shared or not found <= bound):
+            if is_dataflow and is_cast and (is_shared or not symbols <= bound):
                 if pending:
                     blocks.append(relax.DataflowBlock(pending))
                 blocks.append(relax.BindingBlock([binding]))
                 pending = []
             else:
                 pending.append(binding)
-            bound |= found
+            bound |= symbols
         if pending:
             kind = relax.DataflowBlock if is_dataflow else relax.BindingBlock
             blocks.append(kind(pending))
@@ -145,10 +149,10 @@ def _reads(block: relax.BindingBlock) -> Counter[tvm.Object]:
 
 
 def _symbols(types: Iterable[tvm.ir.Type]) -> set[tirx.Var]:
-    found: set[tirx.Var] = set()
+    symbols: set[tirx.Var] = set()
     for ty in types:
-        structural_walk(ty, (tirx.Var, found.add))
-    return found
+        structural_walk(ty, (tirx.Var, symbols.add))
+    return symbols
 
 
 def _with_outputs(function: relax.Function) -> relax.Function:

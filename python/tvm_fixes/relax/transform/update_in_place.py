@@ -157,9 +157,9 @@ def _read_variables(value: relax.Expr) -> list[relax.Var]:
     """The variables that a value reads, once per read."""
     if isinstance(value, relax.If | relax.Function | relax.SeqExpr):
         # Counted twice, because a branch may read a variable several times.
-        found: list[relax.Var] = []
-        structural_walk(value, (relax.Var, lambda var: found.extend([var, var])))
-        return found
+        read_variables: list[relax.Var] = []
+        structural_walk(value, (relax.Var, lambda var: read_variables.extend([var, var])))
+        return read_variables
     return variables(value)
 
 

@@ -65,21 +65,21 @@ def VMShapeLower() -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         _reject_allocations(mod)
         checks = _checks_in(mod)
-        found = {
+        functions = {
             var: function
             for var, function in mod.functions_items()
             if isinstance(function, relax.Function) and _has_unknown_weights(function)
         }
         if not switches.enabled(FIX_ID):
             return _with_names(stock(mod), checks)
-        if not found:
+        if not functions:
             return _with_names(_shortened(stock(mod)), checks)
         switches.note(FIX_ID)
-        bare = {var: function.without_attr("num_input") for var, function in found.items()}
+        bare = {var: function.without_attr("num_input") for var, function in functions.items()}
         lowered = stock(with_functions(mod, bare))
         whole = {
             var: lowered[var].with_attr("num_input", function.attrs["num_input"])
-            for var, function in found.items()
+            for var, function in functions.items()
         }
         return _with_names(_shortened(with_functions(lowered, whole)), checks)
 
@@ -123,15 +123,15 @@ def _checks_in(mod: tvm.IRModule) -> dict[str, str]:
 
     The pass replaces the variables; a name that is not unique is left out.
     """
-    found = [
+    named = [
         (str(binding.value.name), check_of(binding.var))
         for _, function in mod.functions_items()
         if isinstance(function, relax.Function)
         for binding in bindings(function)
         if isinstance(binding, relax.MatchCast) and isinstance(binding.value, relax.Var)
     ]
-    counts = Counter(name for name, _ in found)
-    return {name: text for name, text in found if text and counts[name] == 1}
+    counts = Counter(name for name, _ in named)
+    return {name: text for name, text in named if text and counts[name] == 1}
 
 
 def _with_names(mod: tvm.IRModule, checks: dict[str, str]) -> tvm.IRModule:

@@ -147,10 +147,10 @@ def _sums(
             guards += needed
         row = row * kernel_extent["O"] + at["C"]
         if is_last:
-            found = products(at["N"] * count_of(data_extent[a] for a in taps) + pixel, row)
+            product = products(at["N"] * count_of(data_extent[a] for a in taps) + pixel, row)
         else:
-            found = products(at["N"], row, pixel)
-        return te.sum(guarded(found, guards), axis=list(taps.values()))
+            product = products(at["N"], row, pixel)
+        return te.sum(guarded(product, guards), axis=list(taps.values()))
 
     sums = te.compute(shape, element, name="sum")
     if dtype == convolution.out_dtype:

@@ -322,14 +322,14 @@ def _tile(
         may_pad=groups == 1,
     )
     max_vectors = _max_vectors(cpu, convolution, kernel) if kernel_axis == "O" else 1
-    found = choose(max_vectors=max_vectors)
+    chosen = choose(max_vectors=max_vectors)
     out = convolution.out_layout
     writes_tiles = set(out.blocks) <= {"C"} and not out.has_padding(out_extent)
-    if not writes_tiles or out.blocks.get("C", found.channels) != found.channels:
-        found = choose()
-    vector = found.channels
+    if not writes_tiles or out.blocks.get("C", chosen.channels) != chosen.channels:
+        chosen = choose()
+    vector = chosen.channels
     padding = -int(channels) % vector if vector > 1 and isinstance(channels, tirx.IntImm) else 0
-    return Tile(found.columns, vector, kernel_axis, padding, found.vectors)
+    return Tile(chosen.columns, vector, kernel_axis, padding, chosen.vectors)
 
 
 def _max_vectors(cpu: Cpu, convolution: Convolution, kernel: dict[str, tirx.Expr]) -> int:

@@ -216,10 +216,10 @@ def _for_one_row(single: tirx.PrimFunc, other: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _symbols(func: tirx.PrimFunc) -> list[tirx.Var]:
     """The variables in the shape of the first parameter."""
-    found: list[tirx.Var] = []
+    variables: list[tirx.Var] = []
     for extent in func.params[0].ty.shape:
-        structural_walk(extent, (tirx.Var, found.append))
-    return list(dict.fromkeys(found))
+        structural_walk(extent, (tirx.Var, variables.append))
+    return list(dict.fromkeys(variables))
 
 
 def _named(body: SBlockRealize, name: str) -> SBlockRealize:
