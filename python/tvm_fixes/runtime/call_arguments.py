@@ -119,20 +119,20 @@ def bind_call(
     if len(args) > len(names):
         plural = "" if len(names) == 1 else "s"
         raise InputError(f"expected {len(names)} argument{plural} {listing}, got {len(args)}")
-    given = dict(_leaves(dict(zip(names, args, strict=False)), ()))
+    values = dict(_leaves(dict(zip(names, args, strict=False)), ()))
     of_leaves = {argument.name: argument.path for argument in arguments}
     for name, value in named.items():
         if name not in names and name not in of_leaves:
             raise InputError(f"unknown input {name!r}; the model's arguments: {listing}")
         for path, leaf in _leaves(value, (name,) if name in names else of_leaves[name]):
-            if path in given:
+            if path in values:
                 raise InputError(f"input {name!r} is given twice, by position and by name")
-            given[path] = leaf
+            values[path] = leaf
     bound: dict[str, Any] = {}
     for argument, spec in _with_specs(arguments, inputs):
-        if argument.path not in given:
+        if argument.path not in values:
             continue
-        value = given.pop(argument.path)
+        value = values.pop(argument.path)
         if spec is not None:
             bound[spec.name] = value
         elif not _equals(value, argument.value):
@@ -141,7 +141,7 @@ def bind_call(
                 f"got {_shown(value)}; compile it again for another value"
             )
     # An optional part that the original does not use, too.
-    unused = [path for path, value in given.items() if value is not None]
+    unused = [path for path, value in values.items() if value is not None]
     if unused:
         name = ".".join(map(str, unused[0]))
         leaves = ", ".join(argument.name for argument in arguments)

@@ -125,7 +125,7 @@ class CompiledModel:
                 raise InputError(rejected) from error
             if "std::bad_alloc" not in str(error):
                 raise
-            shapes = ", ".join(describe_shape(getattr(one, "shape", ())) for one in inputs)
+            shapes = ", ".join(describe_shape(getattr(value, "shape", ())) for value in inputs)
             raise CompileError(
                 f"out of memory for inputs of shapes {shapes or 'none'}; smaller ones need less"
             ) from error

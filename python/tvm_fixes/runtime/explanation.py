@@ -70,4 +70,4 @@ class Explanation:
     def from_dict(cls, values: Mapping[str, Any]) -> "Explanation":
         """Convert the result of ``dataclasses.asdict``."""
         fixes = [AppliedFix(**fix) for fix in values["fixes"]]
-        return cls(fixes, [NotDone(**one) for one in values["not_done"]])
+        return cls(fixes, [NotDone(**decision) for decision in values["not_done"]])

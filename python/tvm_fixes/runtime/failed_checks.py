@@ -54,21 +54,21 @@ def failed_check(text: str, specs: Sequence[TensorSpec], inputs: Sequence[Any]) 
         (spec.name, describe_shape(getattr(value, "shape", ())))
         for spec, value in zip(specs, inputs, strict=False)
     ]
-    of_input, found = _INPUT.search(text), _CHECK.search(text)
+    of_input, check = _INPUT.search(text), _CHECK.search(text)
     if of_input is not None and int(of_input[1]) < len(specs):
         spec = specs[int(of_input[1])]
         reason = f"input {spec.name!r}: expected shape {describe_shape(spec.shape)}"
-    elif found is None:
+    elif check is None:
         return ""
     else:
-        detail = " ".join(found["detail"].split())
-        inner = f"a value within the model is not {found['type']}: {detail.rstrip('.')}"
-        reason = found["reason"] or inner
-        axis = _AXIS.search(found["detail"])
-        if found["reason"] and "expected" not in reason and axis and found["actual"]:
+        detail = " ".join(check["detail"].split())
+        inner = f"a value within the model is not {check['type']}: {detail.rstrip('.')}"
+        reason = check["reason"] or inner
+        axis = _AXIS.search(check["detail"])
+        if check["reason"] and "expected" not in reason and axis and check["actual"]:
             reason += (
-                f": axis {axis[1]} of a value has {found['actual']} elements; "
-                f"expected {found['expected']}"
+                f": axis {axis[1]} of a value has {check['actual']} elements; "
+                f"expected {check['expected']}"
             )
     listed = ", ".join(f"{name} {shape}" for name, shape in shapes)
     remedy = "" if "export the program" in reason else f"; {_REMEDY}"

@@ -47,9 +47,9 @@ class InputBuffers:
 
     def __init__(self, values: Sequence[Any]):
         kept = [_kept(value) for value in values]
-        self._tensors: list[Any] = [one[1] if one else None for one in kept]
-        self._copied = [(place, one[0]) for place, one in enumerate(kept) if one]
-        self._new = [place for place, one in enumerate(kept) if not one]
+        self._tensors: list[Any] = [buffer[1] if buffer else None for buffer in kept]
+        self._copied = [(place, buffer[0]) for place, buffer in enumerate(kept) if buffer]
+        self._new = [place for place, buffer in enumerate(kept) if not buffer]
         self.results: ResultBuffers | None = None
         self.is_complete = bool(self._new)
 

@@ -166,7 +166,7 @@ class Inspection:
     @property
     def debug_bytes(self) -> int:
         """The size of what no program needs: debug information, and names of local symbols."""
-        return sum(one.nbytes for one in self.sections if one.name.startswith(_DEBUG))
+        return sum(section.nbytes for section in self.sections if section.name.startswith(_DEBUG))
 
     @property
     def duplicate_bytes(self) -> int:
@@ -235,17 +235,17 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
             f"{library}: not the library of its manifest: expected {manifest.size} bytes, "
             f"got {size}"
         )
-    found = list(_constants(library, constants))
+    entries = list(_constants(library, constants))
     files = {library.name: size}
     if weights is not None:
         files[WEIGHTS] = weights.size
-        found += _weights(location / WEIGHTS, weights, len(found))
+        entries += _weights(location / WEIGHTS, weights, len(entries))
     return Inspection(
         str(path),
         files,
         tuple(Section(_text(name), offset, nbytes) for name, offset, nbytes in sections),
         tuple(PackedModule(_text(kind), offset, nbytes) for kind, offset, nbytes in modules),
-        tuple(_identify(found, library.parent, manifest)),
+        tuple(_identify(entries, library.parent, manifest)),
         parameter_bytes,
     )
 

@@ -154,13 +154,13 @@ class LiftedManifest:
             )
             check_types(manifest)
             _check_prepared(manifest)
-            found = values["signature"]
+            signature = values["signature"]
         except ArtifactError:
             raise
         except MALFORMED as error:
             raise ArtifactError(f"malformed manifest: {error!r}") from error
-        if found != manifest.signature:
-            raise ArtifactError(f"signature: expected {manifest.signature}, got {found}")
+        if signature != manifest.signature:
+            raise ArtifactError(f"signature: expected {manifest.signature}, got {signature}")
         return manifest
 
     @classmethod

@@ -146,13 +146,13 @@ class LiftedModule:
         ``check_weights`` is off, or no weights are passed and the model has only prepared ones.
         The model keeps the prepared weights of the last set.
         """
-        inputs, given = self._split(args, named)
+        inputs, new_weights = self._split(args, named)
         check_arrays(zip(self.inputs, inputs, strict=True), self._lifted.model.bounds, INPUT)
-        weights = self._complete(given)
+        weights = self._complete(new_weights)
         as_torch = any(map(is_torch, inputs))
         tensors = [to_tvm(value) for value in inputs]
         with self._library.lock:
-            prepared = self._prepared(weights, is_held=not given)
+            prepared = self._prepared(weights, is_held=not new_weights)
             result = self._function(*tensors, *(prepared or ()))
             return returned(result, as_torch=as_torch)
 
@@ -233,15 +233,15 @@ class LiftedModule:
             raise InputError(
                 f"expected {number} inputs and {len(names)} weights ({expected}), got {len(args)}"
             )
-        given = dict(zip(names, args[number:], strict=False))
+        weights = dict(zip(names, args[number:], strict=False))
         inputs = {}
         for name, value in named.items():
             if name not in names:
                 inputs[name] = value
-            elif name in given:
+            elif name in weights:
                 raise InputError(f"weight {name!r} is given twice, by position and by name")
             else:
-                given[name] = value
+                weights[name] = value
         known = [spec.name for spec in self.inputs]
         unknown = next((name for name in inputs if name not in known), None)
         if unknown is not None:
@@ -249,18 +249,18 @@ class LiftedModule:
                 f"unknown input or weight {unknown!r}; the model's inputs: ({', '.join(known)}), "
                 f"weights: ({', '.join(names)})"
             )
-        return bind(self.inputs, args[:number], inputs), given
+        return bind(self.inputs, args[:number], inputs), weights
 
-    def _complete(self, given: dict[str, Any]) -> Mapping[str, Any] | None:
+    def _complete(self, weights: dict[str, Any]) -> Mapping[str, Any] | None:
         """All weights by name; None if the model has only prepared ones and none are passed."""
         held = self._weights
-        if not given and (held is not None or self._loaded is not None):
+        if not weights and (held is not None or self._loaded is not None):
             return held
         if held is not None:
             names = [weight.name for weight in self._lifted.weights]
-            return {name: given[name] if name in given else held[name] for name in names}
-        self._check_names(given)
-        return given
+            return {name: weights[name] if name in weights else held[name] for name in names}
+        self._check_names(weights)
+        return weights
 
     def _check_names(self, weights: Mapping[str, Any]) -> None:
         names = [weight.name for weight in self._lifted.weights]

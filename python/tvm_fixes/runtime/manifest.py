@@ -223,8 +223,8 @@ class Manifest:
         """The positions of the inputs whose new values follow the outputs in the results."""
         places = {spec.name: place for place, spec in enumerate(self.inputs)}
         number = len(self.outputs)
-        found = ((index, places[name]) for name, index in self.updates.items() if index >= number)
-        return [place for _, place in sorted(found)]
+        hidden = ((index, places[name]) for name, index in self.updates.items() if index >= number)
+        return [place for _, place in sorted(hidden)]
 
     def to_json(self) -> str:
         """The manifest as one JSON object, indented."""

@@ -165,5 +165,5 @@ def prepared_of(spec: PreparedSpec, tensors: Iterator[tvm.runtime.Tensor]) -> An
     """Make the prepared weight that `spec` describes from the next `tensors`."""
     if spec.kind == "shape":
         return tvm.runtime.ShapeTuple(spec.shape)
-    found = list(islice(tensors, spec.number))
-    return found[0] if spec.kind == "tensor" else found
+    own = list(islice(tensors, spec.number))
+    return own[0] if spec.kind == "tensor" else own

@@ -448,14 +448,14 @@ def local_of(error: BaseException, name: str, kind: type) -> Any:
 
     The importers' errors do not name the node; the frames of their loops over nodes have it.
     """
-    found = None
+    innermost = None
     frame = error.__traceback__
     while frame is not None:
         value = frame.tb_frame.f_locals.get(name)
         if value is not None and isinstance(value, kind):
-            found = value
+            innermost = value
         frame = frame.tb_next
-    return found
+    return innermost
 
 
 def _fits(dims: Sequence[Dim], declared: Sequence[Dim], can_name: bool) -> bool:

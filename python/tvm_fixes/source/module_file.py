@@ -187,8 +187,8 @@ def _read_script(path: Path, name: str | None = None) -> tvm.IRModule:
     if name is None and len(modules) != 1:
         if not modules:
             raise UsageError(f"{path}: expected one module, got none")
-        found = ", ".join(modules)
-        raise UsageError(f"{path}: expected one module, got {found}; select one with {path}:NAME")
+        listed = ", ".join(modules)
+        raise UsageError(f"{path}: expected one module, got {listed}; select one with {path}:NAME")
     return modules[name or next(iter(modules))]
 
 

@@ -187,17 +187,17 @@ class OnnxSource(Source):
 
     def _note_dims(self, main: tvm.relax.Function) -> None:
         """Replace dims of inputs that the importer found to be equal."""
-        found: dict[str, Dim] = {}
+        equal_dims: dict[str, Dim] = {}
         for spec, param in zip(self.inputs, main.params, strict=False):
             for dim, extent in zip(
                 self.chosen_shape(spec) or (), param.ty.shape or (), strict=True
             ):
                 if isinstance(dim, str) and isinstance(extent, tvm.tirx.Var | tvm.tirx.IntImm):
                     is_static = isinstance(extent, tvm.tirx.IntImm)
-                    found[dim] = int(extent) if is_static else str(extent.name)
+                    equal_dims[dim] = int(extent) if is_static else str(extent.name)
 
         def replaced(shape: Sequence[Dim]) -> tuple[Dim, ...]:
-            return tuple(found.get(dim, dim) if isinstance(dim, str) else dim for dim in shape)
+            return tuple(equal_dims.get(dim, dim) if isinstance(dim, str) else dim for dim in shape)
 
         self.inputs = tuple(
             spec if spec.shape is None else replace(spec, shape=replaced(spec.shape))
@@ -205,7 +205,7 @@ class OnnxSource(Source):
         )
         self.shapes = {name: replaced(shape) for name, shape in self.shapes.items()}
         for name, size in list(self._given_sizes.items()):
-            dim = found.get(name, name)
+            dim = equal_dims.get(name, name)
             if isinstance(dim, str):
                 self._given_sizes[dim] = size
             elif dim != size:
@@ -254,12 +254,12 @@ class OnnxSource(Source):
         shape = super().chosen_shape(spec)
         if shape is None:
             return None
-        given = {symbol: dim for symbol, dim in self._given() if isinstance(dim, int)}
+        sizes = {symbol: dim for symbol, dim in self._given() if isinstance(dim, int)}
         dims = list(shape)
         for axis, dim in enumerate(shape):
             # Evaluate an expression if the sizes of its dims are known.
             with contextlib.suppress(KeyError):
-                dims[axis] = evaluate_dim(dim, given) if isinstance(dim, str) else dim
+                dims[axis] = evaluate_dim(dim, sizes) if isinstance(dim, str) else dim
         return tuple(dims)
 
     def _sizes(self, *, default: bool = False) -> dict[str, int]:
@@ -352,26 +352,28 @@ class OnnxSource(Source):
 
     def _run(self, session: Any, inputs: list[np.ndarray]) -> list[np.ndarray]:
         names = [spec.name for spec in self.inputs]
-        found: list[Any] = session.run(
+        outputs: list[Any] = session.run(
             list(self.output_names), dict(zip(names, inputs, strict=True))
         )
         # It returns the bytes of a float8, and rejects other types that NumPy lacks.
         floats = {o.name for o in session.get_outputs() if o.type == "tensor(float8e4m3fn)"}
         for place, name in enumerate(self.output_names):
-            if name in floats and found[place].dtype == np.uint8:
-                found[place] = found[place].view(ml_dtypes.float8_e4m3fn)
+            if name in floats and outputs[place].dtype == np.uint8:
+                outputs[place] = outputs[place].view(ml_dtypes.float8_e4m3fn)
         for place, classes in self._classes_of_maps.items():
-            rows = [[row[name] for name in classes] for row in found[place]]
-            found[place] = np.array(rows, "float32").reshape(len(rows), len(classes))
-        return found
+            rows = [[row[name] for name in classes] for row in outputs[place]]
+            outputs[place] = np.array(rows, "float32").reshape(len(rows), len(classes))
+        return outputs
 
     @cached_property
     def _classes_of_maps(self) -> dict[int, list[int | str]]:
         """The keys of the outputs that are maps, by place; a compiled model returns the values."""
         from .onnx_values import classes_of_maps
 
-        found = classes_of_maps(self._model)
-        return {place: found[name] for place, name in enumerate(self.output_names) if name in found}
+        classes = classes_of_maps(self._model)
+        return {
+            place: classes[name] for place, name in enumerate(self.output_names) if name in classes
+        }
 
     def rounded_reference(self, seed: int) -> Reference:
         onnxruntime = _onnxruntime()

@@ -288,8 +288,8 @@ def _erf(values: np.ndarray) -> np.ndarray:
     for n in range(60, 0, -1):
         fraction = n / 2 / (large + fraction)
     tail = 1 - np.exp(-large * large) / ((large + fraction) * math.sqrt(math.pi))
-    found = np.where(x < 2.75, 2 / math.sqrt(math.pi) * series, tail)
-    return np.asarray(np.copysign(np.where(np.isnan(values), values, found), values))
+    erf = np.where(x < 2.75, 2 / math.sqrt(math.pi) * series, tail)
+    return np.asarray(np.copysign(np.where(np.isnan(values), values, erf), values))
 
 
 def _elementwise(function: Callable[..., np.ndarray]) -> Any:

@@ -146,7 +146,7 @@ def index_ranges(graph: onnx.GraphProto) -> dict[str, int]:
     """For each input whose elements select rows of weights, the smallest number of these rows."""
     weights = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
     origins = {value.name: value.name for value in graph.input}
-    found: dict[str, int] = {}
+    limits: dict[str, int] = {}
     for node in graph.node:
         if node.op_type in _ELEMENTS_KEPT and node.input[0] in origins:
             origins[node.output[0]] = origins[node.input[0]]
@@ -156,8 +156,8 @@ def index_ranges(graph: onnx.GraphProto) -> dict[str, int]:
         axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
         if indices in origins and -len(weights.get(data, ())) <= axis < len(weights.get(data, ())):
             name = origins[indices]
-            found[name] = min(found.get(name, weights[data][axis]), weights[data][axis])
-    return found
+            limits[name] = min(limits.get(name, weights[data][axis]), weights[data][axis])
+    return limits
 
 
 def _operator(node: onnx.NodeProto) -> str:

@@ -136,10 +136,10 @@ def _parse_bytes(data: bytes, name: str, kind: type) -> Any:
     from torch._export.serde import serialize
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        items = dict(pairs)
+        if len(items) != len(pairs):
             raise ValueError(f"{name}: duplicate key")
-        return found
+        return items
 
     document = json.loads(data.decode(), object_pairs_hook=unique)
     try:

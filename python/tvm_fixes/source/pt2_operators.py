@@ -132,8 +132,8 @@ def is_safe(name: str, overload: str) -> bool:
     is_unchecked = overload == "data" or (name, overload) == ("_native_batch_norm_legit", "default")
     if not is_listed or is_unchecked:
         return False
-    found = getattr(getattr(torch.ops.aten, name, None), overload, None)
+    operator = getattr(getattr(torch.ops.aten, name, None), overload, None)
     # An "out" variant resizes its operand.
-    return isinstance(found, torch._ops.OpOverload) and not any(
-        argument.is_out for argument in found._schema.arguments
+    return isinstance(operator, torch._ops.OpOverload) and not any(
+        argument.is_out for argument in operator._schema.arguments
     )

@@ -245,10 +245,10 @@ def _check_device(text: str, place: str) -> None:
 
 
 def _check_target(text: str, place: str) -> None:
-    found = _TARGETS.fullmatch(text)
-    if found is None:
+    target = _TARGETS.fullmatch(text)
+    if target is None:
         raise CodeError(f"{place} is {_show(text)}, which is not a known operator of PyTorch")
-    if found["aten"] is not None and not is_safe(found["aten"], found["overload"]):
+    if target["aten"] is not None and not is_safe(target["aten"], target["overload"]):
         raise CodeError(f"{place} is {_show(text)}, which is not an operator known to be safe")
 
 
@@ -346,23 +346,23 @@ def _bits(node: ast.expr, depth: int) -> int:
 def _bits_of_call(
     name: str, arguments: list[ast.expr], keywords: list[ast.keyword], depth: int
 ) -> int:
-    given = {keyword.arg: keyword.value for keyword in keywords}
+    options = {keyword.arg: keyword.value for keyword in keywords}
     match name, arguments:
         case "Symbol", [ast.Constant(value=str() as symbol)]:
             _check_symbol(symbol, "a symbol")
             if not all(
                 key in _ASSUMPTIONS and isinstance(value, ast.Constant) and value.value is True
-                for key, value in given.items()
+                for key, value in options.items()
             ):
                 raise CodeError(f"symbol {symbol} has assumptions that are not allowed")
             return _SYMBOL_BITS
-        case "Float", [ast.Constant(value=str() as number)] if set(given) <= {"precision"}:
+        case "Float", [ast.Constant(value=str() as number)] if set(options) <= {"precision"}:
             if not re.fullmatch(r"[+-]?\d{1,40}(\.\d{0,80})?(e[+-]?\d{1,3})?", number):
                 raise CodeError(f"invalid number {number!r}")
-            if not all(isinstance(v, ast.Constant) and v.value == 53 for v in given.values()):
+            if not all(isinstance(v, ast.Constant) and v.value == 53 for v in options.values()):
                 raise CodeError(f"invalid precision of {number}")
             return _SYMBOL_BITS
-    if given:
+    if options:
         raise CodeError(f"unexpected keyword argument of {name}")
     if name in ("Integer", "Rational"):
         return sum(_integer(argument) for argument in arguments)

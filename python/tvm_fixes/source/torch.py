@@ -84,7 +84,7 @@ class TorchSource(Source):
         self._arguments = arguments_of(program)
         self._results = results_of(program)
         self.inputs = tuple(self._specs())
-        self.output_names = tuple(one.name for one in self._results if not one.vanishes)
+        self.output_names = tuple(result.name for result in self._results if not result.vanishes)
         self.parameter_bytes = self._count_parameter_bytes()
         self.check_shapes()
 
@@ -151,8 +151,8 @@ class TorchSource(Source):
         leaves, structure = pytree.tree_flatten((args, dict(kwargs)))
         dynamic: list[dict[int, Any] | None] = []
         for index, (leaf, argument) in enumerate(zip(leaves, self._arguments, strict=True)):
-            given = shapes.get(argument.name, ())
-            names = {axis: dim for axis, dim in enumerate(given) if isinstance(dim, str)}
+            extents = shapes.get(argument.name, ())
+            names = {axis: dim for axis, dim in enumerate(extents) if isinstance(dim, str)}
             for axis, name in names.items():
                 if not name.isidentifier():
                     raise UsageError(
@@ -413,8 +413,10 @@ class TorchSource(Source):
                         node.kwargs = pytree.tree_map(widened, node.kwargs)
                 part.recompile()
         tensors = [to_torch(value) for value in inputs]
-        wide = [tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors]
-        return self._outputs(module, wide)
+        in_float64 = [
+            tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors
+        ]
+        return self._outputs(module, in_float64)
 
 
 def _export(

@@ -51,7 +51,7 @@ class Diagnostics(list[Diagnostic]):
 
     Parameters
     ----------
-    found : iterable of Diagnostic
+    diagnostics : iterable of Diagnostic
         The findings.
     module : tvm.IRModule
         The module that they are about.
@@ -62,8 +62,8 @@ class Diagnostics(list[Diagnostic]):
         As given; :meth:`text` prints lines of it.
     """
 
-    def __init__(self, found: Iterable[Diagnostic], module: tvm.IRModule):
-        super().__init__(found)
+    def __init__(self, diagnostics: Iterable[Diagnostic], module: tvm.IRModule):
+        super().__init__(diagnostics)
         self.module = module
 
     @property
@@ -139,24 +139,24 @@ def verify(mod: tvm.IRModule) -> Diagnostics:
     TypeError
         If `mod` is not an IRModule.  Findings are returned, not raised.
     """
-    found = (
+    diagnostics = (
         Diagnostic(
-            severity=str(one["severity"]),
-            rule=str(one["rule"]),
-            function=str(one["function"]),
-            path=one["path"],
-            message=str(one["message"]),
-            notes=tuple(Note(str(text), path) for text, path in one["notes"]),
-            hint=str(one["hint"]),
+            severity=str(diagnostic["severity"]),
+            rule=str(diagnostic["rule"]),
+            function=str(diagnostic["function"]),
+            path=diagnostic["path"],
+            message=str(diagnostic["message"]),
+            notes=tuple(Note(str(text), path) for text, path in diagnostic["notes"]),
+            hint=str(diagnostic["hint"]),
         )
-        for one in _ffi.get("tvm_fixes.analysis.Verify")(mod)
+        for diagnostic in _ffi.get("tvm_fixes.analysis.Verify")(mod)
     )
     off = switches.disabled()
-    kept = [one for one in found if fix_of(one.rule) not in off]
-    if OPERATORS not in off and not any(one.severity == "error" for one in kept):
+    kept = [diagnostic for diagnostic in diagnostics if fix_of(diagnostic.rule) not in off]
+    if OPERATORS not in off and not any(diagnostic.severity == "error" for diagnostic in kept):
         # In a module with errors, the arguments of a call may not be those of its operator.
         kept += empty_reductions(mod)
-        kept.sort(key=lambda one: one.function)
+        kept.sort(key=lambda diagnostic: diagnostic.function)
     return Diagnostics(kept, mod)
 
 

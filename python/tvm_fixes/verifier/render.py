@@ -37,14 +37,16 @@ _TIMEOUT_S = 30.0
 _UNPRINTABLE = frozenset({"ir.malformed", "type.missing"})
 
 
-def text(module: tvm.IRModule, found: Sequence[Diagnostic]) -> str:
+def text(module: tvm.IRModule, diagnostics: Sequence[Diagnostic]) -> str:
     """Return the text of all findings in `module`, and of their count."""
-    return "\n".join([*texts(module, found, unprintable_functions(found)), count_text(found)])
+    return "\n".join(
+        [*texts(module, diagnostics, unprintable_functions(diagnostics)), count_text(diagnostics)]
+    )
 
 
 def texts(
     module: tvm.IRModule,
-    found: Sequence[Diagnostic],
+    diagnostics: Sequence[Diagnostic],
     unprintable: Set[str],
     describe: Callable[[Diagnostic], list[str]] = lambda _: [],
 ) -> list[str]:
@@ -62,44 +64,55 @@ def texts(
     TVM's printer crashes on some IR that no rule covers.  Therefore a forked child prints, and a
     second attempt prints only the function of each finding.
     """
-    printable = [one.function not in unprintable for one in found[:_MAX_EXCERPTS]]
-    printable += [False] * (len(found) - len(printable))
+    printable = [
+        diagnostic.function not in unprintable for diagnostic in diagnostics[:_MAX_EXCERPTS]
+    ]
+    printable += [False] * (len(diagnostics) - len(printable))
 
     def lines(alone: bool) -> list[tuple[list[str], list[str]]]:
         return [
-            (excerpt(module, one.path, alone), describe(one)) if may_print else ([], [])
-            for one, may_print in zip(found, printable, strict=True)
+            (excerpt(module, diagnostic.path, alone), describe(diagnostic))
+            if may_print
+            else ([], [])
+            for diagnostic, may_print in zip(diagnostics, printable, strict=True)
         ]
 
-    printed: Any = [([], [])] * len(found)
+    printed: Any = [([], [])] * len(diagnostics)
     for alone in (False, True) if any(printable) else ():
         outcome = run_forked(partial(lines, alone or bool(unprintable)), timeout=_TIMEOUT_S)
         if outcome.kind is OutcomeKind.VALUE:
             printed = outcome.value
             break
-    return [_one_text(one, *extra) for one, extra in zip(found, printed, strict=True)]
+    return [
+        _one_text(diagnostic, *extra)
+        for diagnostic, extra in zip(diagnostics, printed, strict=True)
+    ]
 
 
-def unprintable_functions(found: Iterable[Diagnostic]) -> set[str]:
+def unprintable_functions(diagnostics: Iterable[Diagnostic]) -> set[str]:
     """Return the functions whose findings show that TVM's printer may crash on them."""
-    return {one.function for one in found if one.rule in _UNPRINTABLE}
+    return {diagnostic.function for diagnostic in diagnostics if diagnostic.rule in _UNPRINTABLE}
 
 
-def count_text(found: Iterable[Diagnostic]) -> str:
+def count_text(diagnostics: Iterable[Diagnostic]) -> str:
     """Count the errors, warnings and notes: ``1 error, 2 warnings``."""
-    severities = [one.severity for one in found]
+    severities = [diagnostic.severity for diagnostic in diagnostics]
     counts = [(severities.count(name), name) for name in ("error", "warning", "note")]
     parts = [f"{count} {name}{'s' * (count > 1)}" for count, name in counts if count]
     return ", ".join(parts) or "no errors"
 
 
-def _one_text(found: Diagnostic, line: list[str], description: list[str]) -> str:
-    lines = [str(found), f"  path: {path_text(found.path)}", *(f"  {part}" for part in line)]
-    for note in found.notes:
+def _one_text(diagnostic: Diagnostic, line: list[str], description: list[str]) -> str:
+    lines = [
+        str(diagnostic),
+        f"  path: {path_text(diagnostic.path)}",
+        *(f"  {part}" for part in line),
+    ]
+    for note in diagnostic.notes:
         where = "" if note.path is None else f" ({short_text(note.path)})"
         lines.append(f"  note: {note.message}{where}")
-    if found.hint:
-        lines.append(f"  hint: {found.hint}")
+    if diagnostic.hint:
+        lines.append(f"  hint: {diagnostic.hint}")
     return "\n".join([*lines, *description])
 
 
@@ -163,7 +176,7 @@ def _is_small(module: tvm.IRModule) -> bool:
     functions = list(module.functions.values())
     if len(functions) > _MAX_PRINTED_FUNCTIONS:
         return False
-    relax_functions = [one for one in functions if isinstance(one, relax.Function)]
+    relax_functions = [function for function in functions if isinstance(function, relax.Function)]
     return sum(map(_count_bindings, relax_functions)) <= _MAX_PRINTED_BINDINGS
 
 

@@ -136,10 +136,14 @@ class VerifyEach(tvm.ir.instrument.PassInstrument):
         pass_name: str | None = None,
         found_before: str | None = None,
     ) -> None:
-        found = verify(mod)
+        diagnostics = verify(mod)
         self._verified = mod.functions
         # The key has no location, because a pass that removes bindings moves the others.
-        new = [one for one in found if one.severity != "note" and _key(one) not in self._known]
+        new = [
+            finding
+            for finding in diagnostics
+            if finding.severity != "note" and _key(finding) not in self._known
+        ]
         self._known.update(map(_key, new))
         if pass_name is None:
             origin = f"  present before the pass {found_before}"
@@ -148,22 +152,22 @@ class VerifyEach(tvm.ir.instrument.PassInstrument):
         texts = render.texts(
             mod,
             new,
-            render.unprintable_functions(found),
-            lambda one: _describe_change(one, before, mod),
+            render.unprintable_functions(diagnostics),
+            lambda finding: _describe_change(finding, before, mod),
         )
         findings = [
-            Finding(pass_name, found_before, one, "\n".join([text, origin]))
-            for one, text in zip(new, texts, strict=True)
+            Finding(pass_name, found_before, finding, "\n".join([text, origin]))
+            for finding, text in zip(new, texts, strict=True)
         ]
         self.findings += findings
-        errors = [one for one in findings if one.diagnostic.severity == "error"]
+        errors = [finding for finding in findings if finding.diagnostic.severity == "error"]
         if self.raise_on_error and errors:
-            counts = render.count_text(one.diagnostic for one in errors)
-            raise VerifyError("\n".join([*(one.text for one in errors), counts]))
+            counts = render.count_text(finding.diagnostic for finding in errors)
+            raise VerifyError("\n".join([*(finding.text for finding in errors), counts]))
 
 
-def _key(found: Diagnostic) -> _Key:
-    return found.rule, found.function, found.message
+def _key(diagnostic: Diagnostic) -> _Key:
+    return diagnostic.rule, diagnostic.function, diagnostic.message
 
 
 def _describe_change(one: Diagnostic, before: tvm.IRModule | None, mod: tvm.IRModule) -> list[str]:

@@ -62,6 +62,6 @@ class Sequential(Pass):
         self.passes = list(passes)
 
     def _run(self, mod: IRModule) -> IRModule:
-        for one in self.passes:
-            mod = one(mod)
+        for transform in self.passes:
+            mod = transform(mod)
         return mod
