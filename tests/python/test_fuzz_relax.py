@@ -63,7 +63,7 @@ def test_nan_is_as_in_pytorch(operator, want):
     assert expected(mod, [x], 0).difference([np.array(want, "float32")]) is None
 
 
-def test_what_cancels_may_be_zero_or_not():
+def test_a_cancelled_sum_may_be_zero_or_not():
     mod = build({"x": tensor(3)}, lambda b, x: op.astype(b.emit(op.sum(x, [0])), "bool"))
     want = expected(mod, [np.array([0.1, 0.2, -0.3], "float32")], 0)
     assert want.difference([np.array(False)]) is want.difference([np.array(True)]) is None

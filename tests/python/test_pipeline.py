@@ -252,7 +252,7 @@ def test_attributes_and_their_values_are_named():
     assert 'data_layout="NCHW", kernel_layout="OIHW"' in str(error.value)
 
 
-def test_all_such_calls_are_counted():
+def test_all_calls_without_lowering_are_counted():
     @I.ir_module
     class Module:
         @R.function

@@ -559,7 +559,7 @@ class TestModules:
         document["nodes"].append({"type": kind, "data": ""})
         assert f"unexpected node of type {kind!r}" in self.read(tmp_path, document)
 
-    def test_json_of_other_forms(self, tmp_path, document):
+    def test_malformed_json(self, tmp_path, document):
         expected = "expected a list 'nodes' and an integer 'root_index'"
         assert expected in self.read(tmp_path, [])
         assert expected in self.read(tmp_path, {"root_index": 0})

@@ -232,7 +232,7 @@ def test_rejects_strings_as_input() -> None:
         from_onnx(model)
 
 
-def test_names_what_is_wrong() -> None:
+def test_errors_name_the_attribute_and_its_value() -> None:
     x, whole = normal(3, 4), np.array([1, 2])
     cases = {
         "Scaler 'node': number of elements of scale is 3; expected 0 or 1 or 4": case(

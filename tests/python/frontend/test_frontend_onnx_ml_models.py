@@ -171,7 +171,7 @@ def test_symbolic_rows(operator: str, case: Case) -> None:
     assert_follows_onnx_runtime(from_onnx, model, *runs, rtol=1e-4)
 
 
-def test_names_what_is_wrong() -> None:
+def test_errors_name_the_attribute_and_its_value() -> None:
     cases = {
         "LinearRegressor 'node': columns of X are 5; expected 4": linear_regressor(
             1, coefficients=numbers(4)

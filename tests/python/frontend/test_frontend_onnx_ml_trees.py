@@ -257,7 +257,7 @@ def test_membership_is_a_balanced_search() -> None:
         assert (node == -1) == (x in values), x
 
 
-def test_names_what_is_wrong() -> None:
+def test_errors_name_the_attribute_and_its_value() -> None:
     named = "ai.onnx.ml.TreeEnsembleRegressor 'node': "
     tree = Split(0, "LEQ", 0.0, False, [(0, 1.0)], [(0, 2.0)])
     good = {"n_targets": 1} | listed([tree], "target")

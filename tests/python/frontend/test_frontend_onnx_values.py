@@ -176,7 +176,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("text", UNKNOWN.values(), ids=UNKNOWN)
-def test_what_is_not_known_is_computed_at_run_time(text: str) -> None:
+def test_unknown_values_are_computed_at_run_time(text: str) -> None:
     model = text_model(
         "(float[n, 3, m] x) => (int64[k] y) <int64[1] one = {1}, int64[1] two = {2}, "
         "int64[1] three = {3}, int64[1] first = {0}, int64[1] last = {2}> "

@@ -51,7 +51,7 @@ def judged(ours, theirs, noise=1e-3, exact=None, **tolerances):
     return found, asked
 
 
-def test_what_needs_no_further_runs():
+def test_clear_verdicts_need_no_further_runs():
     theirs = off(0)
     assert judged(theirs, theirs)[1] == []
     found, asked = judged(np.nextafter(theirs, np.float32(9)), theirs)
@@ -133,7 +133,7 @@ def test_ours_may_be_as_far_from_float64_as_the_reference():
     assert not judge(ours - np.float32(5e-6)).equal
 
 
-def test_a_run_in_float64_that_is_at_fault_is_none():
+def test_a_wrong_float64_run_is_ignored():
     exact = EXACT + 0.1 * np.random.default_rng(9).standard_normal(EXACT.shape)
     seeds = []
 

@@ -51,7 +51,7 @@ def test_no_warning_without_an_output(capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_the_function_around_it_keeps_its_bindings():
+def test_the_outer_function_keeps_its_bindings():
     builder, expected = relax.BlockBuilder(), relax.BlockBuilder()
     for each in (builder, expected):
         with each.function("main", [X]):

@@ -382,7 +382,7 @@ def test_switched_off_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
         LegalizeOps()(mod)
 
 
-def test_its_use_is_noted() -> None:
+def test_the_fix_is_noted() -> None:
     with switches.collect() as noted:
         LegalizeOps()(Norm("layer_norm", (2, 4), (1,)).module())
     assert noted == {"norm-variance"}

@@ -73,7 +73,7 @@ def divisions(mod):
     ],
 )
 @pytest.mark.parametrize("factor", [2, 3, 5, 8])
-def test_what_repeats_each_element(modes, factor, monkeypatch):
+def test_nearest_resize_by_an_integer_factor(modes, factor, monkeypatch):
     """TVM's lowering, exact for a few float32 elements, selects the same elements."""
     mod = resize((1, 2, 4, 3), (4 * factor, 3 * factor), modes)
     assert divisions(mod) > 0

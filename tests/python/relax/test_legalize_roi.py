@@ -22,7 +22,7 @@ from helpers.relax_modules import build, run, tensor
 op = relax.op
 
 
-def test_a_region_is_of_the_nearest_image():
+def test_roi_batch_indices_are_clamped():
     n = tirx.Var("n", "int64")
     mod = build(
         {"x": tensor(n, 1, 4, 4), "r": tensor(4, 5)},

@@ -97,7 +97,7 @@ def test_pytorch_nodes_have_the_operators_before_decomposition_and_the_paths_of_
     assert fused[1] == ["conv2d", "batch_norm", "relu"]
 
 
-def test_spans_do_not_change_what_a_module_is():
+def test_spans_do_not_affect_structural_equality():
     marked = from_onnx(two_layers())
     bare = tvm.ir.load_json(tvm.ir.save_json(marked))
     strip = {b.var: relax.Var(b.var.name, b.var.ty) for b in bindings(bare["main"])}

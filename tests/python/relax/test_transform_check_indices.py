@@ -153,7 +153,7 @@ def test_each_column_of_rows_has_an_extent_of_its_own(checking):
         call(checking, "gather_nd", *arguments_of("gather_nd", 3, 5))
 
 
-def test_no_index_is_of_no_elements(checking):
+def test_empty_index_of_an_empty_tensor(checking):
     x, i = np.zeros((0, 5), "float32"), np.zeros((1, 2), "int64")
     with pytest.raises(AssertionError, match=r"index 0 .* of 0 elements"):
         call(checking, "gather_nd", x, i)

@@ -131,7 +131,7 @@ def test_two_by_two():
 
 
 @pytest.mark.parametrize("size, padding, windows", [(4, 1, 9), (4, 2, 7), (6, 2, 8), (2, 0, 8)])
-def test_no_window_is_larger_than_necessary(size, padding, windows):
+def test_number_of_windows(size, padding, windows):
     mod = transposed((1, 3, 8, 8), (3, 5, size, size), strides=2, padding=padding)
     (convolution,) = calls(DecomposeConvTranspose()(mod), "relax.nn.conv2d")
     assert [int(extent) for extent in convolution.args[1].ty.shape] == [20, 3, *[size // 2] * 2]

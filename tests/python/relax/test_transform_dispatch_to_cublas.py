@@ -234,7 +234,7 @@ def test_bias_and_relu(swaps):
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (1, 5), (3, 1), (1,)])
-def test_other_summands_are_no_bias(shape):
+def test_only_row_vectors_become_a_bias(shape):
     mod = with_epilogue(lambda bb, a, b, c: op.add(bb.emit(op.matmul(a, b)), c), *shape)
     after = dispatched(mod)
     assert count(after, "relax.add") == 1 and count(after, "relax.matmul") == 0

@@ -102,7 +102,7 @@ def test_a_transposed_convolution_keeps_its_padding():
     assert FoldPadIntoConv()(mod).same_as(mod)
 
 
-def test_what_else_reads_it_is_padded():
+def test_a_pad_with_another_reader_is_kept():
     def emit(builder, x, w):
         padded = builder.emit(relax.op.nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1]))
         return relax.op.add(builder.emit(relax.op.nn.conv2d(padded, w, padding=1)), padded)

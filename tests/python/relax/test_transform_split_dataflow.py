@@ -113,11 +113,11 @@ def test_numbers():
     np.testing.assert_array_equal(run(Before, np.array([2]), pipeline=pipeline()), [0, 3, 6, 9])
 
 
-def test_a_check_ends_none():
+def test_a_runtime_check_does_not_split_the_block():
     assert SplitDataflow()(Checked).same_as(Checked)
 
 
-def test_twice_is_once():
+def test_the_pass_is_idempotent():
     once = SplitDataflow()(Before)
     assert SplitDataflow()(once).same_as(once)
 

@@ -120,7 +120,7 @@ def test_text_of_dynamic_resizes() -> None:
 
 
 @pytest.mark.parametrize("version", ["v0.0.4\n", '#[version = "0.0.4"]\n'])
-def test_text_that_names_its_version(version: str) -> None:
+def test_the_version_of_the_text_decides_defaults(version: str) -> None:
     assert body_of("nn.batch_matmul(%x, %y)", version).attrs["transpose_b"] is True
     resize = body_of("image.resize(%x, size=[4, 6])", version)
     assert resize.attrs["coordinate_transformation_mode"] == "align_corners"

@@ -79,7 +79,7 @@ def test_reshape_counts_the_position_of_minus_one_in_newshape():
         ("matrix_set_diag(%x, %y, k1=1, k2=0)", "at least k1"),
     ],
 )
-def test_errors_name_what_is_wrong(body, message):
+def test_error_messages(body, message):
     text = type_error(body, S)
     assert re.search(message, text), text
 

@@ -92,7 +92,7 @@ def test_attributes_of_a_module():
     check_round_trip(relay.IRModule({"f": function}, attrs={"a.b": [1, "x"], "c": {}}))
 
 
-def test_what_is_shared_stays_shared():
+def test_shared_expressions_are_printed_once():
     x = relay.Var("x", relay.TensorType([1]))
     y = relay.Call("nn.relu", [x])
     shared = relay.IRModule.from_expr(relay.Function([x], relay.Call("add", [y, y])))

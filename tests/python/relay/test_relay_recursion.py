@@ -188,7 +188,7 @@ def test_a_loop_of_many_iterations() -> None:
     np.testing.assert_array_equal(result, X + 50_000)
 
 
-def test_functions_of_one_type_stay_apart() -> None:
+def test_functions_of_equal_types_are_not_merged() -> None:
     mod = relay.parse(
         f"""
         def @f(%x: {V}) -> {V} {{ add(%x, 1f) }}
@@ -200,7 +200,7 @@ def test_functions_of_one_type_stay_apart() -> None:
     np.testing.assert_array_equal(second, X * 5)
 
 
-def test_what_cannot_move_stays() -> None:
+def test_a_local_function_with_match_is_not_lifted() -> None:
     text = """
         type List[A] { Cons(A, List[A]), Nil, }
         def @main(%x: int32) {

@@ -328,7 +328,7 @@ def external(
 class TestExternalData:
     @pytest.mark.parametrize("offset", [64, 12])
     @pytest.mark.parametrize("weights", ["inside", "outside"])
-    def test_it_is_read_where_it_lies(self, tmp_path, offset, weights):
+    def test_external_weights_are_read_at_their_offset(self, tmp_path, offset, weights):
         path = external(tmp_path, offset=offset)
         model = compile_model(path, weights=weights)
         assert model.report.equal

@@ -54,7 +54,7 @@ def test_no_item_can_be_left_out():
         assert not any(shows([one for one in kept if one != left]) for left in kept)
 
 
-def test_improve_takes_the_first_that_shows():
+def test_improve_accepts_the_first_simpler_value_that_fails():
     def simpler(number):
         return [number // 2, number - 1]
 

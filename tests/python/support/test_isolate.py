@@ -101,7 +101,7 @@ def test_hang_is_killed():
     assert 0.5 <= time.monotonic() - begin < 20
 
 
-def test_hang_takes_its_own_children_along(tmp_path):
+def test_a_timeout_ends_grandchildren(tmp_path):
     def hang():
         child = subprocess.Popen(["sleep", "1000"])
         (tmp_path / "pid").write_text(str(child.pid))

@@ -238,7 +238,7 @@ def test_a_factor_of_zero_compiles(dtype):
     "arch, fits",
     [("sm_90", True), ("sm_90a", True), ("sm_86", False), ("sm_100", False), ("sm_89", False)],
 )
-def test_the_gpu_that_code_runs_on(monkeypatch, arch, fits):
+def test_code_for_another_gpu_is_rejected(monkeypatch, arch, fits):
     class Device:
         compute_version = "9.0"
 
@@ -259,7 +259,7 @@ def test_older_code_of_the_same_generation_runs_but_not_its_variants(monkeypatch
     assert cuda.why_not_here("sm_86a") is not None
 
 
-def test_what_is_missing_is_named(monkeypatch):
+def test_missing_libraries_are_named(monkeypatch):
     monkeypatch.setattr(cuda, "_has_runtime", lambda: False)
     monkeypatch.setattr(cuda_libraries, "loads", lambda library: library == "libcudart.so.13")
     assert cuda.why_not_here("sm_90") == (

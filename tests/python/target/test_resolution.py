@@ -124,13 +124,13 @@ def test_a_host_of_ones_own_stays():
 
 
 @pytest.mark.parametrize("value", ["cuda", {"kind": "cuda"}, '{"kind": "cuda"}'])
-def test_no_architecture_is_made_up(monkeypatch, value):
+def test_without_a_gpu_the_architecture_must_be_named(monkeypatch, value):
     monkeypatch.setattr(cuda, "has_device", lambda: False)
     with pytest.raises(UsageError, match=r"no CUDA device found; .* e\.g\. 'cuda/sm_90'"):
         target.resolve(value)
 
 
-def test_a_kind_that_will_not_do():
+def test_a_target_of_another_kind_is_rejected():
     with pytest.raises(UsageError, match=r"expected a CPU \(kind llvm\), got kind cuda"):
         target.resolve("cuda/sm_90", kinds=["llvm"])
 

@@ -226,7 +226,7 @@ def test_unaligned_results_are_not():
         assert "T.parallel" in after and "T.call_extern" not in after
 
 
-def test_c_has_no_such_instructions():
+def test_no_prefetch_in_c_source():
     softmax = build({"x": tensor(4096, 2048)}, lambda bb, x: bb.emit(relax.op.nn.softmax(x)))
     target = tvm.target.Target({"kind": "c"})
     assert not special(softmax, target)

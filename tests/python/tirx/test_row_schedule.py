@@ -110,7 +110,7 @@ def test_few_elements_are_no_work_for_threads():
         assert outermost(schedule_rows(function)).kind == kind
 
 
-def test_columns_are_one_row():
+def test_an_inner_axis_is_scheduled_by_columns():
     function = kernel(lambda x: relax.op.nn.softmax(x, 1), (3, 5, 7))
     # The loop over columns is not the outermost one.
     assert outermost(schedule_rows(function)).extent == 3

@@ -105,7 +105,7 @@ def test_conditions_around_an_index(form):
     assert guarded(guarded(mod)).script() == guarded(mod).script()
 
 
-def test_the_switch_leaves_it(monkeypatch):
+def test_switched_off(monkeypatch):
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, FIX_ID)
     assert guarded(Before).same_as(Before)
 

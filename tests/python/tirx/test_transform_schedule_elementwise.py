@@ -232,7 +232,7 @@ def test_functions_in_other_dtypes(name, dtype):
     torch.testing.assert_close(got, reference(x), rtol=tolerance, atol=tolerance)
 
 
-def test_bfloat16_that_reads_nothing():
+def test_bfloat16_constants_are_not_vectorized():
     """Symbolic extents prevent folding; TVM cannot store vectors of a constant."""
     n = tirx.Var("n", "int64")
     fill = relax.const(2.5, "bfloat16")

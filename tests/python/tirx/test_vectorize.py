@@ -208,7 +208,7 @@ def test_calls_in_indices_stay():
     assert_becomes(before, expected)
 
 
-def test_what_is_not_adjacent_stays():
+def test_strided_loads_are_not_vectorized():
     @T.prim_func(private=True, s_tir=True)
     def every_other(
         x: T.Buffer((T.int64(16),), "float32"), out: T.Buffer((T.int64(8),), "float32")

@@ -293,7 +293,7 @@ def test_a_new_description_waits_to_be_filled_in(area, checkout):
         (lambda path: None, "has no changes against"),
     ],
 )
-def test_what_has_no_record(area, checkout, capsys, change, message):
+def test_edits_that_cannot_be_recorded(area, checkout, capsys, change, message):
     change(checkout / "src/lines.txt")
     git(checkout, "commit", "--quiet", "--all", "--allow-empty", "--message", "Otherwise")
     before = sorted(area.rglob("*"))

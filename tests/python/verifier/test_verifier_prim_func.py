@@ -997,7 +997,7 @@ def under_conditions_that_hold(A: T.Buffer((64,), "float32"), B: T.Buffer((64,),
         B[i] = T.if_then_else(0 <= i and i < 64, A[i + 1], T.float32(0))
 
 
-def test_a_condition_that_holds_is_no_condition():
+def test_always_true_conditions_are_ignored():
     """A condition that does not always hold excludes unknown accesses."""
     ((_, _, message),) = found(module(under_conditions_that_hold))
     assert message == "load from `A`: dim 0: index i + 1 reaches 64, expected less than 64"

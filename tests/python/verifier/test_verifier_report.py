@@ -291,7 +291,7 @@ from tvm.script import tirx as T
 @pytest.mark.parametrize(
     "page", sorted((ROOT / "docs/verifier").glob("*.md")), ids=lambda p: p.stem
 )
-def test_the_examples_fail_as_they_say(page, tmp_path):
+def test_the_examples_of_the_pages(page, tmp_path):
     for code, expected in EXAMPLE.findall(page.read_text()):
         script = tmp_path / "module.py"
         script.write_text(IMPORTS + code)

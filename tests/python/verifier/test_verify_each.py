@@ -155,7 +155,7 @@ def test_a_module_that_is_changed_in_place():
     assert "before: y: R.Tensor((4,)" in findings[0].text
 
 
-def test_what_does_not_change_is_not_verified(monkeypatch):
+def test_unchanged_functions_are_not_verified_again(monkeypatch):
     verified = []
     real = tvm_fixes.verifier.verify_each.verify
 
