@@ -101,16 +101,16 @@ def _convs(*sizes: tuple[int, int, int, int, int]) -> Factories:
 
 def _layers() -> Factories:
     shapes = ((128, 512), (768, 3072), (3072, 768))
-    found = _linears(shapes[:1], (1, 32, 197)) | _linears(shapes[1:], (1, 64, 197))
+    factories = _linears(shapes[:1], (1, 32, 197)) | _linears(shapes[1:], (1, 64, 197))
     for lhs, rhs in (((12, 197, 64), (12, 64, 197)), ((12, 197, 197), (12, 197, 64))):
-        found[f"matmul {layers.by(lhs)} {layers.by(rhs)}"] = partial(layers.matmul, lhs, rhs)
-    found["layernorm 197x768"] = partial(layers.layer_norm, 197, 768)
-    found["softmax 12x197x197"] = partial(layers.softmax, 12, 197, 197)
-    found["gelu 197x3072"] = partial(layers.gelu, 197, 3072)
-    found |= _convs(
+        factories[f"matmul {layers.by(lhs)} {layers.by(rhs)}"] = partial(layers.matmul, lhs, rhs)
+    factories["layernorm 197x768"] = partial(layers.layer_norm, 197, 768)
+    factories["softmax 12x197x197"] = partial(layers.softmax, 12, 197, 197)
+    factories["gelu 197x3072"] = partial(layers.gelu, 197, 3072)
+    factories |= _convs(
         (3, 64, 7, 2, 224), (64, 64, 3, 1, 56), (256, 64, 1, 1, 56), (512, 512, 3, 1, 7)
     )
-    found["depthwise 512, 7x7, 14x14"] = partial(layers.conv, 512, 512, 7, 1, 3, 14, groups=512)
+    factories["depthwise 512, 7x7, 14x14"] = partial(layers.conv, 512, 512, 7, 1, 3, 14, groups=512)
     for cin, cout, kernel, padding, extent in (
         (512, 256, 4, 1, 8),
         (128, 64, 4, 1, 32),
@@ -118,14 +118,14 @@ def _layers() -> Factories:
         (256, 128, 2, 0, 64),
     ):
         name = f"conv_transpose {cin}->{cout}, {kernel}x{kernel} s2, {extent}x{extent}"
-        found[name] = partial(layers.conv_transpose, cin, cout, kernel, 2, padding, extent)
-    found["conv_transpose1d 64->32, 16 s8, 1024"] = partial(
+        factories[name] = partial(layers.conv_transpose, cin, cout, kernel, 2, padding, extent)
+    factories["conv_transpose1d 64->32, 16 s8, 1024"] = partial(
         layers.conv_transpose1d, 64, 32, 16, 8, 1024
     )
-    found["ConvNeXt block 512"] = layers.convnext_block
-    found["ViT-B block"] = layers.vit_block
-    found["DCGAN generator"] = models.dcgan
-    return found
+    factories["ConvNeXt block 512"] = layers.convnext_block
+    factories["ViT-B block"] = layers.vit_block
+    factories["DCGAN generator"] = models.dcgan
+    return factories
 
 
 _BY_GROUP: dict[str, Factories] = {
@@ -169,22 +169,22 @@ Runtime's exact results with and without its optimizer differ by as much as 0.07
 def _int8() -> Iterator[Case]:
     """Yield the cases to quantize; the linear layers and BERT also dynamically."""
     linears = _linears(((768, 3072), (3072, 768)), (1, 32, 128))
-    found: Factories = linears | _convs(
+    factories: Factories = linears | _convs(
         (256, 64, 1, 1, 56), (64, 64, 3, 1, 56), (256, 256, 3, 1, 14), (3, 64, 7, 2, 224)
     )
     for stride in (1, 2):
-        found[f"depthwise 256, 3x3 s{stride}, 56x56"] = partial(
+        factories[f"depthwise 256, 3x3 s{stride}, 56x56"] = partial(
             layers.conv, 256, 256, 3, stride, 1, 56, groups=256
         )
-    found["residual block 64, 56x56"] = partial(layers.residual_block, 64, 56)
+    factories["residual block 64, 56x56"] = partial(layers.residual_block, 64, 56)
     pools = {"max": nn.MaxPool2d(3, 2, 1), "average": nn.AvgPool2d(3, 2, 1)}
     for kind, pool in pools.items():
         name = f"conv 64->64, 1x1, and {kind} pooling, 56x56"
-        found[name] = partial(layers.pooled, pool, 64, 56)
+        factories[name] = partial(layers.pooled, pool, 64, 56)
     whole = _BY_GROUP["models"]
     bert, others = "BERT-base, 128 tokens", ("ResNet-50", "MobileNetV2", "ViT-B/16", "U-Net")
-    found |= {name: whole[name] for name in (bert, *others)}
-    for name, factory in found.items():
+    factories |= {name: whole[name] for name in (bert, *others)}
+    for name, factory in factories.items():
         error = _MAX_MODEL_ERROR if name in whole else MAX_ERROR
         yield Case(f"{name}, int8", "int8", factory, "static", error)
         if name in linears or name == bert:
@@ -226,10 +226,10 @@ def _in_16_bits() -> Iterator[Case]:
 
 
 def _dynamic() -> Iterator[Case]:
-    found = _convs((64, 64, 3, 1, 56), (256, 64, 1, 1, 56), (3, 64, 7, 2, 224))
+    factories = _convs((64, 64, 3, 1, 56), (256, 64, 1, 1, 56), (3, 64, 7, 2, 224))
     whole = _BY_GROUP["models"]
-    found |= {name: whole[name] for name in ("ResNet-50", "VAE decoder")}
-    for name, factory in found.items():
+    factories |= {name: whole[name] for name in ("ResNet-50", "VAE decoder")}
+    for name, factory in factories.items():
         yield Case(f"{name}, any size", "dynamic", factory, is_dynamic=True)
 
 

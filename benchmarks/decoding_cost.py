@@ -200,9 +200,9 @@ def draw(parts: Sequence[tuple[str, Sequence[int], Sequence[Comparison]]], path:
 
     figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.subplots(1, len(parts), squeeze=False)[0]
-    for axis, (label, places, found) in zip(axes, parts, strict=True):
-        for index, impl in enumerate(found[0].implementations):
-            medians = [one.implementations[index].median * 1e3 for one in found]
+    for axis, (label, places, comparisons) in zip(axes, parts, strict=True):
+        for index, impl in enumerate(comparisons[0].implementations):
+            medians = [comparison.implementations[index].median * 1e3 for comparison in comparisons]
             style = "--" if impl.name.startswith("PyTorch") else "-"
             axis.plot(places, medians, style, marker="o", markersize=4, label=impl.name)
         axis.set_xlabel(label)

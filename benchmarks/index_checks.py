@@ -68,7 +68,7 @@ def model() -> tuple[tvm.IRModule, list[tvm.runtime.Tensor]]:
     inputs = torch.randint(0, 1000, (2, 64)), torch.arange(64).expand(2, 64).contiguous()
     program = torch.export.export(_LanguageModel().eval(), inputs)
     mod = from_exported_program(program, unwrap_unit_return_tuple=True)
-    return mod, [tvm.runtime.tensor(one.numpy()) for one in inputs]
+    return mod, [tvm.runtime.tensor(value.numpy()) for value in inputs]
 
 
 def comparisons() -> list[Comparison]:

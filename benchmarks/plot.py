@@ -43,13 +43,13 @@ def draw(rows: Sequence[report.Row], path: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    found = list(report.parts(rows))
-    heights = [len(chosen) + 2 for _, chosen in found]
+    parts = list(report.parts(rows))
+    heights = [len(chosen) + 2 for _, chosen in parts]
     figure = Figure(figsize=(11, 0.24 * sum(heights) + 0.8), layout="constrained")
     axes = figure.subplots(
-        len(found), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
+        len(parts), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
     )[:, 0]
-    for axis, (title, chosen) in zip(axes, found, strict=True):
+    for axis, (title, chosen) in zip(axes, parts, strict=True):
         _draw_part(axis, title, chosen)
     axes[-1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes[-1].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

@@ -116,15 +116,15 @@ def mean(rows: Sequence[Row], runtime: str, of: Callable[[Row, str], float | Non
 
 def build_ratios(rows: Sequence[Row]) -> list[float]:
     """Return the CPU time of our build divided by that of TVM's, for each case."""
-    found = {}
+    ratios = {}
     for row in rows:
         times = [
             row["runtimes"].get(runtime, {}).get("facts", {}).get("build")
             for runtime in ("ours", "stock")
         ]
         if None not in times:
-            found[row["case"]] = times[0] / times[1]
-    return list(found.values())
+            ratios[row["case"]] = times[0] / times[1]
+    return list(ratios.values())
 
 
 def ratio_to_faster(row: Row, runtime: str) -> float | None:

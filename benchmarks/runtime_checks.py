@@ -105,7 +105,7 @@ def comparisons() -> list[Comparison]:
     RuntimeError
         If a model gets no checks.
     """
-    found = []
+    comparisons = []
     for name, (mod, x) in models().items():
         checked = InsertRuntimeChecks()(mod)
         count = checked.script(show_meta=False).count("R.assert_op(")
@@ -121,8 +121,8 @@ def comparisons() -> list[Comparison]:
         implementations = {
             name: partial(machine[f"function{i}"], argument) for i, name in enumerate(functions)
         }
-        found.append(compare(f"run {name}", implementations, runs=_RUNS))
-    return found
+        comparisons.append(compare(f"run {name}", implementations, runs=_RUNS))
+    return comparisons
 
 
 def _one_executable(functions: list[relax.Function]) -> relax.VMExecutable:

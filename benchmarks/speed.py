@@ -104,8 +104,8 @@ def _measure_on_gpu(arguments: argparse.Namespace) -> None:
 
 def _settings(arguments: argparse.Namespace) -> Settings:
     settings = _QUICK if arguments.quick else Settings()
-    given = {"turns": arguments.turns, "cap": arguments.cap}
-    return replace(settings, **{name: v for name, v in given.items() if v is not None})
+    changes = {"turns": arguments.turns, "cap": arguments.cap}
+    return replace(settings, **{name: v for name, v in changes.items() if v is not None})
 
 
 def _native_target() -> dict[str, Any]:
@@ -118,17 +118,17 @@ def _cores(arguments: argparse.Namespace) -> list[list[int]]:
     """Return the sets of cores to measure on: the last core, all cores, or both sets."""
     cores = sorted(os.sched_getaffinity(0))
     threads = arguments.threads or ("one" if arguments.quick else "both")
-    found = {"one": [cores[-1:]], "all": [cores], "both": [cores[-1:], cores]}[threads]
-    return found[:1] if len(cores) == 1 else found
+    sets = {"one": [cores[-1:]], "all": [cores], "both": [cores[-1:], cores]}[threads]
+    return sets[:1] if len(cores) == 1 else sets
 
 
 def _cases(arguments: argparse.Namespace) -> list[Case]:
     groups = arguments.groups or (["layers"] if arguments.quick else list(GROUPS))
     text = arguments.cases.lower()
-    found = [c for c in CASES.values() if c.group in groups and text in c.name.lower()]
-    if not found:
+    cases = [c for c in CASES.values() if c.group in groups and text in c.name.lower()]
+    if not cases:
         raise UsageError(f"no case of {', '.join(groups)} has {arguments.cases!r} in its name")
-    return found
+    return cases
 
 
 def _measure(

@@ -78,11 +78,11 @@ def status(row: Row, runtime: str) -> str:
     return "no pair" if entry["status"] == "ok" else entry["status"]
 
 
-def _describe(found: report.Mean) -> str:
-    if found.value is None:
+def _describe(mean: report.Mean) -> str:
+    if mean.value is None:
         return "-"
-    left_out = "".join(f", {count} {status}" for status, count in found.left_out.items())
-    return f"{found.value:.3g} ({_count(found.rows, 'row')}{left_out})"
+    left_out = "".join(f", {count} {status}" for status, count in mean.left_out.items())
+    return f"{mean.value:.3g} ({_count(mean.rows, 'row')}{left_out})"
 
 
 def _count(number: int, what: str) -> str:
@@ -95,13 +95,13 @@ def peaks(rows: Sequence[Row]) -> list[str]:
     for threads in sorted({row["threads"] for row in rows}):
         for name, unit in (("fma", "GFLOP/s"), ("triad", "GB/s")):
             chosen = (report.peak(row, name) for row in rows if row["threads"] == threads)
-            found = [value for value in chosen if value is not None]
-            if found:
-                low, high = min(found) / 1e9, max(found) / 1e9
+            rates = [value for value in chosen if value is not None]
+            if rates:
+                low, high = min(rates) / 1e9, max(rates) / 1e9
                 where = f"{PEAKS[name]}, {report.threads_text(threads)}"
                 sentences.append(
-                    f"{where}: {median(found) / 1e9:.3g} {unit} ({low:.3g} to {high:.3g} "
-                    f"over {_count(len(found), 'row')})"
+                    f"{where}: {median(rates) / 1e9:.3g} {unit} ({low:.3g} to {high:.3g} "
+                    f"over {_count(len(rates), 'row')})"
                 )
     return sentences
 

@@ -74,7 +74,7 @@ def comparisons(length: int = BINDINGS) -> list[Comparison]:
         If one of the checks rejects the module.
     """
     native = _ffi.get("tvm_fixes.analysis.Verify")
-    found = []
+    comparisons = []
     for kind in KINDS:
         mod, shorter = chain(kind, length), chain(kind, length // GROWTH)
         if native(mod) or not relax.analysis.check_well_formed(mod):
@@ -83,13 +83,13 @@ def comparisons(length: int = BINDINGS) -> list[Comparison]:
             "relax.analysis.well_formed": lambda mod=mod: relax.analysis.well_formed(mod),
             "verify": lambda mod=mod: native(mod),
         }
-        found.append(compare(f"verify {length:,} bindings, {kind}", implementations, runs=9))
+        comparisons.append(compare(f"verify {length:,} bindings, {kind}", implementations, runs=9))
         implementations = {
             f"verify {size:,}": lambda mod=mod: native(mod)
             for size, mod in ((length // GROWTH, shorter), (length, mod))
         }
-        found.append(compare(f"growth of verify, {kind}", implementations, runs=9))
-    return found
+        comparisons.append(compare(f"growth of verify, {kind}", implementations, runs=9))
+    return comparisons
 
 
 def check(comparison: Comparison) -> None:

@@ -83,8 +83,8 @@ def _run(arguments: argparse.Namespace, cases: list[GpuCase], console: Console) 
     present = [c for c in cases if any((out / c.library(v)).exists() for v in VARIANTS)]
     rows = [{"peaks": run.peaks(), "device": run.device()}]
 
-    def keep(found: list[dict[str, Any]]) -> None:
-        rows.extend(found)
+    def keep(new: list[dict[str, Any]]) -> None:
+        rows.extend(new)
         (out / _RESULTS).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     if arguments.sanitizer:

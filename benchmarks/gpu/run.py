@@ -65,10 +65,10 @@ def _in_processes(what: str, cases: Sequence[str], folder: Path) -> list[dict[st
     while left:
         command = [sys.executable, "-m", __name__, what, str(folder), json.dumps(left)]
         ended = subprocess.run(command, capture_output=True, text=True)
-        found = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
-        rows += found
+        measured = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+        rows += measured
         is_explained = False
-        for row in found:
+        for row in measured:
             if row.get("last"):
                 del left[row["case"]]
                 is_explained = False
@@ -231,12 +231,12 @@ def peaks() -> dict[str, float]:
     data = torch.empty(1 << 29, dtype=torch.float32, device="cuda").normal_()
     target = torch.empty_like(data)
     seconds = min(_seconds(lambda: target.copy_(data), 10) for _ in range(_TURNS))
-    found = {"copy": 2 * data.nbytes / seconds}
+    peaks = {"copy": 2 * data.nbytes / seconds}
     for dtype, size in ((torch.float16, 8192), (torch.float32, 4096)):
         a, b = (torch.randn(size, size, device="cuda", dtype=dtype) for _ in range(2))
         a @ b
-        found[str(dtype).removeprefix("torch.")] = 2 * size**3 / _seconds(lambda: a @ b, 10)  # noqa: B023
-    return found
+        peaks[str(dtype).removeprefix("torch.")] = 2 * size**3 / _seconds(lambda: a @ b, 10)  # noqa: B023
+    return peaks
 
 
 def load_cuda_runtime() -> None:

@@ -84,7 +84,7 @@ def chosen(
         if not any(_matches(model, pattern) for model in everything):
             names = ", ".join(model.name for model in everything)
             raise UsageError(f"--only {pattern}: no such model or package; expected any of {names}")
-    found = []
+    chosen = []
     for model in everything:
         last = results.get(model.name)
         if arguments.only:
@@ -92,8 +92,8 @@ def chosen(
         else:
             wanted = arguments.again or last is None or last.revision != current
         if wanted and not (arguments.failed and last is not None and last.good):
-            found.append(model)
-    return found
+            chosen.append(model)
+    return chosen
 
 
 def _matches(model: Model, pattern: str) -> bool:

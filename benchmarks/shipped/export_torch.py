@@ -279,8 +279,8 @@ def _outputs(model: Any, names: tuple[str, ...], method: str) -> Any:
 
         def forward(self, *inputs: Any) -> Any:
             result = getattr(self.model, method)(*inputs) if method else self.model(*inputs)
-            found = tuple(getattr(result, name) for name in names)
-            return found[0] if len(found) == 1 else found
+            outputs = tuple(getattr(result, name) for name in names)
+            return outputs[0] if len(outputs) == 1 else outputs
 
     return Outputs().eval()
 
@@ -324,8 +324,8 @@ def ssd() -> Any:
             self.backbone, self.head = model.backbone, model.head
 
         def forward(self, image: Any) -> Any:
-            found = self.head(list(self.backbone(image).values()))
-            return found["bbox_regression"], found["cls_logits"]
+            heads = self.head(list(self.backbone(image).values()))
+            return heads["bbox_regression"], heads["cls_logits"]
 
     return Heads().eval()
 

@@ -75,13 +75,13 @@ def _images(*shapes: tuple[int, ...], name: str = "image", **options: Any) -> tu
 
 
 def _text(*sizes: tuple[int, int], vocabulary: int = 30000, pairs: bool = True) -> tuple[Case, ...]:
-    found = []
+    cases = []
     for size in sizes:
         inputs: dict[str, Recipe] = {"input_ids": integers(*size, below=vocabulary, low=1000)}
         if pairs:
             inputs["attention_mask"] = full(*size, value=1, dtype="int64")
-        found.append(Case(inputs))
-    return tuple(found)
+        cases.append(Case(inputs))
+    return tuple(cases)
 
 
 def _past(tokens: int, past: int) -> Case:

@@ -74,11 +74,11 @@ def fetch(package: Package, cache: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             _download(package, Path(folder))
-            found = Path(folder) / package.file
-            if not found.exists():
+            downloaded = Path(folder) / package.file
+            if not downloaded.exists():
                 names = ", ".join(sorted(os.listdir(folder))) or "nothing"
                 raise UsageError(f"{package}: expected the file {package.file}, got {names}")
-            found.replace(path)
+            downloaded.replace(path)
     if (actual := _sha256(path)) != package.sha256:
         raise UsageError(
             f"{package}: {path} has SHA-256 {actual}; expected {package.sha256}. "

@@ -48,9 +48,9 @@ def problem(
     if len(ours) != len(reference):
         return f"expected {len(reference)} outputs, got {len(ours)}"
     for place, (mine, theirs) in enumerate(zip(ours, reference, strict=True)):
-        found = _problem(mine, theirs, [run[place] for run in others], share)
-        if found:
-            return f"output {names[place]!r}: {found}"
+        difference = _problem(mine, theirs, [run[place] for run in others], share)
+        if difference:
+            return f"output {names[place]!r}: {difference}"
     return ""
 
 

@@ -160,8 +160,8 @@ def measure(model: Model, cache: Path, revision: str, limit: float) -> Outcome:
         one = dict.fromkeys(("OMP_NUM_THREADS", "TVM_NUM_THREADS"), "1")
         worker = run_process(command, logs / f"{model.name}.run", limit, **one)
         clear(artifact)
-        outcome, message, found = judge_run(worker)
-        row |= found
+        outcome, message, measured = judge_run(worker)
+        row |= measured
     return Outcome(outcome=outcome, message=message, **row)
 
 
@@ -197,9 +197,9 @@ def judge_run(ended: Ended) -> tuple[str, str, dict[str, Any]]:
     lines = ended.output.strip().splitlines()
     if ended.status or not lines:
         return WRONG, f"run: {_error(ended)}", {}
-    found = json.loads(lines[-1])
-    wrong = found.pop("wrong")
-    return (WRONG, wrong, {}) if wrong else (RIGHT, "", found)
+    measured = json.loads(lines[-1])
+    wrong = measured.pop("wrong")
+    return (WRONG, wrong, {}) if wrong else (RIGHT, "", measured)
 
 
 def size_of(folder: Path) -> int:

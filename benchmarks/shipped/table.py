@@ -55,8 +55,8 @@ class Results:
     def __init__(self, path: Path):
         self._path = path
         lines = path.read_text().splitlines() if path.exists() else []
-        found = [Outcome(**json.loads(line)) for line in lines if line.endswith("}")]
-        self._outcomes = {outcome.name: outcome for outcome in found}
+        outcomes = [Outcome(**json.loads(line)) for line in lines if line.endswith("}")]
+        self._outcomes = {outcome.name: outcome for outcome in outcomes}
 
     def get(self, name: str) -> Outcome | None:
         """Return the outcome of a model, if it was measured."""
@@ -132,8 +132,8 @@ def markdown(
 
 def known(results: Results, models: Iterable[Model]) -> list[Outcome]:
     """Return the outcomes of the models that were measured, in order."""
-    found = (results.get(model.name) for model in models)
-    return [outcome for outcome in found if outcome is not None]
+    outcomes = (results.get(model.name) for model in models)
+    return [outcome for outcome in outcomes if outcome is not None]
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:

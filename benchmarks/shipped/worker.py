@@ -182,18 +182,18 @@ def check(model: Model, path: Path, ours: Call) -> str:
         expected, actual = steps(case, plain, names), steps(case, ours, names)
         others = [steps(case, other, names)]
         others += [steps(case, plain, names, moved=distance) for distance in MOVES]
-        found = _first_problem(actual, expected, others, names, share)
-        if found and path.suffix != ".pt2":
+        difference = _first_problem(actual, expected, others, names, share)
+        if difference and path.suffix != ".pt2":
             # Inputs that are integers or quantized at once cannot be moved, so weights are.
             moves = [Reference(path, moved=distance) for distance in MOVES]
             others += [steps(case, reference, names) for reference in moves]
-            found = _first_problem(actual, expected, others, names, share)
-        if found:
+            difference = _first_problem(actual, expected, others, names, share)
+        if difference:
             sizes = ", ".join(
                 f"{name} {list(make(np.random.default_rng(0)).shape)}"
                 for name, make in case.inputs.items()
             )
-            return f"{found}; {sizes[:200]})"
+            return f"{difference}; {sizes[:200]})"
     return ""
 
 
@@ -206,9 +206,9 @@ def _first_problem(
 ) -> str:
     """Return what is wrong with the first wrong step, and which it is; empty if all are right."""
     for step, (ours, theirs) in enumerate(zip(actual, expected, strict=True), 1):
-        found = problem(ours, theirs, [run[step - 1] for run in others], names, share)
-        if found:
-            return f"{found} (step {step} of {len(actual)}"
+        difference = problem(ours, theirs, [run[step - 1] for run in others], names, share)
+        if difference:
+            return f"{difference} (step {step} of {len(actual)}"
     return ""
 
 

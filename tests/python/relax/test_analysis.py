@@ -114,9 +114,9 @@ def test_a_size_known_only_at_run_time():
                 R.output(gv)
             return gv
 
-    found = names(Module)
-    assert len(found) == 2
-    assert "a" in found
+    variables = names(Module)
+    assert len(variables) == 2
+    assert "a" in variables
 
 
 @pytest.mark.parametrize("num_input, expected", [(1, ["a"]), (2, ["a", "b"]), (None, ["a", "b"])])
@@ -181,12 +181,12 @@ def test_bindings_come_in_program_order():
             last = R.cos(y)
             return last
 
-    found = list(bindings(Module["main"]))
-    names = [binding.var.name for binding in found if isinstance(binding.value, relax.Call)]
-    operators = [b.value.op.name.split(".")[-1] for b in found if isinstance(b.value, relax.Call)]
+    walked = list(bindings(Module["main"]))
+    names = [binding.var.name for binding in walked if isinstance(binding.value, relax.Call)]
+    operators = [b.value.op.name.split(".")[-1] for b in walked if isinstance(b.value, relax.Call)]
     assert operators == ["abs", "exp", "negative", "tanh", "sin", "cos"]
     assert [names[0], names[1], names[3]] == ["inner", "a", "b"]
-    kinds = [type(binding.value) for binding in found]
+    kinds = [type(binding.value) for binding in walked]
     assert kinds.index(relax.Function) == 1  # after what is bound within
     assert kinds.index(relax.If) == 6
 

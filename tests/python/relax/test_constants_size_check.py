@@ -130,15 +130,15 @@ class TestNames:
     def test_of_pytorch(self, tmp_path):
         model = compile_model(tied(), compare=False, output=tmp_path / "out")
         module, _ = tied()
-        found = inspect(tmp_path / "out")
-        named = {c.parameters: c for c in found.constants if c.parameters}
+        inspection = inspect(tmp_path / "out")
+        named = {c.parameters: c for c in inspection.constants if c.parameters}
         assert set(named) == {
             ("embedding.weight", "head.weight"),
             ("layer.weight",),
             ("layer.bias",),
         }
-        assert found.parameter_bytes == model.report.parameter_bytes
-        assert found.constant_bytes == model.report.constant_bytes
+        assert inspection.parameter_bytes == model.report.parameter_bytes
+        assert inspection.constant_bytes == model.report.constant_bytes
         # The weight is in its kernel's layout, by an explicit operator.
         weight = named["layer.weight",]
         assert "in main" in weight.made_by

@@ -23,8 +23,8 @@ from tvm_fixes.relax.data_flow import data_flow
 
 def flow_of(mod: tvm.IRModule) -> dict[str, list[str]]:
     """The operands of each variable with the name of a kernel, ``k…``."""
-    found = [b.var for _, f in mod.functions_items() for b in bindings(f)]
-    kernels = [var for var in found if var.name.startswith("k")]
+    variables = [b.var for _, f in mod.functions_items() for b in bindings(f)]
+    kernels = [var for var in variables if var.name.startswith("k")]
     reads = data_flow(mod, kernels)
     return {
         var.name: sorted(kernels[place].name for place in places)

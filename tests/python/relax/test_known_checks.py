@@ -121,7 +121,10 @@ def test_only_equal_shapes_are_known(allocated, checked, is_kept):
     storage = relax.Var("storage", relax.AnyType())
 
     def packed(name, *arguments, ty):
-        values = [relax.prim_value(one) if isinstance(one, int) else one for one in arguments]
+        values = [
+            relax.prim_value(argument) if isinstance(argument, int) else argument
+            for argument in arguments
+        ]
         return relax.Call(relax.ExternFunc(f"vm.builtin.{name}"), values, ty_args=[ty])
 
     bb = relax.BlockBuilder()

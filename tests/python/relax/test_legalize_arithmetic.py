@@ -179,12 +179,12 @@ def test_log_add_exp(dtype: str) -> None:
 def test_gates_of_16_bits_are_computed_in_32(dtype: str) -> None:
     """Up exactly of float32, of which 1 + erf(-5) has few."""
     x = np.linspace(-5, 5, 1001).astype(numpy_dtype(dtype))
-    wide = x.astype("float64")
-    inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)
+    float64 = x.astype("float64")
+    inner = math.sqrt(2 / math.pi) * (float64 + 0.044715 * float64**3)
     expected = {
-        "gelu": [value * 0.5 * math.erfc(-value * math.sqrt(0.5)) for value in wide],
-        "gelu_tanh": wide * 0.5 * (1 + np.tanh(inner)),
-        "silu": wide / (1 + np.exp(-wide)),
+        "gelu": [value * 0.5 * math.erfc(-value * math.sqrt(0.5)) for value in float64],
+        "gelu_tanh": float64 * 0.5 * (1 + np.tanh(inner)),
+        "silu": float64 / (1 + np.exp(-float64)),
     }
     functions = {name: (getattr(op.nn, name),) for name in expected}
     epsilon = float(ml_dtypes.finfo(x.dtype).eps)
@@ -265,11 +265,13 @@ def test_ewise_fma(dtype: str) -> None:
     inputs = {name: tensor(3, 5, dtype=dtype) for name in "abc"}
     mod = build(inputs, lambda bb, *operands: op.ewise_fma(*operands))
     got = run(mod, *arrays)
-    wide = "float64" if dtype in DTYPES else dtype
-    a, b, c = (array.astype(wide) for array in arrays)
+    compared_dtype = "float64" if dtype in DTYPES else dtype
+    a, b, c = (array.astype(compared_dtype) for array in arrays)
     expected = (a * b + c).astype(dtype)
     tolerance = {"float32": 1e-6, "float64": 1e-15}.get(dtype, 0)
-    np.testing.assert_allclose(got.astype(wide), expected.astype(wide), rtol=tolerance)
+    np.testing.assert_allclose(
+        got.astype(compared_dtype), expected.astype(compared_dtype), rtol=tolerance
+    )
 
 
 @pytest.mark.parametrize("dtype", ("uint32", "uint64"))
@@ -386,9 +388,9 @@ def test_operands_that_are_numbers(name, dtype, is_symbolic, is_first):
     if is_symbolic:
         arguments.append(3 if dtype == "uint32" else 3.0)
     got = vm["main"](*arguments).numpy()
-    wide = x.astype("int64" if dtype == "uint32" else "float64")
+    widened = x.astype("int64" if dtype == "uint32" else "float64")
     with np.errstate(divide="ignore", invalid="ignore"):
-        expected = reference(3, wide) if is_first else reference(wide, 3)
+        expected = reference(3, widened) if is_first else reference(widened, 3)
     if dtype == "uint32":
         np.testing.assert_array_equal(got.astype("int64"), expected % 2**32)
     else:

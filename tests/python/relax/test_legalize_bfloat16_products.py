@@ -108,8 +108,8 @@ def check(executable: tvm.runtime.Executable, products: list[tuple]) -> None:
     for index, ((_, reference), *shapes, is_constant, _) in enumerate(products):
         arrays = [integers(shape) for shape in shapes]
         got = call(vm, f"f{index}", *(arrays[:1] if is_constant else arrays))
-        wide = (torch.from_numpy(array.astype("float64")) for array in arrays)
-        np.testing.assert_array_equal(got, reference(*wide).numpy(), err_msg=str(shapes))
+        operands = (torch.from_numpy(array.astype("float64")) for array in arrays)
+        np.testing.assert_array_equal(got, reference(*operands).numpy(), err_msg=str(shapes))
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_where_the_instruction_is_used(product: tuple) -> None:
 def test_a_bias_and_a_cast_are_vectorized_where_a_tile_is_written() -> None:
     def linear(bb: relax.BlockBuilder, x: relax.Var, bias: relax.Var) -> relax.Expr:
         product = MATMUL[0](x, relax.const(integers((1024, 1024)), "bfloat16"))
-        wide = bb.emit(relax.op.astype(bias, "float32"))
-        return relax.op.astype(bb.emit(relax.op.add(bb.emit(product), wide)), "bfloat16")
+        float_bias = bb.emit(relax.op.astype(bias, "float32"))
+        return relax.op.astype(bb.emit(relax.op.add(bb.emit(product), float_bias)), "bfloat16")
 
     inputs = {"x": tensor(40, 1024, dtype="bfloat16"), "bias": tensor(1024, dtype="bfloat16")}
     code = assembly(build(inputs, linear))
@@ -151,8 +151,8 @@ def test_functions_of_the_result(index: int) -> None:
         executable = relax.build(mod, cpu(), relax_pipeline=pipeline())
     (_, reference), *shapes = product[:3]
     got = call(relax.VirtualMachine(executable, tvm.cpu()), "main", integers(shapes[0]))
-    wide = (torch.from_numpy(integers(shape).astype("float64")) for shape in shapes)
-    scaled = (reference(*wide) * 2**-12).bfloat16()
+    operands = (torch.from_numpy(integers(shape).astype("float64")) for shape in shapes)
+    scaled = (reference(*operands) * 2**-12).bfloat16()
     expected = torch.nn.functional.gelu(scaled.double()).numpy()
     np.testing.assert_allclose(got.astype("float64"), expected, rtol=2**-8, atol=2**-12)
     assert "vdpbf16ps" in assembly(mod)

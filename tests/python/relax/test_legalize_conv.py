@@ -365,9 +365,9 @@ def test_columns_are_adjacent_in_memory() -> None:
     swapped, plain = kernel("NCWH", (5, 1), [2, 0]), kernel("NCHW", (1, 5), [0, 2])
 
     def extents(func: tirx.PrimFunc) -> list[int]:
-        found: list[int] = []
-        structural_walk(func.body, (tirx.For, lambda loop: found.append(int(loop.extent))))
-        return found
+        loop_extents: list[int] = []
+        structural_walk(func.body, (tirx.For, lambda loop: loop_extents.append(int(loop.extent))))
+        return loop_extents
 
     assert extents(swapped) == extents(plain)
 

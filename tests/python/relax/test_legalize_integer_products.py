@@ -151,8 +151,8 @@ def test_products(target: str, step: int) -> None:
 
 @pytest.mark.parametrize("has_vnni", [False, True])
 def test_vectors_of_512_bits(has_vnni: bool) -> None:
-    wide = {"has_avx512bw": True, "vector_bytes": 64, "vector_registers": 32}
-    with emulated_cpu(has_pmaddwd=True, has_vnni=has_vnni, **wide):
+    avx512 = {"has_avx512bw": True, "vector_bytes": 64, "vector_registers": 32}
+    with emulated_cpu(has_pmaddwd=True, has_vnni=has_vnni, **avx512):
         check(PRODUCTS[::5], cpu())
 
 

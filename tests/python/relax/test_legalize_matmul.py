@@ -258,8 +258,8 @@ def test_lanes_are_a_power_of_two(target: str, constant: bool, rows: int, column
     mod = Case((rows, 512), (512, columns), constant=constant).module()
     for variable, function in legalized(mod, TARGETS[target]).functions_items():
         if variable.name_hint.startswith("matmul"):
-            found = loops(function)
-            lanes = [int(x.extent) for x in found if x.kind == tirx.ForKind.VECTORIZED]
+            nest = loops(function)
+            lanes = [int(x.extent) for x in nest if x.kind == tirx.ForKind.VECTORIZED]
             assert all(extent & (extent - 1) == 0 for extent in lanes), lanes
 
 

@@ -161,9 +161,9 @@ def test_symbolic_data_is_padded_if_a_window_may_be_empty(window, pads):
     mod = pool((n, h, w, 4), window, layout="NHWC")
     with cpu():
         function = relax.transform.LegalizeOps()(mod)["max_pool2d"]
-    found: list[SBlock] = []
-    structural_walk(function.body, (SBlock, found.append))
-    assert any("PadInput" in block.name_hint for block in found) == pads
+    blocks: list[SBlock] = []
+    structural_walk(function.body, (SBlock, blocks.append))
+    assert any("PadInput" in block.name_hint for block in blocks) == pads
     vm = relax.VirtualMachine(relax.build(mod, cpu(), relax_pipeline=pipeline()), tvm.cpu())
     for seed, shape in enumerate([(1, 4, 7, 8), (2, 4, 2, 3), (1, 4, 3, 2)]):
         x = hostile(*shape, seed=seed)
@@ -202,8 +202,8 @@ def expected_integers(x, window):
         min(-(-(extent + before) // stride), -(-count // stride))
         for extent, count in zip(x.shape[2:], windows.shape[2:4], strict=True)
     )
-    found = windows[:, :, ::stride, ::stride, ::dilation, ::dilation].max((-2, -1))
-    return found[:, :, :h, :w]
+    maxima = windows[:, :, ::stride, ::stride, ::dilation, ::dilation].max((-2, -1))
+    return maxima[:, :, :h, :w]
 
 
 @pytest.mark.parametrize(
@@ -220,9 +220,9 @@ def test_maxima_along_one_axis_after_the_other(size, stride, extent, stages):
     for target, expected_stages in ((cpu(), stages), (tvm.target.Target("cuda"), 1)):
         with target:
             function = relax.transform.LegalizeOps()(mod)["max_pool2d"]
-        found: list[SBlock] = []
-        structural_walk(function.body, (SBlock, found.append))
-        assert sum(block.init is not None for block in found) == expected_stages
+        blocks: list[SBlock] = []
+        structural_walk(function.body, (SBlock, blocks.append))
+        assert sum(block.init is not None for block in blocks) == expected_stages
 
 
 def test_a_kernel_has_the_symbols_of_its_operand():

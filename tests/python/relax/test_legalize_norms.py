@@ -317,7 +317,9 @@ def test_no_elements(operator: str) -> None:
         x = relax.op.zeros((2, 4, 0), "float32")
         ones = relax.op.ones((0 if operator == "layer_norm" else 4,), "float32")
         call = norm.module()["main"].body.blocks[0].bindings[0].value
-        return relax.Call(call.op, [builder.emit(one) for one in (x, ones, ones)], call.attrs)
+        return relax.Call(
+            call.op, [builder.emit(operand) for operand in (x, ones, ones)], call.attrs
+        )
 
     mod = FoldConstant()(build({}, emit))
     assert run(mod, pipeline=pipeline()).shape == (2, 4, 0)

@@ -131,9 +131,9 @@ def test_a_cpu_searches_the_extremum_before_its_index(dtype):
     for target, results in ((cpu(), [1, 1]), (tvm.target.Target("cuda"), [2])):
         with target:
             function = relax.transform.LegalizeOps()(mod)["argmax"]
-        found: list[SBlock] = []
-        structural_walk(function.body, (SBlock, found.append))
-        assert [len(block.writes) for block in found if block.init is not None] == results
+        blocks: list[SBlock] = []
+        structural_walk(function.body, (SBlock, blocks.append))
+        assert [len(block.writes) for block in blocks if block.init is not None] == results
 
 
 def test_argmax_of_no_elements_is_rejected():

@@ -53,11 +53,11 @@ def divisions(mod):
     """The number of integer divisions in the indices of the lowered kernels."""
     with tvm.target.Target("llvm"):
         lowered = relax.transform.LegalizeOps()(mod)
-    found = []
+    divisions = []
     for _, function in lowered.functions_items():
         if isinstance(function, tirx.PrimFunc):
-            structural_walk(function.body, (tirx.FloorDiv, found.append))
-    return len(found)
+            structural_walk(function.body, (tirx.FloorDiv, divisions.append))
+    return len(divisions)
 
 
 @pytest.mark.parametrize(

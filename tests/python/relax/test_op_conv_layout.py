@@ -547,8 +547,8 @@ def random_conversion(
 
 def is_possible(case: Case, before: tvm.IRModule, request: list[str]) -> bool:
     """Whether blocks divide the extents that they split in the first call, group by group."""
-    found = calls(before, operator_of(case).name)[0]
-    tensors = *found.args, found
+    call = calls(before, operator_of(case).name)[0]
+    tensors = *call.args, call
     grouped = "C", "I" if case.transposed else "O", "C"
     for names, value, channels, layout in zip(
         layouts_of(case), tensors, grouped, asked(request), strict=True

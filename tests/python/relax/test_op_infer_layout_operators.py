@@ -104,7 +104,7 @@ class TestPacked:
 def grid() -> list[tuple[Case, tuple[str, ...]]]:
     """Every case of every rank with operands that arrive in every way."""
     rng = np.random.default_rng(0)
-    found = []
+    cases = []
     for ndim in SHAPES:
         for case in cases_of_rank(ndim):
             by_operand = [
@@ -115,8 +115,8 @@ def grid() -> list[tuple[Case, tuple[str, ...]]]:
             for way in by_operand[widest]:
                 arrivals = [str(rng.choice(operand)) for operand in by_operand]
                 arrivals[widest] = way
-                found.append((case, tuple(arrivals)))
-    return found
+                cases.append((case, tuple(arrivals)))
+    return cases
 
 
 GRID = grid()

@@ -99,11 +99,11 @@ WEIGHTS = import_passes._TAKES_WEIGHTS
 @pytest.fixture(scope="module")
 def results():
     """The outputs of each model, from TVM's pipeline without passes between its own."""
-    found = {}
+    outputs = {}
     for name, (make, inputs) in MODELS.items():
         vm = relax.VirtualMachine(relax.build(make(), "llvm"), tvm.cpu())
-        found[name] = Exact(vm["main"](*map(tvm.runtime.tensor, inputs)).numpy())
-    return found
+        outputs[name] = Exact(vm["main"](*map(tvm.runtime.tensor, inputs)).numpy())
+    return outputs
 
 
 @pytest.mark.parametrize("pass_name", transform.__all__)

@@ -86,9 +86,9 @@ def test_shared_transforms_and_detached_params():
     values = [tvm.runtime.tensor(integers(4, 4)) for _ in "wu"]
     main = affine()["main"].with_attr("params", values)
     mod = tvm.IRModule({"main": main, "other": main.with_attr("global_symbol", "other")})
-    found = changes(mod, relax.transform.LiftTransformParams(True))
-    assert {change.function for change in found} == {"main", "other"}
-    for change in found:
+    warned = changes(mod, relax.transform.LiftTransformParams(True))
+    assert {change.function for change in warned} == {"main", "other"}
+    for change in warned:
         assert f"{change.function}(*inputs, *transform_params(weights))" in change.hint
         assert f"detach_params takes from {change.function} are" in change.hint
 
@@ -141,8 +141,8 @@ def replace_main(name, params, types=None):
     ],
 )
 def test_number_order_names_and_types(params, types, changed):
-    found = changes(affine(), replace_main("Change", params, types))
-    assert [change.changed for change in found] == ([changed] if changed else [])
+    warned = changes(affine(), replace_main("Change", params, types))
+    assert [change.changed for change in warned] == ([changed] if changed else [])
 
 
 def test_a_function_that_is_gone():
@@ -158,8 +158,8 @@ def test_a_sequence_is_told_of_once_and_goes_on_from_there():
     inner = tvm.transform.Sequential(
         [transform.LiftTransformParams(), transform.BundleModelParams()], name="Inner"
     )
-    found = changes(affine(), inner, replace_main("Change", "x"), name="Outer")
-    assert [change.pass_name for change in found] == [
+    warned = changes(affine(), inner, replace_main("Change", "x"), name="Outer")
+    assert [change.pass_name for change in warned] == [
         "Outer > Inner > LiftTransformParams",
         "Outer > Inner > BundleModelParams",
         "Outer > Change",

@@ -64,8 +64,8 @@ def calls_of(mod: tvm.IRModule) -> list[tuple[str, list[str]]]:
             if stage.info.name == "InlineElementwise":
                 break
             mod = stage(mod)
-    found = kernel_calls(mod)
-    return [(call.kernel, [found.nodes[p].name for p in call.nodes]) for call in found.calls]
+    kernels = kernel_calls(mod)
+    return [(call.kernel, [kernels.nodes[p].name for p in call.nodes]) for call in kernels.calls]
 
 
 def test_kernels_that_layers_share_know_the_nodes_of_each_call():
@@ -89,9 +89,9 @@ class Net(nn.Module):
 def test_pytorch_nodes_have_the_operators_before_decomposition_and_the_paths_of_modules():
     program = torch.export.export(Net().eval(), (torch.randn(1, 3, 8, 8),))
     mod = from_exported_program(program)
-    found = {node for b in bindings(mod["main"]) for node in nodes_of(b.var)}
-    assert SourceNode("conv2d", "aten.conv2d.default", "stem.0") in found
-    assert SourceNode("batch_norm", "aten.batch_norm.default", "stem.1") in found
+    nodes = {node for b in bindings(mod["main"]) for node in nodes_of(b.var)}
+    assert SourceNode("conv2d", "aten.conv2d.default", "stem.0") in nodes
+    assert SourceNode("batch_norm", "aten.batch_norm.default", "stem.1") in nodes
     fused = calls_of(mod)[0]
     assert fused[0].startswith("fused_conv2d")
     assert fused[1] == ["conv2d", "batch_norm", "relu"]
@@ -146,8 +146,8 @@ def test_a_variable_of_another_type_keeps_its_nodes():
     for binding in bindings(Module["main"]):
         mark(binding.var, SourceNode(binding.var.name, "Op"))
     static = DynamicToStatic()(Module)
-    found = {b.var.name: [node.name for node in nodes_of(b.var)] for b in bindings(static["main"])}
-    assert found == {"flat": ["flat"], "out": ["out"]}
+    names = {b.var.name: [node.name for node in nodes_of(b.var)] for b in bindings(static["main"])}
+    assert names == {"flat": ["flat"], "out": ["out"]}
 
 
 def test_a_span_stands_for_several_nodes_in_order_and_without_repetition():

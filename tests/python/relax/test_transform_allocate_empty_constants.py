@@ -35,12 +35,12 @@ def joined(b, x):
 
 
 def constants(mod):
-    found = []
+    expressions = []
     relax.analysis.post_order_visit(
         mod["main"],
-        lambda expr: found.append(expr) if tensor_of(expr) is not None else None,
+        lambda expr: expressions.append(expr) if tensor_of(expr) is not None else None,
     )
-    return found
+    return expressions
 
 
 def test_empty_constants_are_allocated(monkeypatch):

@@ -95,8 +95,10 @@ def test_an_index_out_of_range_is_an_error_that_names_it(checking, name):
     assert call(checking, name, *arguments_of(name, 3, -5)).size
     axis, extent = (1, 5) if name == "take" else (0, 4)
     for wrong in (extent, -extent - 1, 1 << 20):
-        given = arguments_of(name, wrong, wrong if axis else 0)
-        outcome = run_forked(lambda given=given: call(checking, name, *given), timeout=60)
+        arguments = arguments_of(name, wrong, wrong if axis else 0)
+        outcome = run_forked(
+            lambda arguments=arguments: call(checking, name, *arguments), timeout=60
+        )
         assert outcome.name == "AssertionError", outcome
         text = f"{name}: index {wrong} is out of range for axis {axis} of {extent} elements"
         assert text in outcome.message
@@ -173,12 +175,12 @@ def test_proven_indices_are_not_checked():
             builder.emit(op.topk(x, 2, axis=1, ret_type="indices", dtype="int64")),
             builder.emit(op.astype(builder.emit(op.less(y, one)), "int64")),
         ]
-        found = [builder.emit(op.take(x, i, axis=1)) for i in places]
+        taken = [builder.emit(op.take(x, i, axis=1)) for i in places]
         own = builder.emit(op.arange(relax.prim_value(n), dtype="int64"))
-        found.append(builder.emit(op.take(x, own, axis=0)))
+        taken.append(builder.emit(op.take(x, own, axis=0)))
         own = builder.emit(op.reshape(own, (n, 1)))
-        found.append(builder.emit(op.take(x, own, axis=0)))
-        return builder.emit(relax.Tuple(found))
+        taken.append(builder.emit(op.take(x, own, axis=0)))
+        return builder.emit(relax.Tuple(taken))
 
     inputs = {"x": tensor(n, 5), "y": tensor(k, dtype="int64")}
     assert number_of_checks(build(inputs, computed)) == 0
@@ -302,7 +304,7 @@ def test_topk_of_fewer_elements(dtype):
             with pytest.raises(AssertionError, match=message):
                 call(vm, f"{result}_n", x[:, :extent])
             got = call(vm, f"{result}_{extent}", x[:, :extent])
-            assert {one.shape for one in (got if result == "both" else [got])} == {(2, extent)}
+            assert {array.shape for array in (got if result == "both" else [got])} == {(2, extent)}
 
 
 if __name__ == "__main__":

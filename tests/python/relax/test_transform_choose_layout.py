@@ -269,8 +269,8 @@ def test_groups_of_integers(groups, data, out):
     """With one output channel per group, the channels of a vector read different data."""
     kernel = RNG.integers(-99, 99, (out, data // groups, 3, 3)).astype("int8")
     x = RNG.integers(0, 255, (1, data, 9, 10))
-    wide = torch.tensor(x, dtype=torch.float64), torch.tensor(kernel, dtype=torch.float64)
-    expected = torch.nn.functional.conv2d(*wide, padding=1, groups=groups).numpy()
+    operands = torch.tensor(x, dtype=torch.float64), torch.tensor(kernel, dtype=torch.float64)
+    expected = torch.nn.functional.conv2d(*operands, padding=1, groups=groups).numpy()
     for dtype, target in (("int16", AVX2), ("uint8", VNNI), ("uint8", AVX512)):
         mod = build(
             {"x": tensor(*x.shape, dtype=dtype)},

@@ -59,8 +59,8 @@ def check(mod, dtype, axis, *shape):
     after = DecomposeGroupNorm()(mod)
     assert count(after, NORM) == 0
     x, gamma, beta = arguments(*shape, dtype=dtype, axis=axis)
-    data, *wide = (torch.from_numpy(a.astype("float64")) for a in (x, gamma, beta))
-    expected = functional.group_norm(data.movedim(axis, 1), 4, *wide).movedim(1, axis)
+    data, *parameters = (torch.from_numpy(a.astype("float64")) for a in (x, gamma, beta))
+    expected = functional.group_norm(data.movedim(axis, 1), 4, *parameters).movedim(1, axis)
     got = run(after, x, gamma, beta)
     assert got.dtype == dtype
     tolerance = {"float32": 1e-4, "float16": 1e-2}[dtype]

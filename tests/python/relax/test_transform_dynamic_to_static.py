@@ -309,8 +309,8 @@ def test_bounds_of_a_slice_from_the_shape():
     resolved = resolve(Before)
     for rows, stop in ((5, 3), (3, 5)):
         x = data(rows, 8)
-        found = relax_modules.run(resolved, x, data(stop))
-        np.testing.assert_array_equal(found, x[:stop, :2])
+        got = relax_modules.run(resolved, x, data(stop))
+        np.testing.assert_array_equal(got, x[:stop, :2])
 
 
 def test_bounds_that_cross():
@@ -323,8 +323,8 @@ def test_bounds_that_cross():
     resolved = resolve(relax_modules.build({"x": tensor(n, 4), "w": tensor(m)}, emit))
     for rows, start in ((5, 1), (5, 4), (1, 3)):
         x = data(rows, 4)
-        found = relax_modules.run(resolved, x, data(start))
-        np.testing.assert_array_equal(found, x[start:2])
+        got = relax_modules.run(resolved, x, data(start))
+        np.testing.assert_array_equal(got, x[start:2])
     literal = relax_modules.build(
         {"x": tensor(3, 4)}, lambda b, x: b.emit(relax.op.strided_slice(x, [0], [2], [1]))
     )
@@ -349,8 +349,8 @@ def test_bounds_of_a_slice_backwards():
     resolved = resolve(backwards(part(1), part(2)))
     assert count(resolved, "relax.dynamic_strided_slice") == 0
     for rows in (1, 2, 5):
-        found = relax_modules.run(resolved, data(rows))
-        np.testing.assert_array_equal(found, data(rows)[: rows // 2 : -1])
+        got = relax_modules.run(resolved, data(rows))
+        np.testing.assert_array_equal(got, data(rows)[: rows // 2 : -1])
     may_cross = DynamicToStatic()(backwards(part(3), part(2)))
     assert count(may_cross, "relax.dynamic_strided_slice") == 1
 
@@ -414,8 +414,8 @@ def test_if_that_is_decided():
 
     check(Before, Expected)
     x = data(2, 4, 1)
-    found = relax_modules.run(resolve(Before), x)
-    np.testing.assert_array_equal(found, -np.maximum(x[..., 0], 0))
+    got = relax_modules.run(resolve(Before), x)
+    np.testing.assert_array_equal(got, -np.maximum(x[..., 0], 0))
 
 
 def test_if_inside_if():
@@ -475,8 +475,8 @@ def test_one_symbol_in_both_branches():
     resolved = resolve(Before)
     for flag in (True, False):
         x, y = data(2, 4), data(3, 4)
-        found = relax_modules.run(resolved, x, y, np.array(flag))
-        np.testing.assert_array_equal(found, x + 1 if flag else y - 1)
+        got = relax_modules.run(resolved, x, y, np.array(flag))
+        np.testing.assert_array_equal(got, x + 1 if flag else y - 1)
 
 
 def test_a_symbol_of_a_branch_that_is_redefined_later():
@@ -497,8 +497,8 @@ def test_a_symbol_of_a_branch_that_is_redefined_later():
             return z
 
     resolved = resolve(Before)
-    found = relax_modules.run(resolved, np.array([2]), np.array([3]))
-    np.testing.assert_array_equal(found, [1, 1, 0, 0, 0])
+    got = relax_modules.run(resolved, np.array([2]), np.array([3]))
+    np.testing.assert_array_equal(got, [1, 1, 0, 0, 0])
 
 
 def test_if_of_one_rank():
@@ -533,10 +533,10 @@ def test_if_of_one_rank():
     check(Before, Expected)
     for flag in (True, False):
         x = data(3, 4)
-        found = relax_modules.run(resolve(Before), x, np.array(flag))
+        got = relax_modules.run(resolve(Before), x, np.array(flag))
         exponents = np.exp(np.concatenate([x, x]) if flag else np.maximum(x, 0))
         expected = exponents / exponents.sum(1, keepdims=True)
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 def test_if_with_a_returned_result():

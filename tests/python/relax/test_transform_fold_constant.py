@@ -50,17 +50,17 @@ def fold(mod: tvm.IRModule, max_growth: float = 1.0) -> tvm.IRModule:
 
 def constants(mod: tvm.IRModule) -> list[tuple[int, ...]]:
     """The shapes of the constants, each tensor once."""
-    found: dict[tvm.runtime.Tensor, None] = {}
+    tensors: dict[tvm.runtime.Tensor, None] = {}
 
     def visit(expr: relax.Expr) -> None:
         value = tensor_of(expr)
         if value is not None:
-            found[value] = None
+            tensors[value] = None
 
     for function in mod.functions.values():
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, visit)
-    return [tuple(map(int, value.shape)) for value in found]
+    return [tuple(map(int, value.shape)) for value in tensors]
 
 
 def elements(mod: tvm.IRModule) -> int:
@@ -188,8 +188,8 @@ def test_reductions_of_no_elements():
 
     def emit(b, x):
         empty = b.emit(op.zeros((0, 3), "float32"))
-        found = [b.emit(reduce(empty)) for reduce in (op.sum, op.prod, op.min, op.max)]
-        return op.add(x, b.emit(op.stack(found)))
+        reduced = [b.emit(reduce(empty)) for reduce in (op.sum, op.prod, op.min, op.max)]
+        return op.add(x, b.emit(op.stack(reduced)))
 
     mod = build({"x": tensor(4)}, emit)
     with tvm.target.Target("llvm"):

@@ -90,9 +90,9 @@ def test_others_stay(shape, index_map, pad_value):
 
 def test_what_is_read_twice_is_one_constant():
     mod = FoldLayoutTransform()(module(integers(4, 6), lambda i, j: (j, i), readers=2))
-    found = [binding.value.args[0] for binding in mod["main"].body.blocks[0].bindings]
-    assert len(found) == 2
-    assert found[0].value.same_as(found[1].value)
+    constants = [binding.value.args[0] for binding in mod["main"].body.blocks[0].bindings]
+    assert len(constants) == 2
+    assert constants[0].value.same_as(constants[1].value)
 
 
 def test_what_would_grow_the_constants_stays():

@@ -53,29 +53,29 @@ class TestBlockMatrix:
         data, scale = integers(depth, 5, bits=bits), uniform(3, 5)
         zero = integers(3, 5, bits=bits, seed=2).astype("float32") if has_zero else 0 * scale
         factors = data - spread(zero, 32, depth)
-        found = BlockMatrix.of(factors, spread(scale, 32, depth))
-        assert found is not None
-        assert (found.bits, found.block, found.data.shape) == (bits, 32, (96, 5))
-        assert (found.zero is not None) == has_zero
-        assert found.zero is None or found.zero.dtype.kind == "i"
-        assert found.data.min() >= -(2 ** (bits - 1)) and found.data.max() < 2 ** (bits - 1)
-        points = np.zeros_like(scale) if found.zero is None else found.zero
-        got = (found.data - spread(points, 32, 96).astype("float32"))[:depth]
+        matrix = BlockMatrix.of(factors, spread(scale, 32, depth))
+        assert matrix is not None
+        assert (matrix.bits, matrix.block, matrix.data.shape) == (bits, 32, (96, 5))
+        assert (matrix.zero is not None) == has_zero
+        assert matrix.zero is None or matrix.zero.dtype.kind == "i"
+        assert matrix.data.min() >= -(2 ** (bits - 1)) and matrix.data.max() < 2 ** (bits - 1)
+        points = np.zeros_like(scale) if matrix.zero is None else matrix.zero
+        got = (matrix.data - spread(points, 32, 96).astype("float32"))[:depth]
         np.testing.assert_array_equal(got, factors)
-        np.testing.assert_array_equal(found.scale, scale)
+        np.testing.assert_array_equal(matrix.scale, scale)
 
     def test_zero_points_far_away(self):
         factors = integers(64, 4) + np.full((64, 4), 1e6, "float32")
-        found = BlockMatrix.of(factors, np.ones((64, 4), "float32"))
-        assert found is not None and found.zero is not None
-        assert (found.bits, found.zero.dtype) == (4, "float32")
-        np.testing.assert_array_equal(found.data - spread(found.zero, 64, 64), factors)
+        matrix = BlockMatrix.of(factors, np.ones((64, 4), "float32"))
+        assert matrix is not None and matrix.zero is not None
+        assert (matrix.bits, matrix.zero.dtype) == (4, "float32")
+        np.testing.assert_array_equal(matrix.data - spread(matrix.zero, 64, 64), factors)
 
     def test_equal_scales_with_other_zero_points(self):
         data, zero = integers(64, 4), np.array([[0], [100], [-100], [50]])
-        found = BlockMatrix.of(data - spread(zero, 16, 64), np.ones((64, 4), "float32"))
-        assert found is not None
-        assert (found.bits, found.block) == (4, 16)
+        matrix = BlockMatrix.of(data - spread(zero, 16, 64), np.ones((64, 4), "float32"))
+        assert matrix is not None
+        assert (matrix.bits, matrix.block) == (4, 16)
 
     @pytest.mark.parametrize(
         ("factors", "scale"),

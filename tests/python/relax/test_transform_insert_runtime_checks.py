@@ -192,7 +192,7 @@ def test_a_choice_of_extents_is_not_checked():
         return builder.emit(relax.op.matmul(x, padded))
 
     mod = module([x, w], product)
-    assert [one.rule for one in verify(mod)] == ["op.matmul"]
+    assert [diagnostic.rule for diagnostic in verify(mod)] == ["op.matmul"]
     assert InsertRuntimeChecks()(mod).same_as(mod)
 
 

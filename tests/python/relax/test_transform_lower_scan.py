@@ -140,9 +140,9 @@ def test_sorts_of_no_elements():
         }
     )
     for shape in ((0, 3), (3, 0), (0, 0)):
-        given = np.zeros(shape, "float32")
+        empty = np.zeros(shape, "float32")
         for name in ("sort", "argsort", "nonzero"):
-            outcome = run_forked(lambda n=name, x=given: call(vm, n, x), timeout=60)
+            outcome = run_forked(lambda n=name, x=empty: call(vm, n, x), timeout=60)
             assert outcome.kind is OutcomeKind.VALUE, (name, shape, outcome)
             assert outcome.value.size == 0
 

@@ -224,9 +224,9 @@ def test_a_merged_kernel_has_the_nodes_of_its_parts():
     for binding, node in zip(before["main"].body.blocks[0].bindings, (first, second), strict=False):
         mark(binding.var, node)
     spread(before)
-    found = kernel_calls(MergeSmallKernels()(before))
-    assert found.nodes == (first, second)
-    assert [one.nodes for one in found.calls] == [(0, 1)]
+    merged_calls = kernel_calls(MergeSmallKernels()(before))
+    assert merged_calls.nodes == (first, second)
+    assert [call.nodes for call in merged_calls.calls] == [(0, 1)]
 
 
 def test_buffers_with_an_offset_of_their_own():
@@ -297,7 +297,7 @@ def test_equal_groups_share_a_kernel():
         return x
 
     _, after = merged({"x": tensor(3)}, emit)
-    names = {str(one.args[0].name_hint) for one in calls(after, "relax.call_tir")}
+    names = {str(call.args[0].name_hint) for call in calls(after, "relax.call_tir")}
     assert len([name for name in names if "negative" in name]) == 1
 
 

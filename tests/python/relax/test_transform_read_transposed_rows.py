@@ -111,7 +111,7 @@ def test_values(lhs, keys, dtype):
     after = ReadTransposedRows()(mod)
     assert (count(after, "relax.matmul"), count(after, "relax.permute_dims")) == (0, 0)
     for extent in (1, 40) if N in keys else (0,):
-        shape = [extent if one is N else one for one in keys]
+        shape = [extent if dim is N else dim for dim in keys]
         query, rows = (integers(*of).astype(dtype) for of in (lhs, shape))
         got = run(mod, query, rows, pipeline=pipeline())
         np.testing.assert_array_equal(got, query @ rows.swapaxes(-1, -2))

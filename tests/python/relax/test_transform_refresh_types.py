@@ -78,15 +78,15 @@ def renamed(mod, *names):
 
 def uses(function, name):
     """The GlobalVars of that name in a function of Relax or TIR."""
-    found = []
+    variables = []
 
     def visit(var):
         if var.name_hint == name:
-            found.append(var)
+            variables.append(var)
         return var
 
     tvm_ffi.structural_map(function, (tvm.ir.GlobalVar, visit))
-    return found
+    return variables
 
 
 @pytest.mark.parametrize("names", [["double"], ["inner"], ["main", "twice"], ["double", "inner"]])

@@ -157,8 +157,8 @@ class Guarded:
 def test_casts_to_other_extents():
     after = SplitDataflow()(Guarded)
     relax.analysis.well_formed(after)
-    found = [b for b in bindings(after["main"]) if isinstance(b, relax.MatchCast)]
-    assert [isinstance(cast.value.ty.shape, relax.ShapeExpr) for cast in found] == [True, False] * 2
+    casts = [b for b in bindings(after["main"]) if isinstance(b, relax.MatchCast)]
+    assert [isinstance(cast.value.ty.shape, relax.ShapeExpr) for cast in casts] == [True, False] * 2
     assert SplitDataflow()(after).same_as(after)
     x = np.arange(15, dtype="float32").reshape(5, 3)
     y = -np.arange(24, dtype="float32").reshape(8, 3)

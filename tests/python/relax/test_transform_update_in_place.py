@@ -276,7 +276,7 @@ def test_only_named_parameters_are_overwritten():
     types = {"other": tensor(6, 4), **CACHE}
 
     def emit(b, other, x, at, rows):
-        new = [b.emit(op.scatter_nd(one, at, rows)) for one in (other, x)]
+        new = [b.emit(op.scatter_nd(cache, at, rows)) for cache in (other, x)]
         return relax.Tuple(new)
 
     mod = updating(emit, types, {"cache": 1})

@@ -40,7 +40,7 @@ def reshapes(mod):
 def kernels(mod):
     values = [binding.value for binding in bindings(mod["main"])]
     named = [value.args[0] for value in values if isinstance(value, relax.Call) and value.args]
-    return [str(one.name_hint) for one in named if isinstance(one, tvm.ir.GlobalVar)]
+    return [str(kernel.name_hint) for kernel in named if isinstance(kernel, tvm.ir.GlobalVar)]
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,13 @@ def model():
         helper.make_node("Add", ["twice", "y"], ["sum"], name="add1"),
         helper.make_node("Reshape", ["z", "shape"], ["six"], name="reshape1"),
     ]
-    given = [
+    inputs = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [dim, 2])
         for name, dim in (("x", "a"), ("y", "b"), ("z", "c"))
     ]
-    found = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("sum", "six")]
+    outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("sum", "six")]
     shape = numpy_helper.from_array(np.array([3, 2], "int64"), "shape")
-    graph = helper.make_graph(nodes, "checked", given, found, [shape])
+    graph = helper.make_graph(nodes, "checked", inputs, outputs, [shape])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 

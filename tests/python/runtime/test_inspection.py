@@ -91,9 +91,9 @@ def changed(file: BinaryIO, where: int, data: bytes) -> Iterator[None]:
 
 class TestInspect:
     def test_tensors_are_those_of_the_module(self, artifact):
-        found = inspect(artifact / LIBRARY)
+        inspection = inspect(artifact / LIBRARY)
         data = (artifact / LIBRARY).read_bytes()
-        tensors = [c for c in found.constants if c.kind == "tensor"]
+        tensors = [c for c in inspection.constants if c.kind == "tensor"]
         held = [
             np.frombuffer(data, c.dtype, int(np.prod(c.shape)), c.offset).reshape(c.shape)
             for c in tensors
@@ -101,31 +101,31 @@ class TestInspect:
         for value in values().values():
             assert any(array.shape == value.shape and (array == value).all() for array in held)
         assert all(c.nbytes == array.nbytes for c, array in zip(tensors, held, strict=True))
-        assert found.constant_bytes == sum(array.nbytes for array in held)
-        assert found.files == {LIBRARY: len(data)}
+        assert inspection.constant_bytes == sum(array.nbytes for array in held)
+        assert inspection.files == {LIBRARY: len(data)}
 
     def test_sections_and_modules_lie_in_the_file(self, artifact):
-        found = inspect(artifact)
-        names = [section.name for section in found.sections]
+        inspection = inspect(artifact)
+        names = [section.name for section in inspection.sections]
         assert {".text", ".rodata", ".dynsym"} <= set(names)
-        size = found.files[LIBRARY]
-        assert all(s.offset + s.nbytes <= size for s in found.sections)
+        size = inspection.files[LIBRARY]
+        assert all(s.offset + s.nbytes <= size for s in inspection.sections)
         # Sections without space in the file are not counted.
-        assert found.sections[names.index(".bss")].nbytes == 0
-        kinds = {part.kind: part for part in found.modules}
+        assert inspection.sections[names.index(".bss")].nbytes == 0
+        kinds = {part.kind: part for part in inspection.modules}
         assert set(kinds) == {"relax.VMExecutable", "_lib"}
         vm = kinds["relax.VMExecutable"]
         assert all(
             vm.offset <= c.offset and c.offset + c.nbytes <= vm.offset + vm.nbytes
-            for c in found.constants
+            for c in inspection.constants
         )
 
     def test_ratios(self, artifact):
-        found = inspect(artifact)
+        inspection = inspect(artifact)
         parameters = sum(value.nbytes for value in values().values())
-        assert found.parameter_bytes == parameters
-        assert found.size_ratio == found.nbytes / parameters > 1
-        assert found.constant_ratio == found.constant_bytes / parameters
+        assert inspection.parameter_bytes == parameters
+        assert inspection.size_ratio == inspection.nbytes / parameters > 1
+        assert inspection.constant_ratio == inspection.constant_bytes / parameters
         alone = inspect(artifact / LIBRARY)
         assert alone.parameter_bytes is alone.size_ratio is alone.constant_ratio is None
 
@@ -144,11 +144,11 @@ class TestInspect:
             builder.emit_func_output(out)
         executable = relax.build(builder.get(), "llvm")
         executable.export_library(str(tmp_path / LIBRARY))
-        found = inspect(tmp_path / LIBRARY)
-        tensors = [c for c in found.constants if c.nbytes == one.nbytes]
+        inspection = inspect(tmp_path / LIBRARY)
+        tensors = [c for c in inspection.constants if c.nbytes == one.nbytes]
         assert [c.dtype for c in tensors] == ["float32", "int32"]
         assert [c.duplicate_of for c in tensors] == [None, tensors[0].index]
-        assert found.duplicate_bytes == one.nbytes
+        assert inspection.duplicate_bytes == one.nbytes
 
     def test_a_lifted_model(self, tmp_path):
         a, b = (relax.Var(name, relax.TensorType((64, 64), "float32")) for name in "ab")
@@ -162,22 +162,22 @@ class TestInspect:
         model = lift(builder.get(), {"b": weight})
         model.run(weight)
         model.save(tmp_path / "lifted")
-        found = inspect(tmp_path / "lifted")
-        [prepared] = [c for c in found.constants if c.file == WEIGHTS]
+        inspection = inspect(tmp_path / "lifted")
+        [prepared] = [c for c in inspection.constants if c.file == WEIGHTS]
         assert (prepared.dtype, prepared.shape) == ("float32", (64, 64))
-        assert found.parameter_bytes == weight.nbytes
-        assert set(found.files) == {LIBRARY, WEIGHTS}
+        assert inspection.parameter_bytes == weight.nbytes
+        assert set(inspection.files) == {LIBRARY, WEIGHTS}
         data = (tmp_path / "lifted" / WEIGHTS).read_bytes()
         held = np.frombuffer(data, "float32", weight.size, prepared.offset)
         np.testing.assert_array_equal(held, weight.ravel() + 1)
 
     def test_json(self, artifact):
-        found = inspect(artifact)
-        document = json.loads(found.to_json())
-        assert document["constant_bytes"] == found.constant_bytes
-        assert len(document["constants"]) == len(found.constants)
-        assert document["size_ratio"] == found.size_ratio
-        assert document["code_bytes"] == found.code_bytes > 0
+        inspection = inspect(artifact)
+        document = json.loads(inspection.to_json())
+        assert document["constant_bytes"] == inspection.constant_bytes
+        assert len(document["constants"]) == len(inspection.constants)
+        assert document["size_ratio"] == inspection.size_ratio
+        assert document["code_bytes"] == inspection.code_bytes > 0
 
     def test_the_native_library_holds_no_python(self):
         assert "PyObject_" not in imported_symbols(_ffi.library_path())
@@ -234,12 +234,12 @@ class TestErrors:
 
     def test_sizes_that_overflow(self, artifact, tmp_path):
         """Each 8-byte number of the packed modules, replaced by one that is too large."""
-        found = inspect(artifact / LIBRARY)
+        inspection = inspect(artifact / LIBRARY)
         path = tmp_path / "x.so"
         shutil.copy(artifact / LIBRARY, path)
         messages = set()
         with open(path, "r+b") as file:
-            for at in range(found.modules[0].offset - 64, found.constants[-1].offset):
+            for at in range(inspection.modules[0].offset - 64, inspection.constants[-1].offset):
                 for value in (2**64 - 1, 2**63, 2**61 + 1, 2**40):
                     with changed(file, at, struct.pack("<Q", value)):
                         try:
@@ -261,8 +261,8 @@ class TestErrors:
     def test_changed_bytes(self, artifact, tmp_path):
         """Any bytes are either read or rejected; the sanitizers check for memory errors."""
         data = np.frombuffer((artifact / LIBRARY).read_bytes(), "uint8")
-        found = inspect(artifact / LIBRARY)
-        sections = {section.name: section for section in found.sections}
+        inspection = inspect(artifact / LIBRARY)
+        sections = {section.name: section for section in inspection.sections}
         headers = int.from_bytes(data[40:48].tobytes(), "little")
         parts = [
             (0, 64),
@@ -271,7 +271,10 @@ class TestErrors:
                 (sections[n].offset, sections[n].offset + sections[n].nbytes)
                 for n in (".dynsym", ".dynstr")
             ),
-            (found.modules[0].offset - 100, found.modules[0].offset + found.modules[0].nbytes),
+            (
+                inspection.modules[0].offset - 100,
+                inspection.modules[0].offset + inspection.modules[0].nbytes,
+            ),
         ]
         rng = np.random.default_rng(1)
         path = tmp_path / "x.so"

@@ -350,8 +350,8 @@ class TestLift:
         model.save(tmp_path / "out")
         again = LiftedModule.load(tmp_path / "out")
         np.testing.assert_array_equal(again.run(X), value())
-        given = {"weight/π.0": W + 1, "a b\n": U, "self": U}
-        np.testing.assert_array_equal(again.run(X, **given), value(w=W + 1))
+        weights = {"weight/π.0": W + 1, "a b\n": U, "self": U}
+        np.testing.assert_array_equal(again.run(X, **weights), value(w=W + 1))
 
     def test_dynamic_batch_and_weights(self, tmp_path):
         n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")

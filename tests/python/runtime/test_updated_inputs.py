@@ -57,7 +57,7 @@ def step():
 
 def test_report_and_manifest(model, scaled, tmp_path):
     assert model.report.equal
-    assert [one.name for one in model.report.outputs] == ["output", "cache"]
+    assert [output.name for output in model.report.outputs] == ["output", "cache"]
     assert {"torch-mutations", "update-in-place"} <= set(model.report.fixes)
     assert model.manifest.updates == {"cache": 1}
     assert len(model.outputs) == 1

@@ -106,14 +106,14 @@ class TestFile:
             names = [name for name in file.keys() if not name.startswith("__padding__")]
             assert sorted(names) == [name for name, *_ in self.SHAPES]
             for name, shape, dtype in self.SHAPES:
-                found = file.get_tensor(name)
+                tensor = file.get_tensor(name)
                 if dtype in ("int4", "float32x4"):  # which safetensors does not support
-                    assert found.dtype == torch.uint8
+                    assert tensor.dtype == torch.uint8
                     shape = (raw_bytes(weights[name].tensor).size,)
                 else:
-                    assert str(found.dtype) == f"torch.{dtype}"
-                assert tuple(found.shape) == shape
-                data = found.reshape(-1).view(torch.uint8).numpy()
+                    assert str(tensor.dtype) == f"torch.{dtype}"
+                assert tuple(tensor.shape) == shape
+                data = tensor.reshape(-1).view(torch.uint8).numpy()
                 np.testing.assert_array_equal(data, raw_bytes(weights[name].tensor))
 
     def test_damage(self, written):
@@ -211,14 +211,16 @@ class TestModel:
 
     def test_names_and_sizes(self, made, artifact):
         model, _ = made
-        found = inspect(artifact)
-        by_file = {name: [c for c in found.constants if c.file == name] for name in found.files}
-        assert set(found.files) == {"model.so", WEIGHTS}
+        inspection = inspect(artifact)
+        by_file = {
+            name: [c for c in inspection.constants if c.file == name] for name in inspection.files
+        }
+        assert set(inspection.files) == {"model.so", WEIGHTS}
         names = {parameter for c in by_file[WEIGHTS] for parameter in c.parameters}
         assert names == {"embedding.weight", "layer.weight", "back.weight", "table"}
         inside = [c for c in by_file["model.so"] if c.kind == "tensor"]
         assert all(c.nbytes < 4096 for c in inside)
-        assert found.constant_bytes == model.report.constant_bytes
+        assert inspection.constant_bytes == model.report.constant_bytes
         data = (artifact / WEIGHTS).read_bytes()
         [table] = [c for c in by_file[WEIGHTS] if c.parameters == ("table",)]
         held = np.frombuffer(data, "float32", 64 * 32, table.offset).reshape(64, 32)
@@ -369,11 +371,13 @@ def test_little_memory(tmp_path):
     """Memory grows by less than 0.3 of the parameters; the model itself is not in memory."""
     sizes = large_weights.Sizes(layers=10, width=768, rows=4096)
     model = large_weights.write_model(tmp_path, sizes)
-    found = large_weights.in_another_process(large_weights.compile_watched, model, tmp_path / "out")
-    assert found["parameters"] == sizes.nbytes
-    assert {"Legalize", "build", "export", "save"} <= set(found["peaks"])
-    assert max(found["peaks"].values()) < 0.3 * sizes.nbytes
-    assert found["artifact"] < 1.01 * sizes.nbytes
+    measured = large_weights.in_another_process(
+        large_weights.compile_watched, model, tmp_path / "out"
+    )
+    assert measured["parameters"] == sizes.nbytes
+    assert {"Legalize", "build", "export", "save"} <= set(measured["peaks"])
+    assert max(measured["peaks"].values()) < 0.3 * sizes.nbytes
+    assert measured["artifact"] < 1.01 * sizes.nbytes
     loaded = CompiledModel.load(tmp_path / "out")
     got = loaded.run(large_weights.tokens(sizes))
     expected = large_weights.reference(model, sizes)

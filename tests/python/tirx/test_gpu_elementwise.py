@@ -41,8 +41,8 @@ def scheduled(emit, shape, dtype="float32") -> tuple[tvm.tirx.PrimFunc, Schedule
 
 def lanes(schedule: Schedule) -> set[int]:
     """The lengths of the vectorized loops."""
-    found = re.findall(r"T\.vectorized\(T\.int64\((\d+)\)\)", schedule.mod["main"].script())
-    return set(map(int, found))
+    lengths = re.findall(r"T\.vectorized\(T\.int64\((\d+)\)\)", schedule.mod["main"].script())
+    return set(map(int, lengths))
 
 
 def pad(builder, x):

@@ -78,8 +78,8 @@ def simplified(function: tirx.PrimFunc) -> tvm.IRModule:
 
 
 def test_the_last_tile_is_computed_apart() -> None:
-    found = simplified(split_last_tiles(before(2)))
-    tvm.ir.assert_structural_equal(found, simplified(expected), map_free_vars=True)
+    after = simplified(split_last_tiles(before(2)))
+    tvm.ir.assert_structural_equal(after, simplified(expected), map_free_vars=True)
 
 
 @pytest.mark.parametrize("columns", [2, 4])

@@ -63,19 +63,19 @@ def special(mod: tvm.IRModule, target: tvm.target.Target) -> set[str]:
     """The LLVM intrinsics in the kernels after all stages."""
     with target:
         mod = pipeline()(mod)
-    found: set[str] = set()
+    intrinsics: set[str] = set()
 
     def look(call: tvm.ir.Call) -> None:
         name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
         if name == "tirx.call_extern":
-            found.add(call.args[0].value)
+            intrinsics.add(call.args[0].value)
         elif name == "tirx.call_llvm_intrin":
-            found.add(tvm.target.codegen.llvm_get_intrinsic_name(call.args[0].value))
+            intrinsics.add(tvm.target.codegen.llvm_get_intrinsic_name(call.args[0].value))
 
     for _, function in mod.functions_items():
         if isinstance(function, tirx.PrimFunc):
             structural_walk(function.body, (tvm.ir.Call, look))
-    return found
+    return intrinsics
 
 
 FENCE, FETCH = "llvm.x86.sse.sfence", "llvm.prefetch"

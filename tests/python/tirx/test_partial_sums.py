@@ -92,16 +92,16 @@ def test_columns(shape, axes, operator):
     data = np.random.default_rng(0).random(shape, dtype="float32")
     reduce = {"sum": np.sum, "mean": np.mean, "variance": np.var}[operator]
     expected = reduce(data, axis=tuple(axes), dtype="float64")
-    found = run(reduction(shape, axes, operator), data, pipeline=pipeline("cpu"))
-    tvm.testing.assert_allclose(found, expected, rtol=2e-6)
+    got = run(reduction(shape, axes, operator), data, pipeline=pipeline("cpu"))
+    tvm.testing.assert_allclose(got, expected, rtol=2e-6)
 
 
 @pytest.mark.parametrize("rows", [1, 31, 64, 65, 200])
 def test_unknown_number_of_rows(rows):
     data = np.random.default_rng(0).random((rows, 24), dtype="float32")
     module = reduction((tvm.tirx.Var("n", "int64"), 24), [0], "sum")
-    found = run(module, data, pipeline=pipeline("cpu"))
-    tvm.testing.assert_allclose(found, data.sum(0, dtype="float64"), rtol=1e-6)
+    got = run(module, data, pipeline=pipeline("cpu"))
+    tvm.testing.assert_allclose(got, data.sum(0, dtype="float64"), rtol=1e-6)
 
 
 def test_integers_have_no_parts():

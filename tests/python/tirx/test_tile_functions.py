@@ -107,11 +107,11 @@ def test_a_gelu_after_a_convolution(length: int, batch: int):
         script = pipeline()(mod).script()
     assert "vectorized" in script
     assert ("_global" in script) == (length == 258)
-    found = run(mod, data, pipeline=pipeline(), target=target)
+    got = run(mod, data, pipeline=pipeline(), target=target)
     torch = pytest.importorskip("torch")
     functional = torch.nn.functional
     out = functional.gelu(functional.conv1d(torch.tensor(data), torch.tensor(kernel)))
-    tvm.testing.assert_allclose(found, out.numpy(), rtol=1e-4, atol=1e-5)
+    tvm.testing.assert_allclose(got, out.numpy(), rtol=1e-4, atol=1e-5)
 
 
 if __name__ == "__main__":

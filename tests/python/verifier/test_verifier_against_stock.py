@@ -297,7 +297,7 @@ def arguments_that_are_not_a_tuple():
 def extra_argument():
     def change(mod, value):
         fields = [*value.args[1].fields, value.args[1].fields[0]]
-        args = typed(relax.Tuple(fields), relax.TupleType([one.ty for one in fields]))
+        args = typed(relax.Tuple(fields), relax.TupleType([field.ty for field in fields]))
         put(value, "args", [value.args[0], args])
 
     return with_call_tir(change)
@@ -350,7 +350,7 @@ def accepted_by_tvm(mod):
 def test_what_tvm_rejects_is_found(make, rule):
     mod = make()
     assert not accepted_by_tvm(mod)
-    assert rule in {one[0] for one in found(mod)}
+    assert rule in {finding[0] for finding in found(mod)}
 
 
 @cache

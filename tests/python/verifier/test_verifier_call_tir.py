@@ -523,7 +523,10 @@ def two_results_in_one_memory():
     x, a = var("x", 4), var("a", 4)
     callee = tvm.ir.GlobalVar("increments")
     types = relax.TupleType([tensor(4), tensor(4)])
-    typed(callee, relax.FuncType([one.ty for one in increments.params], relax.TupleType([])))
+    typed(
+        callee,
+        relax.FuncType([parameter.ty for parameter in increments.params], relax.TupleType([])),
+    )
     value = relax.op.call_tir_inplace(callee, [a, a], [0, 1], [tensor(4), tensor(4)])
     pair = relax.Var("pair", types)
     bindings = [(a, typed(relax.op.nn.relu(x), tensor(4))), (pair, typed(value, types))]
@@ -594,7 +597,9 @@ def an_overwritten_constant():
 
 
 def test_both_sides_and_the_origin_are_noted():
-    first = next(one for one in verify(origin(64)) if one.rule == "call_tir.arg")
+    first = next(
+        diagnostic for diagnostic in verify(origin(64)) if diagnostic.rule == "call_tir.arg"
+    )
     assert [note.message for note in first.notes] == [
         '`relu` takes `A`: R.Tensor((64, 64, 56, 56), "float32"), '
         'got R.Tensor((1, 64, 56, 56), "float32")',

@@ -56,16 +56,18 @@ class Others:
 
 
 def test_reductions_over_no_elements() -> None:
-    found = verify(Empty)
-    assert [(one.severity, one.rule) for one in found] == [("note", "op.empty")] * 3
-    assert [one.message for one in found] == [
+    diagnostics = verify(Empty)
+    assert [(diagnostic.severity, diagnostic.rule) for diagnostic in diagnostics] == [
+        ("note", "op.empty")
+    ] * 3
+    assert [diagnostic.message for diagnostic in diagnostics] == [
         "relax.matmul over no elements",
         "relax.sum over no elements",
         "relax.max over no elements",
     ]
-    assert all("tvm_fixes.pipeline()" in one.hint for one in found)
-    assert "R.matmul(x, w" in found.text()
-    assert found.errors == [] and found.warnings == []
+    assert all("tvm_fixes.pipeline()" in diagnostic.hint for diagnostic in diagnostics)
+    assert "R.matmul(x, w" in diagnostics.text()
+    assert diagnostics.errors == [] and diagnostics.warnings == []
 
 
 def test_other_reductions() -> None:

@@ -63,7 +63,7 @@ def findings(name: str) -> frozenset[tuple[str, str, str]]:
 def inputs(mod: tvm.IRModule) -> list[np.ndarray]:
     """Random inputs of the types that `main` states, without negative numbers or ties."""
     rng = np.random.default_rng(0)
-    given = []
+    arrays = []
     for param in mod["main"].params:
         if param.ty.shape is None:
             extents = [EXTENT, 4]
@@ -73,11 +73,11 @@ def inputs(mod: tvm.IRModule) -> list[np.ndarray]:
                 for extent in param.ty.shape.values
             ]
         value = rng.uniform(0.5, 1.5, extents)
-        given.append(value.astype(str(param.ty.dtype)))
-    return given
+        arrays.append(value.astype(str(param.ty.dtype)))
+    return arrays
 
 
-def outcome(mod: tvm.IRModule, given: list[np.ndarray]) -> list[np.ndarray]:
+def outcome(mod: tvm.IRModule, arrays: list[np.ndarray]) -> list[np.ndarray]:
     """The outputs of a module, called twice, since uninitialized memory may differ.
 
     Raises
@@ -93,7 +93,7 @@ def outcome(mod: tvm.IRModule, given: list[np.ndarray]) -> list[np.ndarray]:
         # Freed memory is reused by the next call.
         for size in (4, 12, 48, 192, 1024):
             tvm.runtime.tensor(np.full(size, fill, "float32"))
-        result = vm["main"](*(tvm.runtime.tensor(array) for array in given))
+        result = vm["main"](*(tvm.runtime.tensor(array) for array in arrays))
         results.append([array.numpy() for array in flat(result)])
     for first, second in zip(*results, strict=True):
         np.testing.assert_array_equal(first, second)
@@ -103,7 +103,7 @@ def outcome(mod: tvm.IRModule, given: list[np.ndarray]) -> list[np.ndarray]:
 def flat(result: object) -> list[tvm.runtime.Tensor]:
     if isinstance(result, tvm.runtime.Tensor):
         return [result]
-    return [one for part in result for one in flat(part)]
+    return [tensor for part in result for tensor in flat(part)]
 
 
 @mutator
@@ -149,15 +149,15 @@ def effect(name: str, index: int) -> str:
     """The effect of a mutant that was not found: one of :data:`HARMLESS`, or the harm."""
     original = subject(name)
     mutant, mod = mutated(original, index)
-    given = inputs(original)
+    arrays = inputs(original)
     try:
-        got = outcome(mod, given)
+        got = outcome(mod, arrays)
     except AssertionError:
         return "two calls differ"
     except Exception:
         return "raises"
     reference = original if mutant.changes_types else derived(mod)
-    expected = outcome(reference, given)
+    expected = outcome(reference, arrays)
     if len(got) != len(expected):
         return f"{len(got)} results, expected {len(expected)}"
     for one, other in zip(got, expected, strict=True):
@@ -170,7 +170,9 @@ def effect(name: str, index: int) -> str:
 
 def check(name: str, index: int, tables: CoverageTables) -> None:
     mutant, mod = mutated(subject(name), index)
-    new = [one for one in found(mod) + found(mod, "warning") if one not in findings(name)]
+    new = [
+        finding for finding in found(mod) + found(mod, "warning") if finding not in findings(name)
+    ]
     told = new[0][0] if new else ""
     if not new:
         run = run_forked(partial(effect, name, index), timeout=60)

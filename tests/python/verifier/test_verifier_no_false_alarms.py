@@ -65,11 +65,11 @@ class VerifyAfterPasses:
             return
         self.modules += 1
         self.passes.add(after)
-        for one in verify(mod):
-            if one.severity == "error":
-                self.errors.append((after, one))
+        for diagnostic in verify(mod):
+            if diagnostic.severity == "error":
+                self.errors.append((after, diagnostic))
             else:
-                self.warnings += one.severity == "warning"
+                self.warnings += diagnostic.severity == "warning"
 
 
 CASES = list(itertools.product([*CONVERTED, *ARCHITECTURES], SHAPES, PIPELINES))

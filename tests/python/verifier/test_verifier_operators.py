@@ -64,7 +64,7 @@ def taken(indices, **attrs):
 
 
 def indexed(*indices):
-    return lambda x: op.index_tensor(x, [const(one) for one in indices])
+    return lambda x: op.index_tensor(x, [const(index) for index in indices])
 
 
 def gathered(function, indices, **attrs):
@@ -855,7 +855,7 @@ UNREAD = {
 
 def op_findings(mod, severity):
     """The findings, except those about symbols that the parameters do not define."""
-    return [one for one in found(mod, severity) if not one[0].startswith("scope.")]
+    return [finding for finding in found(mod, severity) if not finding[0].startswith("scope.")]
 
 
 def full(mod, finding):

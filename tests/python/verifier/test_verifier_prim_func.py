@@ -762,7 +762,7 @@ def test_each_call_is_one_finding():
         for _ in range(3):
             y = builder.emit(relax.call_tir(global_var, [x], tensor(64)))
         builder.emit_func_output(y)
-    assert [one.rule for one in verify(builder.get())] == ["tir.bounds"] * 3
+    assert [diagnostic.rule for diagnostic in verify(builder.get())] == ["tir.bounds"] * 3
 
 
 def legalized(make, *types):
@@ -945,7 +945,7 @@ def test_what_loops_reach():
             "tir.domain": any(value not in range(function.domain) for value in bound),
             "tir.bounds": any(value not in range(function.extent) for value in index),
         }
-        rules = {one.rule for one in verify(function.module())}
+        rules = {diagnostic.rule for diagnostic in verify(function.module())}
         num_errors += len(rules)
         if "tir.domain" not in rules:
             assert all(is_outside[rule] for rule in rules), function
@@ -1023,10 +1023,10 @@ def test_a_vector_counts_all_dims():
 
 def references(node):
     """The fields of a node that hold an object."""
-    for one in fields(node):
-        if one.name != "span" and one.size == 8:
-            if isinstance(getattr(node, one.name), tvm_ffi.Object):
-                yield one.name
+    for field in fields(node):
+        if field.name != "span" and field.size == 8:
+            if isinstance(getattr(node, field.name), tvm_ffi.Object):
+                yield field.name
 
 
 @pytest.mark.parametrize("function", [tiled_with_predicate, under_conditions, by_vectors, named])
@@ -1038,7 +1038,7 @@ def test_null_fields(function):
     for i, name in nodes:
         broken = copied(mod)
         erase(reachable(broken)[i], name)
-        assert all(one.message for one in verify(broken)), name
+        assert all(diagnostic.message for diagnostic in verify(broken)), name
 
 
 @T.prim_func(s_tir=True)
@@ -1049,7 +1049,7 @@ def enormous(A: T.Buffer((T.int64(2**62),), "float32")):
 
 def test_extents_beyond_64_bits():
     """Overflowing extents are undecided; others are decided."""
-    assert [one.rule for one in verify(module(enormous))] == ["tir.bounds"]
+    assert [diagnostic.rule for diagnostic in verify(module(enormous))] == ["tir.bounds"]
 
 
 def test_deep_functions_are_left_alone():

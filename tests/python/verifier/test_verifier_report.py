@@ -95,9 +95,9 @@ got R.Tensor((1, 64, 56, 56), "float32")
 
 class TestText:
     def test_the_case_of_the_origin(self):
-        found = verify(replaced_callee())
-        assert found.text() == ORIGIN
-        assert str(found[0]) == ORIGIN.splitlines()[0]
+        diagnostics = verify(replaced_callee())
+        assert diagnostics.text() == ORIGIN
+        assert str(diagnostics[0]) == ORIGIN.splitlines()[0]
 
     def test_the_line_is_that_of_the_script(self):
         mod = replaced_callee()
@@ -115,9 +115,9 @@ class TestText:
         assert lines[3].count("^") == len('R.Tensor((-4,), dtype="float32")')
 
     def test_what_is_right(self):
-        found = verify(tvm.IRModule())
-        assert found == [] and found.text() == "no errors"
-        found.raise_if_errors()
+        diagnostics = verify(tvm.IRModule())
+        assert diagnostics == [] and diagnostics.text() == "no errors"
+        diagnostics.raise_if_errors()
 
     def test_a_large_function_is_not_printed(self, monkeypatch):
         monkeypatch.setattr(relax.Function, "script", None)
@@ -136,9 +136,9 @@ class TestText:
         mod = wrong_result(2, unprintable=True)
         for kind in (relax.VarBinding, relax.Function, tvm.IRModule):
             monkeypatch.setattr(kind, "script", None)
-        found = verify(mod)
-        assert {"type.missing", "type.binding"} <= {one.rule for one in found}
-        assert '  path: functions["main"].body.blocks[0].bindings[1].var' in found.text()
+        diagnostics = verify(mod)
+        assert {"type.missing", "type.binding"} <= {diagnostic.rule for diagnostic in diagnostics}
+        assert '  path: functions["main"].body.blocks[0].bindings[1].var' in diagnostics.text()
 
     def test_ir_that_crashes_the_printer(self, monkeypatch):
         """No rule is about a store to what is no buffer; the function is printed without it."""
@@ -208,10 +208,10 @@ class TestError:
     def test_warnings_are_none(self):
         warning = verify(replaced_callee())[0]
         object.__setattr__(warning, "severity", "warning")
-        found = Diagnostics([warning], replaced_callee())
-        found.raise_if_errors()
-        assert (found.errors, found.warnings) == ([], [warning])
-        assert found.text().endswith("\n1 warning")
+        diagnostics = Diagnostics([warning], replaced_callee())
+        diagnostics.raise_if_errors()
+        assert (diagnostics.errors, diagnostics.warnings) == ([], [warning])
+        assert diagnostics.text().endswith("\n1 warning")
 
     def test_a_single_one_in_a_pass_fits_the_context_of_tvm(self):
         @tvm.transform.module_pass(opt_level=0, name="Ours")

@@ -181,7 +181,7 @@ def test_extents_that_grow_without_end(grow, steps):
         relax.Call(tvm.ir.Op.get("relax.nn.relu"), [x]), relax.TensorType((extent,), "float32")
     )
     mod = one_binding([x], relu, x)
-    assert [one.severity for one in verify(mod)] == ["warning"]
+    assert [diagnostic.severity for diagnostic in verify(mod)] == ["warning"]
 
 
 def test_checks_at_run_time_leave_malformed_calls_alone():

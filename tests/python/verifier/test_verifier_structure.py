@@ -461,8 +461,8 @@ def strangers():
 def places(name):
     """The number of each node of a stage, with each of its fields, and whether it can be null."""
     for i, node in enumerate(reachable(stage(name))):
-        for one in fields(node):
-            yield name, i, one.name, one.size == 8 and one.field_static_type_index >= 64
+        for field in fields(node):
+            yield name, i, field.name, field.size == 8 and field.field_static_type_index >= 64
 
 
 PLACES = [place for name in STAGES for place in places(name)]
