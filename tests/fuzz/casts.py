@@ -121,9 +121,9 @@ def _same(ours: list[np.ndarray], theirs: list[np.ndarray], what: str) -> None:
 def _relax_module(x: torch.Tensor, dtype: str) -> tvm.IRModule:
     builder = relax.BlockBuilder()
     name = str(x.dtype).removeprefix("torch.")
-    given = relax.Var("x", relax.TensorType(tuple(x.shape), name))
-    with builder.function("main", [given]):
-        negative = builder.emit(relax.op.negative(given))
+    parameter = relax.Var("x", relax.TensorType(tuple(x.shape), name))
+    with builder.function("main", [parameter]):
+        negative = builder.emit(relax.op.negative(parameter))
         builder.emit_func_output(builder.emit(relax.op.astype(negative, dtype)))
     return builder.get()
 

@@ -122,7 +122,7 @@ def run_case(seed: int) -> str | None:
     if any(faults):
         return f"plain TVM is wrong: {next(filter(None, faults))}"
     has_weights = "num_input" in (program.mod["main"].attrs or {})
-    names = [one for one in transform.__all__ if has_weights or one not in _TAKES_WEIGHTS]
+    names = [name for name in transform.__all__ if has_weights or name not in _TAKES_WEIGHTS]
     own = random_steps(rng, names, _MAX_PLACE, 3) if seed % 3 else []
     return check(program.mod, steps, own, calls, wanted)
 
@@ -199,6 +199,6 @@ def check(
         except Exception as error:
             text = f"fails: {type(error).__name__}: {summarize(error)}"
             raise AssertionError(f"{text}; with {described}") from error
-        found = want.difference(got)
-        assert not found, f"{found}; with {described}"
+        difference = want.difference(got)
+        assert not difference, f"{difference}; with {described}"
     return None

@@ -41,7 +41,7 @@ def product_in_blocks(graph: Graph) -> list[Value]:
     ]
     if graph.chance(0.5):
         operands.append(graph.constant(graph.rng.integers(-5, 6, grid, "int8")))
-    found = graph.add("DequantizeLinear", operands, axis=axis, block_size=block)
-    if found and is_transposed:
-        found = graph.add("Transpose", [found[0]], perm=[1, 0])
-    return graph.add("MatMul", [data, found[0]], limit=20000) if found else []
+    weight = graph.add("DequantizeLinear", operands, axis=axis, block_size=block)
+    if weight and is_transposed:
+        weight = graph.add("Transpose", [weight[0]], perm=[1, 0])
+    return graph.add("MatMul", [data, weight[0]], limit=20000) if weight else []

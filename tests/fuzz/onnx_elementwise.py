@@ -180,9 +180,9 @@ def cast(graph: Graph) -> None:
         # Casts of values out of range are undefined.
         if any(spec.kind == "special" for spec in graph.inputs):
             return
-        wide = value.array.astype("float64")
+        float64 = value.array.astype("float64")
         low = 0 if to == "bool" or np.iinfo(to).min == 0 else -100
-        if not value.exact or not bool(((wide >= low) & (wide <= 100)).all()):
+        if not value.exact or not bool(((float64 >= low) & (float64 <= 100)).all()):
             return
     graph.add("Cast", [value], exact=True, to=element(to))
 

@@ -38,16 +38,16 @@ def _image(graph: Graph) -> Value | None:
 
 def window(graph: Graph, spatial: int) -> dict[str, object]:
     """Strides, dilations and either pads or auto_pad."""
-    found: dict[str, object] = {}
+    attributes: dict[str, object] = {}
     if graph.chance(0.5):
-        found["strides"] = [1 + graph.below(3) for _ in range(spatial)]
+        attributes["strides"] = [1 + graph.below(3) for _ in range(spatial)]
     if graph.chance(0.3):
-        found["dilations"] = [1 + graph.below(2) for _ in range(spatial)]
+        attributes["dilations"] = [1 + graph.below(2) for _ in range(spatial)]
     if graph.chance(0.2):
-        found["auto_pad"] = graph.choose(("SAME_UPPER", "SAME_LOWER", "VALID"))
+        attributes["auto_pad"] = graph.choose(("SAME_UPPER", "SAME_LOWER", "VALID"))
     elif graph.chance(0.6):
-        found["pads"] = [graph.below(3) for _ in range(2 * spatial)]
-    return found
+        attributes["pads"] = [graph.below(3) for _ in range(2 * spatial)]
+    return attributes
 
 
 def convolve(graph: Graph) -> None:
@@ -199,9 +199,9 @@ def quantize(graph: Graph) -> None:
     scale = graph.constant(2.0 ** graph.rng.integers(-3, 2, shape).astype("float32"))
     zero = graph.constant(graph.rng.integers(0, 9, shape).astype(dtype))
     attributes = {"axis": axis} if shape else {}
-    found = graph.add("QuantizeLinear", [value, scale, zero], exact=True, **attributes)
-    if found and graph.chance(0.7):
-        graph.add("DequantizeLinear", [found[0], scale, zero], exact=True, **attributes)
+    quantized = graph.add("QuantizeLinear", [value, scale, zero], exact=True, **attributes)
+    if quantized and graph.chance(0.7):
+        graph.add("DequantizeLinear", [quantized[0], scale, zero], exact=True, **attributes)
 
 
 def integer_product(graph: Graph) -> None:

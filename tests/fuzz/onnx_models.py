@@ -278,12 +278,12 @@ def _compare(
 def precision_of(model: onnx.ModelProto) -> str:
     """The lowest-precision float dtype of a tensor of `model`."""
     inferred = onnx.shape_inference.infer_shapes(model).graph
-    found = {
+    dtypes = {
         helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
         for value in (*inferred.input, *inferred.output, *inferred.value_info)
     }
-    found |= {helper.tensor_dtype_to_np_dtype(t.data_type).name for t in inferred.initializer}
-    return max((name for name in found if name in FLOATS), key=_PRECISION.index, default="float64")
+    dtypes |= {helper.tensor_dtype_to_np_dtype(t.data_type).name for t in inferred.initializer}
+    return max((name for name in dtypes if name in FLOATS), key=_PRECISION.index, default="float64")
 
 
 def _names_a_node(text: str, model: onnx.ModelProto) -> bool:
@@ -305,8 +305,8 @@ def reproduce(seed: int, make: Callable[[int], Graph] = make_graph) -> str:
         return "no case fails on its own"
 
     def fails(candidate: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> bool:
-        found = _fault(candidate, arrays, target)
-        return found is not None and _kind(found) == _kind(wanted)
+        fault = _fault(candidate, arrays, target)
+        return fault is not None and _kind(fault) == _kind(wanted)
 
     small, arrays = reduce_onnx.reduce(model, inputs, fails)
     message = _fault(small, arrays, target) or ""

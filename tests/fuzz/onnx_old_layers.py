@@ -139,18 +139,18 @@ def quantize(graph: Graph) -> None:
     if graph.opset < 10 or value is None or not np.isfinite(value.array).all():
         return
     if graph.opset >= 11 and graph.chance(0.3) and not graph.sizes:
-        found = graph.add("DynamicQuantizeLinear", [value], outputs=3)
+        quantized = graph.add("DynamicQuantizeLinear", [value], outputs=3)
         return
     dtype = str(graph.choose(("uint8", "int8")))
     scale = graph.constant(np.array(0.5, "float32"))
     zero = graph.constant(np.array(graph.below(9), dtype))
     operands = [scale, zero] if graph.chance(0.7) or dtype == "int8" else [scale]
-    found = graph.add("QuantizeLinear", [value, *operands], exact=True)
-    if found and graph.chance(0.5):
-        graph.add("DequantizeLinear", [found[0], *operands], exact=True)
-    elif found and value.rank == 2 and not graph.sizes:
+    quantized = graph.add("QuantizeLinear", [value, *operands], exact=True)
+    if quantized and graph.chance(0.5):
+        graph.add("DequantizeLinear", [quantized[0], *operands], exact=True)
+    elif quantized and value.rank == 2 and not graph.sizes:
         weight = graph.weight("uint8", [value.shape[1], 3], "wide")
-        graph.add("MatMulInteger", [found[0], weight], exact=True)
+        graph.add("MatMulInteger", [quantized[0], weight], exact=True)
 
 
 def recur(graph: Graph) -> None:

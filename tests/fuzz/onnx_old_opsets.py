@@ -103,15 +103,15 @@ def compare(graph: Graph) -> None:
     value = graph.pick(_NUMBERS, exact=True)
     if value is None:
         return
-    found = graph.add(graph.choose(names), [value, _partner(graph, value)], exact=True)
-    if found and graph.chance(0.5):
+    compared = graph.add(graph.choose(names), [value, _partner(graph, value)], exact=True)
+    if compared and graph.chance(0.5):
         if graph.chance(0.5):
-            graph.add("Not", found, exact=True)
+            graph.add("Not", compared, exact=True)
         else:
             name = graph.choose(("And", "Or", "Xor"))
-            graph.add(name, [found[0], graph.weight("bool", found[0].shape[-1:])], exact=True)
-    elif found and graph.opset >= 9:
-        graph.add("Where", [found[0], value, _partner(graph, value)], exact=True)
+            graph.add(name, [compared[0], graph.weight("bool", compared[0].shape[-1:])], exact=True)
+    elif compared and graph.opset >= 9:
+        graph.add("Where", [compared[0], value, _partner(graph, value)], exact=True)
 
 
 def clip(graph: Graph) -> None:

@@ -104,10 +104,10 @@ def by_nodes(
     both reject runs in float32.
     """
     known = _given(model, inputs)
-    found = steps(
+    evaluated = steps(
         model, inputs, reference_first=reference_first, rounded=rounded, may_narrow=may_narrow
     )
-    for node, _, results in found:
+    for node, _, results in evaluated:
         known.update(zip(node.output, results, strict=True))
     names = [output.name for output in model.graph.output]
     return [known[name] for name in names] if all(name in known for name in names) else None
@@ -178,15 +178,15 @@ def evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.ndar
     if len(narrow) == 1 and node.op_type not in _NAMES_A_DTYPE:
         [dtype] = narrow
         wide_dtype = wider[dtype.name]
-        wide = {
+        widened = {
             name: a.astype(wide_dtype) if a.dtype == dtype else a for name, a in operands.items()
         }
         with suppress(Unsupported):
-            found = by_onnx_runtime(_node_model(node, wide, opset), wide)
-            if found is None:
+            outputs = by_onnx_runtime(_node_model(node, widened, opset), widened)
+            if outputs is None:
                 return None
             with np.errstate(over="ignore", invalid="ignore"):
-                return [a.astype(dtype) if a.dtype == wide_dtype else a for a in found]
+                return [a.astype(dtype) if a.dtype == wide_dtype else a for a in outputs]
     if node.op_type in _CORRECTED:
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         arrays = [operands[name] for name in node.input if name]
@@ -344,19 +344,19 @@ def in_float64(
     AssertionError
         If neither oracle runs it.
     """
-    wide = _widened(model)
+    in_float64 = _widened(model)
     exact = {name: _wide(array) for name, array in inputs.items()}
-    weights = [numpy_helper.to_array(tensor) for tensor in wide.graph.initializer]
+    weights = [numpy_helper.to_array(tensor) for tensor in in_float64.graph.initializer]
     runs = []
     for is_moved in (False, True, True, True):
         arrays = {name: moved(a, precision, rng) if is_moved else a for name, a in exact.items()}
         if is_moved:
-            for tensor, weight in zip(wide.graph.initializer, weights, strict=True):
+            for tensor, weight in zip(in_float64.graph.initializer, weights, strict=True):
                 tensor.CopyFrom(numpy_helper.from_array(moved(weight, precision, rng), tensor.name))
-        found = None if is_moved else outputs(wide, arrays)
+        found = None if is_moved else outputs(in_float64, arrays)
         if found is None:
             rounded = (lambda a: moved(a, precision, rng)) if is_moved else np.asarray
-            found = by_nodes(wide, arrays, rounded=rounded, may_narrow=True)
+            found = by_nodes(in_float64, arrays, rounded=rounded, may_narrow=True)
         if found is None:
             found = runs[0] if runs else outputs(model, inputs)
         assert found is not None, "no oracle runs the model in float64"
@@ -380,10 +380,10 @@ def moved(array: np.ndarray, precision: str, rng: np.random.Generator) -> np.nda
 
 def _widened(model: onnx.ModelProto) -> onnx.ModelProto:
     """`model` with float64 in place of every other float dtype."""
-    wide = onnx.ModelProto()
-    wide.CopyFrom(model)
-    _widen_graph(wide.graph, model.opset_import[0].version)
-    return wide
+    in_float64 = onnx.ModelProto()
+    in_float64.CopyFrom(model)
+    _widen_graph(in_float64.graph, model.opset_import[0].version)
+    return in_float64
 
 
 def _widen_graph(graph: onnx.GraphProto, opset: int) -> None:

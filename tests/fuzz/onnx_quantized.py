@@ -66,8 +66,8 @@ def _integers(graph: Graph, ranks: Sequence[int] = range(1, 6)) -> Value | None:
         return value
     if len(graph.inputs) > 3:
         return value
-    wide = graph.opset >= _MIN_OPSET_OF_WIDE and graph.chance(0.1)
-    dtype = str(graph.choose(_WIDE if wide else _NARROW))
+    has_16_bits = graph.opset >= _MIN_OPSET_OF_WIDE and graph.chance(0.1)
+    dtype = str(graph.choose(_WIDE if has_16_bits else _NARROW))
     kind = "special" if graph.chance(0.15) else "wide"
     return graph.add_input(dtype, _dims(graph, int(graph.choose(ranks))), kind)
 
@@ -130,14 +130,16 @@ def _dequantized(
     operands: list[Value | str] = [data, parameters[0]]
     if has_zero:
         operands.append(parameters[1])
-    found = graph.add("DequantizeLinear", operands, exact=True, **attributes)
-    return _Real(found[0], graph.constants[parameters[0]], parameters) if found else None
+    dequantized = graph.add("DequantizeLinear", operands, exact=True, **attributes)
+    return (
+        _Real(dequantized[0], graph.constants[parameters[0]], parameters) if dequantized else None
+    )
 
 
 def _quantized(graph: Graph, value: Value, like: tuple[str, str] | None = None) -> None:
     """Quantize a value, with the parameters `like` or with a range that suits the data."""
-    wide = graph.opset >= _MIN_OPSET_OF_WIDE and graph.chance(0.1)
-    dtype = str(graph.choose(_WIDE if wide else _NARROW))
+    has_16_bits = graph.opset >= _MIN_OPSET_OF_WIDE and graph.chance(0.1)
+    dtype = str(graph.choose(_WIDE if has_16_bits else _NARROW))
     finite = np.abs(value.array[np.isfinite(value.array)], dtype="float64")
     if value.array.size != finite.size or value.dtype != "float32":
         return
@@ -174,8 +176,8 @@ def _weight(graph: Graph, shape: Sequence[int], axis: int) -> _Real | None:
     zeros = np.zeros(parts, dtype) if symmetric else _zeros(graph, dtype, parts)
     scale, zero = graph.constant(_scales(graph, parts)), graph.constant(zeros)
     attributes = {"axis": axis} if parts else {}
-    found = graph.add("DequantizeLinear", [array, scale, zero], exact=True, **attributes)
-    return _Real(found[0], graph.constants[scale], (scale, zero)) if found else None
+    dequantized = graph.add("DequantizeLinear", [array, scale, zero], exact=True, **attributes)
+    return _Real(dequantized[0], graph.constants[scale], (scale, zero)) if dequantized else None
 
 
 def _bias(graph: Graph, data: _Real, weight: _Real, extent: int) -> list[Value]:
@@ -278,8 +280,8 @@ def _finish(graph: Graph, out: list[Value]) -> None:
             low = float(graph.choose((0.0, -1.0, 0.5)))
             bounds = [graph.constant(np.array(b, "float32")) for b in (low, low + 6.0)]
             operands += graph.choose(([bounds[0]], bounds, ["", bounds[1]]))
-        found = graph.add(name, operands, exact=name in ("Relu", "Clip"))
-        value = found[0] if found else value
+        applied = graph.add(name, operands, exact=name in ("Relu", "Clip"))
+        value = applied[0] if applied else value
     if graph.chance(0.85):
         _quantized(graph, value)
 

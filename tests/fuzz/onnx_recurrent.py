@@ -170,10 +170,12 @@ def layer_of(rng: np.random.Generator) -> Layer:
         for name, shape in shapes.items()
     }
     states = ("initial_h", "initial_c")[: 2 if operator == "LSTM" else 1]
-    given = tuple(name for name in states if chance(0.5))
+    initial_states = tuple(name for name in states if chance(0.5))
     symbolic = [(True, True)] * 4 + [(True, False), (False, True), (False, False)]
     chosen = symbolic[rng.integers(len(symbolic))]
-    return Layer(operator, attributes, weights, given, chance(0.4), chance(0.1), chosen, dtype)
+    return Layer(
+        operator, attributes, weights, initial_states, chance(0.4), chance(0.1), chosen, dtype
+    )
 
 
 def run_case(seed: int) -> str | None:

@@ -87,9 +87,9 @@ def _walk(model: onnx.ModelProto, inputs: Arrays, ours: Arrays) -> str:
     # The first run is exact.  In the others, results move by a rounding.
     runs = [dict(known) for _ in range(1 + _MOVED_RUNS)]
     for node in model.graph.node:
-        found = [_steps_of(node, run, ours, model.opset_import[0].version) for run in runs]
+        results = [_steps_of(node, run, ours, model.opset_import[0].version) for run in runs]
         is_rounding = node.op_type in _ROUNDING
-        for name, (exact, *moved) in zip(node.output, zip(*found, strict=True), strict=False):
+        for name, (exact, *moved) in zip(node.output, zip(*results, strict=True), strict=False):
             judge = _problem_of_rounding if is_rounding else _difference
             problem = judge(ours[name], exact, moved) if is_rounding or name in ours else ""
             if problem:
@@ -121,7 +121,7 @@ def _evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.nda
     if node.op_type == "DequantizeLinear":
         return [_dequantized(node, operands)]
     narrow = node.op_type in _IN_FLOAT32
-    found = onnx_oracle.evaluate(
+    evaluated = onnx_oracle.evaluate(
         node,
         {
             name: a.astype("float32" if narrow else "float64") if a.dtype.name in FLOATS else a
@@ -129,8 +129,8 @@ def _evaluate(node: onnx.NodeProto, operands: Arrays, opset: int) -> list[np.nda
         },
         opset,
     )
-    assert found is not None, f"no oracle runs {node.op_type} in float64"
-    return [a.astype("float64") if a.dtype.name in FLOATS else a for a in found]
+    assert evaluated is not None, f"no oracle runs {node.op_type} in float64"
+    return [a.astype("float64") if a.dtype.name in FLOATS else a for a in evaluated]
 
 
 def _problem_of_rounding(ours: np.ndarray, exact: np.ndarray, moved: Sequence[np.ndarray]) -> str:
@@ -140,11 +140,11 @@ def _problem_of_rounding(ours: np.ndarray, exact: np.ndarray, moved: Sequence[np
     if ours.dtype.name in FLOATS:
         return _difference(ours, exact, moved)
     limits = np.iinfo(ours.dtype)
-    wide = np.abs(exact[np.isfinite(exact)]).max(initial=1.0)
+    largest = np.abs(exact[np.isfinite(exact)]).max(initial=1.0)
     inside = np.clip(exact, limits.min, limits.max)
     with np.errstate(invalid="ignore"):
         sensitivity = sum(np.abs(np.clip(m, limits.min, limits.max) - inside) for m in moved)
-    room = 0.5 + 1e-6 * min(wide, 1e4) + 4 * np.nan_to_num(sensitivity)
+    room = 0.5 + 1e-6 * min(largest, 1e4) + 4 * np.nan_to_num(sensitivity)
     apart = ~(np.abs(ours - inside) <= room) & ~np.isnan(exact)
     if not apart.any():
         return ""
@@ -155,27 +155,27 @@ def _problem_of_rounding(ours: np.ndarray, exact: np.ndarray, moved: Sequence[np
 
 def _unrounded(node: onnx.NodeProto, operands: Arrays, ours: Arrays) -> Iterable[np.ndarray]:
     """The results of a node in float64, before they are rounded and clipped."""
-    given = [operands[name] if name else None for name in node.input]
+    arrays = [operands[name] if name else None for name in node.input]
     if node.op_type == "QuantizeLinear":
-        data = given[0].astype("float64")
-        scale, zero = _parameters(node, given)
+        data = arrays[0].astype("float64")
+        scale, zero = _parameters(node, arrays)
         with np.errstate(all="ignore"):
             yield data / scale + zero
     elif node.op_type == "DynamicQuantizeLinear":
-        data = given[0].astype("float64")
+        data = arrays[0].astype("float64")
         low, high = min(data.min(), 0.0), max(data.max(), 0.0)
         scale = (high - low) / 255 or 1.0
         yield data / scale + ours[node.output[2]]
         yield from (np.asarray(scale), np.asarray(-low / scale))
     else:
-        yield _product(node, given)
+        yield _product(node, arrays)
 
 
 def _parameters(
-    node: onnx.NodeProto, given: list[np.ndarray | None]
+    node: onnx.NodeProto, arrays: list[np.ndarray | None]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scale and zero point of a node with data, in float64, in shapes that broadcast."""
-    data, scale, *zeros = given
+    data, scale, *zeros = arrays
     assert data is not None and scale is not None
     zero = zeros[0] if zeros and zeros[0] is not None else np.zeros(scale.shape)
     axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
@@ -195,16 +195,16 @@ def _per_element(parameter: np.ndarray, data: np.ndarray, axis: int, block: int)
 
 
 def _dequantized(node: onnx.NodeProto, operands: Arrays) -> np.ndarray:
-    given = [operands[name] if name else None for name in node.input]
-    scale, zero = _parameters(node, given)
-    assert given[0] is not None
-    return np.asarray((given[0].astype("float64") - zero) * scale)
+    arrays = [operands[name] if name else None for name in node.input]
+    scale, zero = _parameters(node, arrays)
+    assert arrays[0] is not None
+    return np.asarray((arrays[0].astype("float64") - zero) * scale)
 
 
-def _product(node: onnx.NodeProto, given: list[np.ndarray | None]) -> np.ndarray:
+def _product(node: onnx.NodeProto, arrays: list[np.ndarray | None]) -> np.ndarray:
     """A QLinearConv or QLinearMatMul before rounding."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = (
-        array if array is None else array.astype("float64") for array in given
+        array if array is None else array.astype("float64") for array in arrays
     )
     spread = [-1, *[1] * (x.ndim - 2)] if node.op_type == "QLinearConv" else [-1]
     if node.op_type == "QLinearMatMul":

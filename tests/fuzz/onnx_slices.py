@@ -143,10 +143,10 @@ def _numbers(graph: Graph, numbers: list[int], known: float = 0.5) -> Value | st
     # From a shape: to the optimizer unknown, but the same for this size.
     array = np.clip(array, -_MAX_SUM, _MAX_SUM)
     rest = graph.constant(array - size if graph.chance(0.6) else array)
-    found = graph.add("Add", [extent, rest])
-    if found and abs(found[0].array).max() < 1000 and graph.chance(0.3):
-        found = graph.add("Mul", [found[0], graph.constant(np.array([10**9], "int64"))])
-    return found[0] if found else graph.constant(array)
+    bound = graph.add("Add", [extent, rest])
+    if bound and abs(bound[0].array).max() < 1000 and graph.chance(0.3):
+        bound = graph.add("Mul", [bound[0], graph.constant(np.array([10**9], "int64"))])
+    return bound[0] if bound else graph.constant(array)
 
 
 def _extent(graph: Graph) -> tuple[Value | None, np.ndarray]:

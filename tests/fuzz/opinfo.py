@@ -84,28 +84,28 @@ def operators() -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db
-    found = {}
+    infos = {}
     for info in op_db:
         name = f"{info.name}.{info.variant_test_name}" if info.variant_test_name else info.name
         if not _UNDEFINED.search(info.name):
-            found[name] = info
-    return found
+            infos[name] = info
+    return infos
 
 
 def _as_real(x: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
 
 
-def _tensors_like(example: Any, found: Any) -> Iterator[Any]:
-    """The tensors of `found`, which has the structure of `example` and may be a proxy."""
+def _tensors_like(example: Any, result: Any) -> Iterator[Any]:
+    """The tensors of `result`, which has the structure of `example` and may be a proxy."""
     if isinstance(example, torch.Tensor):
-        yield torch.view_as_real(found.resolve_conj()) if example.is_complex() else found
+        yield torch.view_as_real(result.resolve_conj()) if example.is_complex() else result
     elif isinstance(example, list | tuple):
         for index, each in enumerate(example):
-            yield from _tensors_like(each, found[index])
+            yield from _tensors_like(each, result[index])
     elif isinstance(example, dict):
         for key, each in example.items():
-            yield from _tensors_like(each, found[key])
+            yield from _tensors_like(each, result[key])
 
 
 class _Operator(nn.Module):
@@ -129,8 +129,8 @@ class _Operator(nn.Module):
 
     def call(self, function: Any, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The tensors that `function` returns for the sample's arguments."""
-        found = pytree.tree_leaves(self.result(function, *inputs))
-        return tuple(_as_real(x) for x in found if isinstance(x, torch.Tensor))
+        leaves = pytree.tree_leaves(self.result(function, *inputs))
+        return tuple(_as_real(x) for x in leaves if isinstance(x, torch.Tensor))
 
     def result(self, function: Any, *inputs: torch.Tensor) -> Any:
         """The results of `function` for the sample's arguments."""

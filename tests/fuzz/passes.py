@@ -80,7 +80,7 @@ def run_case(seed: int) -> str | None:
     name, target, layout = CONFIGURATIONS[seed % len(CONFIGURATIONS)]
     rejected = check(program, seed, name, target, pipeline(layout=layout))
     has_weights = "num_input" in (program.mod["main"].attrs or {})
-    passes = [one for one in PASSES if has_weights or one not in _TAKES_WEIGHTS]
+    passes = [name for name in PASSES if has_weights or name not in _TAKES_WEIGHTS]
     for chosen in rng.choice(passes, 2, replace=False):
         rejected = check_pass(program, seed, str(chosen)) or rejected
     return rejected
@@ -122,7 +122,7 @@ def _check(
     vm = relax.VirtualMachine(built, tvm.cpu())
 
     def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        values = [_to_tvm(one) for one in inputs]
+        values = [_to_tvm(array) for array in inputs]
         return arrays_of(_call_after(vm, program.mod, after, "main", values))
 
     found = compare_at_sizes(program, seed, run)
@@ -147,9 +147,9 @@ def compare_at_sizes(
             got = run(inputs)
         except Exception as error:
             return f"failed at {at or 'the only sizes'}: {summarize(error)}"
-        found = want.difference(got)
-        if found:
-            return f"{found}{' at ' if at else ''}{at}"
+        difference = want.difference(got)
+        if difference:
+            return f"{difference}{' at ' if at else ''}{at}"
     return None
 
 
@@ -199,8 +199,8 @@ def _found(case: Case, target: Any, layout: str | None) -> str | None:
         got = arrays_of(relax.VirtualMachine(built, tvm.cpu())["main"](*map(_to_tvm, case.inputs)))
     except Exception as error:
         return f"failed: {summarize(error)}"
-    found = want.difference(got)
-    return None if found is None else f"wrong: {found}"
+    difference = want.difference(got)
+    return None if difference is None else f"wrong: {difference}"
 
 
 def describe_stock_result(program: Program, seed: int) -> str:
@@ -220,5 +220,5 @@ def _describe_stock_result(program: Program, seed: int) -> str:
     def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         return arrays_of(vm["main"](*map(_to_tvm, inputs)))
 
-    found = compare_at_sizes(program, seed, run)
-    return f"stock TVM too: {found}" if found else "stock TVM is right"
+    difference = compare_at_sizes(program, seed, run)
+    return f"stock TVM too: {difference}" if difference else "stock TVM is right"

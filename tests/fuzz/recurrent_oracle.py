@@ -46,15 +46,15 @@ def definition(operator: str, attributes: Attributes, arrays: Mapping[str, np.nd
         The operands that are given, by their names in ONNX.
     """
     is_batch_first = attributes.get("layout", 0) == 1
-    wide = {n: a if n == "sequence_lens" else a.astype("float64") for n, a in arrays.items()}
+    float64 = {n: a if n == "sequence_lens" else a.astype("float64") for n, a in arrays.items()}
     if is_batch_first:
         for name in ("X", "initial_h", "initial_c"):
-            if name in wide:
-                wide[name] = wide[name].swapaxes(0, 1)
+            if name in float64:
+                float64[name] = float64[name].swapaxes(0, 1)
     functions = _functions(operator, attributes)
     runs = []
     for index, way in enumerate(_WAYS[attributes["direction"]]):
-        own = {n: a if n in ("X", "sequence_lens") else a[index] for n, a in wide.items()}
+        own = {n: a if n in ("X", "sequence_lens") else a[index] for n, a in float64.items()}
         runs.append(_run(operator, attributes, own, way, functions[index]))
     y, *states = zip(*runs, strict=True)
     results = [np.stack(y, 1), *(np.stack(state) for state in states)]

@@ -198,7 +198,7 @@ class Interpreter:
         if isinstance(expr, relax.TupleGetItem):
             return self.evaluate(expr.tuple_value)[expr.index]
         if isinstance(expr, relax.ShapeExpr):
-            return [self.extent(one) for one in expr.values]
+            return [self.extent(extent) for extent in expr.values]
         if isinstance(expr, relax.If):
             taken = bool(self.evaluate(expr.cond).data)
             return self.evaluate(expr.true_branch if taken else expr.false_branch)
@@ -282,9 +282,9 @@ class Expected:
         if len(ours) != len(self.exact):
             return f"{len(ours)} outputs instead of {len(self.exact)}"
         for index, (got, want) in enumerate(zip(ours, self.exact, strict=True)):
-            found = _difference(got, want, [run[index] for run in self.noisy])
-            if found:
-                return f"output {index} ({want.dtype}{list(want.shape)}): {found}"
+            difference = _difference(got, want, [run[index] for run in self.noisy])
+            if difference:
+                return f"output {index} ({want.dtype}{list(want.shape)}): {difference}"
         return None
 
 
@@ -305,7 +305,7 @@ def expected(mod: tvm.IRModule, inputs: Sequence[Any], seed: int, name: str = "m
     Undefined
         If the function has no defined result for these inputs.
     """
-    values = [from_numpy(one) for one in inputs]
+    values = [from_numpy(array) for array in inputs]
     exact = flat(Interpreter(mod).run(name, values))
     rng = np.random.default_rng(seed)
     numerics = [Numerics(NOISE, rng, to_zero=run == 0) for run in range(RUNS)]

@@ -33,7 +33,7 @@ def attr(call: relax.Call, name: str) -> Any:
     if hasattr(value, "value"):
         return value.value
     if hasattr(value, "__iter__") and not hasattr(value, "dtype"):
-        return [int(one) if hasattr(one, "value") else one for one in value]
+        return [int(number) if hasattr(number, "value") else number for number in value]
     return value
 
 
@@ -164,7 +164,7 @@ for _name in _EXACT_BINARY:
 
 
 def _same(args: Sequence[Tensor]) -> Sequence[Tensor]:
-    if len({one.dtype for one in args}) != 1:
+    if len({operand.dtype for operand in args}) != 1:
         raise Undefined("operands of several dtypes")
     return args
 
@@ -279,7 +279,7 @@ def _where(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Tens
 
 @operator("ewise_fma")
 def _fma(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Tensor:
-    a, b, c = (one.data for one in _same(args))
+    a, b, c = (operand.data for operand in _same(args))
     return inter.numerics.rounded(a * b + c, args[0].dtype, np.abs(a * b) + np.abs(c))
 
 
@@ -374,7 +374,7 @@ def _matmul(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> Ten
 
 @operator("einsum")
 def _einsum(inter: Interpreter, call: relax.Call, args: Sequence[Any]) -> Tensor:
-    parts = [one.data for one in args[0]]
+    parts = [operand.data for operand in args[0]]
     subscripts = attr(call, "subscripts")
     terms = np.einsum(subscripts, *map(np.abs, parts))
     return inter.numerics.rounded(np.einsum(subscripts, *parts), args[0][0].dtype, 4 * terms)

@@ -186,7 +186,7 @@ def _scatter_elements(inter: Interpreter, call: relax.Call, args: Sequence[Tenso
     result = np.array(x.data)
     at = list(np.indices(indices.shape))
     at[axis] = _inside(indices.data, x.shape[axis]) % max(x.shape[axis], 1)
-    places = [tuple(place) for place in zip(*(one.reshape(-1) for one in at), strict=True)]
+    places = [tuple(place) for place in zip(*(index.reshape(-1) for index in at), strict=True)]
     return _scattered(inter, x.dtype, result, places, updates.data.reshape(-1), how)
 
 
@@ -255,7 +255,7 @@ def _shape(inter: Interpreter, call: relax.Call, args: Sequence[Any]) -> Any:
     if call.op.name == "relax.shape_of":
         return list(args[0].shape)
     if call.op.name == "relax.tensor_to_shape":
-        return [int(one) for one in args[0].data]
+        return [int(extent) for extent in args[0].data]
     return Tensor(np.array(args[0], np.int64), "int64")
 
 

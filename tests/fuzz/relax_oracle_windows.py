@@ -36,7 +36,7 @@ def _spatial(layout: str, *others: str) -> str:
 def _pairs(padding: Sequence[int], rank: int) -> list[tuple[int, int]]:
     if len(padding) == 2 * rank:
         return list(zip(padding[:rank], padding[rank:], strict=True))
-    return [(one, one) for one in (padding if len(padding) == rank else list(padding) * rank)]
+    return [(width, width) for width in (padding if len(padding) == rank else list(padding) * rank)]
 
 
 def _correlate(
@@ -186,7 +186,7 @@ def _adaptive(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) -> T
         axes = tuple(range(2, x.ndim))
         out[(slice(None), slice(None), *place)] = np.mean(values, axis=axes)
         terms[(slice(None), slice(None), *place)] = np.mean(np.abs(values), axis=axes)
-    result, error = (_to_order(one, f"NC{spatial}", layout) for one in (out, terms))
+    result, error = (_to_order(array, f"NC{spatial}", layout) for array in (out, terms))
     return inter.numerics.rounded(result, args[0].dtype, 8 * error)
 
 
@@ -275,7 +275,7 @@ def _batch_norm(inter: Interpreter, call: relax.Call, args: Sequence[Tensor]) ->
     x, gamma, beta, mean, variance = args
     shape = [1] * x.data.ndim
     shape[attr(call, "axis")] = -1
-    g, b, m, v = (one.data.reshape(shape) for one in (gamma, beta, mean, variance))
+    g, b, m, v = (operand.data.reshape(shape) for operand in (gamma, beta, mean, variance))
     factor = g / np.sqrt(v + attr(call, "epsilon"))
     result = (x.data - m) * factor + b
     error = 8 * ((np.abs(x.data) + np.abs(m)) * np.abs(factor) + np.abs(b))
@@ -305,7 +305,7 @@ def _resize(inter: Interpreter, call: relax.Call, args: Sequence[Any]) -> Tensor
         matrix = _interpolation(data.shape[axis], size, mode, method)
         data = np.moveaxis(np.moveaxis(data, axis, -1) @ matrix.T, -1, axis)
         error = np.moveaxis(np.moveaxis(error, axis, -1) @ _near(matrix).T, -1, axis)
-    result, terms = (_to_order(one, "NCHW", layout) for one in (data, error))
+    result, terms = (_to_order(array, "NCHW", layout) for array in (data, error))
     exact = method == "nearest_neighbor"
     return inter.numerics.rounded(result, x.dtype, np.float64(0) if exact else 16 * terms)
 

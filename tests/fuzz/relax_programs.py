@@ -92,15 +92,17 @@ class Program:
     special: bool
 
     def inputs(self, rng: np.random.Generator, sizes: dict[tirx.Var, int]) -> list[np.ndarray]:
-        return [draw(rng, one, sizes, self.special) for one in self.drawn]
+        return [draw(rng, tensor, sizes, self.special) for tensor in self.drawn]
 
     def sizes(self, rng: np.random.Generator, count: int) -> list[dict[tirx.Var, int]]:
         """Sizes of the symbols: first those at construction, then others, including 0 and 1."""
-        found = [self.symbols]
+        choices = [self.symbols]
         if self.symbols:
             for _ in range(count - 1):
-                found.append({s: int(rng.choice([0, 1, 1, 2, 3, 5, 8, 17])) for s in self.symbols})
-        return found
+                choices.append(
+                    {s: int(rng.choice([0, 1, 1, 2, 3, 5, 8, 17])) for s in self.symbols}
+                )
+        return choices
 
 
 def _symbols_in(extent: Any) -> set[tirx.Var]:
@@ -199,10 +201,10 @@ class Maker:
 
     def pick(self, fits: Callable[[Item], bool] = lambda item: True) -> Item:
         """A value that fits, preferably a recent one."""
-        found = [item for item in self.items if fits(item)]
-        if not found:
+        fitting = [item for item in self.items if fits(item)]
+        if not fitting:
             raise Reject("no value that fits")
-        return found[-1 - min(int(self.rng.exponential(2.0)), len(found) - 1)]
+        return fitting[-1 - min(int(self.rng.exponential(2.0)), len(fitting) - 1)]
 
     def pick_float(self, low: int = 0, high: int = _MAX_RANK) -> Item:
         return self.pick(lambda item: item.dtype in FLOATS and low <= item.rank <= high)
@@ -280,11 +282,11 @@ class Maker:
                 var, value = self._with_shape(var, value)
             self.items.append(Item(var, value))
             return [self.items[-1]]
-        found: list[Item] = []
+        items: list[Item] = []
         for index, part in enumerate(value):
             got = self.bb.normalize(relax.TupleGetItem(var, index))
-            found += self._use(self.bind(got, part), part)
-        return found
+            items += self._use(self.bind(got, part), part)
+        return items
 
     def _with_shape(self, var: relax.Expr, value: Tensor) -> tuple[relax.Var, Tensor]:
         """Cast a value of unknown extents to new symbols."""
@@ -299,8 +301,8 @@ class Maker:
 
     def _check_extents(self, ty: tvm.ir.Type) -> None:
         """Reject negative extents, which TVM infers for some slices."""
-        for one in ty.fields if isinstance(ty, relax.TupleType) else [ty]:
-            shape = getattr(one, "shape", None)
+        for part in ty.fields if isinstance(ty, relax.TupleType) else [ty]:
+            shape = getattr(part, "shape", None)
             if isinstance(shape, relax.ShapeExpr):
                 if any(self.inter.extent(extent) < 0 for extent in shape.values):
                     raise Undefined("a negative extent")
@@ -321,7 +323,7 @@ class Maker:
             make = relax.DataflowBlock if self.is_dataflow else relax.BindingBlock
             self.blocks.append(make(self.bindings))
         self.bindings = []
-        self.items = [one for one in self.items if not isinstance(one.var, relax.DataflowVar)]
+        self.items = [item for item in self.items if not isinstance(item.var, relax.DataflowVar)]
         self.is_dataflow = self.chance(0.75)
 
     def next_block(self, dataflow: bool) -> None:
@@ -330,7 +332,7 @@ class Maker:
 
     def finish(self, outputs: Sequence[Item], name: str, private: bool = False) -> relax.Function:
         """The function that returns `outputs`."""
-        results: list[relax.Expr] = [one.var for one in outputs]
+        results: list[relax.Expr] = [item.var for item in outputs]
         if len(results) > 1 or self.chance(0.2):
             body: relax.Expr = self.bb.normalize(relax.Tuple(results))
             bound = relax.Var("result", body.ty)
@@ -389,7 +391,7 @@ def make_program(
         extents[min(i, len(extents) - 1)] = symbol
     # Each symbol gets its own parameter that binds it.
     for symbol in symbols:
-        if not any(one is symbol for one in extents):
+        if not any(extent is symbol for extent in extents):
             maker.params.append(
                 relax.Var(f"size_{symbol.name}", relax.TensorType([symbol], "float32"))
             )
@@ -425,8 +427,8 @@ def _finished(maker: Maker, symbols: dict[tirx.Var, int]) -> Program:
     for block in [*maker.blocks, relax.BindingBlock(maker.bindings)]:
         for binding in block.bindings:
             read.update(relax.analysis.free_vars(binding.value))
-    live = [one for one in maker.items if isinstance(one.var, relax.Var)]
-    outputs = [one for one in live if one.var not in read] or live[-1:]
+    live = [item for item in maker.items if isinstance(item.var, relax.Var)]
+    outputs = [item for item in live if item.var not in read] or live[-1:]
     outputs = outputs[-6:]
     if maker.chance(0.3):
         outputs.append(maker.choice(live))

@@ -45,7 +45,7 @@ def match_cast(g: Maker, x: Item) -> None:
     g.bindings.append(relax.MatchCast(var, x.var, ty))
     g.inter.values[var] = x.value
     for symbol, size in zip(symbols, x.shape, strict=True):
-        if not any(symbol is one for one in x.dims):
+        if not any(symbol is dim for dim in x.dims):
             g.inter.symbols[symbol] = size
     g.items.append(Item(var, x.value))
 
@@ -78,11 +78,11 @@ def _branch_body(g: Maker, x: Item, families: Families) -> relax.SeqExpr:
     made = _inner(g, [x], inter=g.inter)
     _steps(made, families, 3)
     fits = [
-        one
-        for one in made.items
-        if one.dtype == x.dtype
-        and one.rank == x.rank
-        and all(_is_same(a, b) for a, b in zip(one.dims, x.dims, strict=True))
+        item
+        for item in made.items
+        if item.dtype == x.dtype
+        and item.rank == x.rank
+        and all(_is_same(a, b) for a, b in zip(item.dims, x.dims, strict=True))
     ]
     result = fits[-1].var
     made.bindings.append(relax.VarBinding(relax.Var("taken", result.ty), result))
@@ -117,10 +117,10 @@ def call(g: Maker, x: Item, families: Families) -> None:
         made.items.append(Item(made.params[-1], x.value))
     arguments += [x] * (len(made.params) - 1)
     _steps(made, families, 4)
-    live = [one for one in made.items if isinstance(one.var, relax.Var)]
+    live = [item for item in made.items if isinstance(item.var, relax.Var)]
     if not live:
         raise Reject("nothing to return")
     function = made.finish(live[-made.between(1, 2) :], "f", private=True)
     variable = g.bb.add_func(function, f"f{len(g.bb.get().get_global_vars())}")
     g.inter.mod = g.bb.get()
-    g.emit(relax.Call(variable, [one.var for one in arguments]))
+    g.emit(relax.Call(variable, [argument.var for argument in arguments]))

@@ -26,9 +26,9 @@ _SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 def _image(g: Maker, rank: int | None = None) -> tuple[Item, int, str]:
     """A value with channels and spatial axes, the number of spatial axes, and the layout."""
     fits = [
-        one
-        for one in g.items
-        if one.dtype in FLOATS and one.rank in ((3, 4, 5) if rank is None else (rank + 2,))
+        item
+        for item in g.items
+        if item.dtype in FLOATS and item.rank in ((3, 4, 5) if rank is None else (rank + 2,))
     ]
     if fits and g.chance(0.7):
         x = g.choice(fits)
@@ -62,7 +62,7 @@ def conv(g: Maker) -> None:
     shape = {"O": outs, "I": channels // groups, **dict(zip(_SPATIAL[rank], kernel, strict=True))}
     if layout.endswith("C") and g.chance(0.7):
         order = f"{_SPATIAL[rank]}IO" if g.chance(0.5) else f"O{_SPATIAL[rank]}I"
-    w = g.given([shape[one] for one in order], x.dtype)
+    w = g.given([shape[axis] for axis in order], x.dtype)
     padding = (
         [g.between(0, 2) for _ in range(2 * rank)] if g.chance(0.5) else [g.between(0, 1)] * rank
     )
@@ -108,7 +108,7 @@ def conv_transpose(g: Maker) -> None:
             w.var,
             strides=strides,
             padding=[g.between(0, 1) for _ in range(2 * rank)],
-            output_padding=[g.between(0, one - 1) if g.chance(0.3) else 0 for one in strides],
+            output_padding=[g.between(0, stride - 1) if g.chance(0.3) else 0 for stride in strides],
             dilation=[1] * rank if g.chance(0.8) else [2] * rank,
             groups=groups,
             data_layout=layout,
@@ -121,7 +121,7 @@ def conv_transpose(g: Maker) -> None:
 def pool(g: Maker) -> None:
     x, rank, layout = _image(g)
     window = _windows(g, rank)
-    kwargs = {"padding": [g.between(0, (one - 1)) for one in window] * 2, "layout": layout}
+    kwargs = {"padding": [g.between(0, (extent - 1)) for extent in window] * 2, "layout": layout}
     if g.chance(0.5):
         kwargs["padding"] = [0] * rank
     name = g.choice(["max", "avg"])
@@ -170,7 +170,7 @@ def norm(g: Maker) -> None:
     gamma, beta = (g.given([channels], x.dtype) for _ in range(2))
     axes = list(range(2, x.rank))
     if kind == "group":
-        groups = g.choice([one for one in range(1, channels + 1) if channels % one == 0])
+        groups = g.choice([number for number in range(1, channels + 1) if channels % number == 0])
         g.emit(op.nn.group_norm(x.var, gamma.var, beta.var, groups, 1, axes))
     elif kind == "instance":
         g.emit(op.nn.instance_norm(x.var, gamma.var, beta.var, 1, axes))

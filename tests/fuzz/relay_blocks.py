@@ -132,11 +132,11 @@ class Block:
 
     def pick(self, accepts: Callable[[Entry], bool] = lambda entry: True) -> Entry:
         """A visible value; later ones are more likely."""
-        found = [entry for entry in self.pool if accepts(entry)]
-        if not found:
+        entries = [entry for entry in self.pool if accepts(entry)]
+        if not entries:
             raise Impossible
-        at = max(self.rng.integers(len(found), size=2))
-        return found[int(at)]
+        at = max(self.rng.integers(len(entries), size=2))
+        return entries[int(at)]
 
     def call(self, name: str, args: Sequence[Any], **attrs: Any) -> Any:
         """A call of an operator: an entry, or one for each field of its result.

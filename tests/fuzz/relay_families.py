@@ -434,8 +434,8 @@ def quantized(block: Block) -> None:
     q = block.call("qnn.quantize", [x, scale, zero], out_dtype=dtype)
     target = literal(np.float32(scale.value * block.choice((0.5, 1.0, 1.7))))
     if block.chance(0.4):
-        wide = block.call("cast", [q], dtype="int32")
-        args = [wide, scale, zero, target, zero]
+        in_int32 = block.call("cast", [q], dtype="int32")
+        args = [in_int32, scale, zero, target, zero]
         q = block.call("qnn.requantize", args, out_dtype=dtype)
         scale = target
     elif block.chance(0.4):

@@ -38,11 +38,11 @@ def summary(results: Mapping[str, Sequence[Result]]) -> Table:
 
 def groups(results: Iterable[Result], verdicts: Sequence[Verdict]) -> list[list[Result]]:
     """Group the results with one of `verdicts` by cause, the largest group first."""
-    found: dict[tuple[Verdict, str], list[Result]] = {}
+    by_cause: dict[tuple[Verdict, str], list[Result]] = {}
     for result in results:
         if result.verdict in verdicts:
-            found.setdefault((result.verdict, result.cause), []).append(result)
-    return sorted(found.values(), key=len, reverse=True)
+            by_cause.setdefault((result.verdict, result.cause), []).append(result)
+    return sorted(by_cause.values(), key=len, reverse=True)
 
 
 def show_faults(console: Console, name: str, results: Sequence[Result]) -> None:

@@ -128,10 +128,10 @@ def is_complete(directory: Path) -> bool:
         except FileNotFoundError:
             return False
         try:
-            found = _is_complete(Path(f"/proc/self/fd/{opened}"))
+            is_complete = _is_complete(Path(f"/proc/self/fd/{opened}"))
             # Retry if the directory was replaced meanwhile.
-            if found or os.path.samestat(os.fstat(opened), os.stat(directory)):
-                return found
+            if is_complete or os.path.samestat(os.fstat(opened), os.stat(directory)):
+                return is_complete
         except FileNotFoundError:
             continue
         finally:

@@ -257,8 +257,8 @@ def _moved(tensor: torch.Tensor, precision: str, rng: np.random.Generator) -> to
 
 
 def _precision_of(p: Program) -> str:
-    found = {v.tensor.dtype for v in p.variables} | {t.dtype for t in p.weights.values()}
-    names = [str(d).removeprefix("torch.") for d in found if NAMES.get(d) in FLOATS]
+    dtypes = {v.tensor.dtype for v in p.variables} | {t.dtype for t in p.weights.values()}
+    names = [str(d).removeprefix("torch.") for d in dtypes if NAMES.get(d) in FLOATS]
     return max(names, key=_PRECISION.index, default="float64")
 
 
@@ -310,8 +310,8 @@ def reproduce(seed: int) -> str:
                 load(shorter, results)(*(p.scope[name].clone() for name in p.inputs))
         except Exception:  # a line is missing
             return False
-        found = fault(shorter, results)
-        return found is not None and _kind(found) == _kind(wanted)
+        reproduced = fault(shorter, results)
+        return reproduced is not None and _kind(reproduced) == _kind(wanted)
 
     p = with_lines(minimize(p.lines, fails))
     return f"# target {target!r}, {way}: {fault(p, results)}\n{_as_test(p, results)}"

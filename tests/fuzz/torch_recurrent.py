@@ -88,8 +88,8 @@ class _Layers(nn.Module):
         self.layer, self.head = layer, head if head is not None else nn.Identity()
 
     def forward(self, x: torch.Tensor, *states: torch.Tensor) -> Any:
-        given = states if len(states) == 2 else (states[0] if states else None)
-        output, last = self.layer(self.norm(x), given)
+        initial = states if len(states) == 2 else (states[0] if states else None)
+        output, last = self.layer(self.norm(x), initial)
         return self.head(output), last
 
 
@@ -315,9 +315,9 @@ def _compare(case: Case, run: Callable[..., Any], inputs: Sequence[torch.Tensor]
         value = array_of(expected)
         assert result.dtype == value.dtype, f"result {index}: {result.dtype}, not {value.dtype}"
         assert result.shape == value.shape, f"result {index}: {result.shape}, not {value.shape}"
-        wide = [array.astype("float64") for array in (result, value)]
-        scale = max(1.0, float(np.abs(wide[1]).max(initial=0)))
-        error = float(np.abs(wide[0] - wide[1]).max(initial=0)) / scale
+        float64 = [array.astype("float64") for array in (result, value)]
+        scale = max(1.0, float(np.abs(float64[1]).max(initial=0)))
+        error = float(np.abs(float64[0] - float64[1]).max(initial=0)) / scale
         is_close = error <= case.tolerance or error <= 2 * _sensitivity(case, inputs, index) / scale
         assert is_close, f"result {index} is off by {error:.2g}, inputs {shapes}"
 
@@ -336,13 +336,13 @@ def _sensitivity(case: Case, inputs: Sequence[torch.Tensor], index: int) -> floa
         errors = 4 * torch.finfo(x.dtype).eps * (torch.rand(x.shape, generator=generator) - 0.5)
         return x * (1 + errors.to(x.dtype))
 
-    found = []
+    runs = []
     for run in range(_MOVED_RUNS + 1):
         with torch.no_grad():
             results = case.module(*map(moved, inputs)) if run else case.module(*inputs)
-        found.append(array_of(pytree.tree_leaves(results)[index]).astype("float64"))
-    wide = copy.deepcopy(case.module).double()
+        runs.append(array_of(pytree.tree_leaves(results)[index]).astype("float64"))
+    in_float64 = copy.deepcopy(case.module).double()
     with contextlib.suppress(RuntimeError), torch.no_grad():  # of operands of several dtypes
-        results = wide(*(x.double() if x.is_floating_point() else x for x in inputs))
-        found.append(array_of(pytree.tree_leaves(results)[index]).astype("float64"))
-    return max(float(np.abs(each - found[0]).max(initial=0)) for each in found)
+        results = in_float64(*(x.double() if x.is_floating_point() else x for x in inputs))
+        runs.append(array_of(pytree.tree_leaves(results)[index]).astype("float64"))
+    return max(float(np.abs(each - runs[0]).max(initial=0)) for each in runs)

@@ -176,13 +176,13 @@ def cast(p: Program) -> None:
     to, source = p.choose(ANY), v.name
     if to not in FLOATS and v.dtype in FLOATS:
         low = 0 if to in ("u8", "b8") else -100
-        wide = v.tensor.double()
+        float64 = v.tensor.double()
         if not v.exact:
             return
         if p.has_special_values:
             # PyTorch does not define the integer that a NaN or an infinity is cast to.
             source = f"torch.nan_to_num({v.name}, 0, 9, -9).clamp({low}, 100)"
-        elif not bool(((wide >= low) & (wide <= 100)).all()):
+        elif not bool(((float64 >= low) & (float64 <= 100)).all()):
             return
     p.let(f"{source}.to({to})", [v], exact=True)
 

@@ -78,7 +78,11 @@ def run_case(seed: int) -> str | None:
 
 
 def errors(mod: tvm.IRModule) -> set[tuple[str, str]]:
-    return {(one.rule, one.message) for one in tvm_fixes.verify(mod) if one.severity == "error"}
+    return {
+        (diagnostic.rule, diagnostic.message)
+        for diagnostic in tvm_fixes.verify(mod)
+        if diagnostic.severity == "error"
+    }
 
 
 def is_reported(copy: tvm.IRModule, mod: tvm.IRModule) -> bool:
@@ -86,16 +90,16 @@ def is_reported(copy: tvm.IRModule, mod: tvm.IRModule) -> bool:
 
     Harm at only a few sizes, e.g. parameters of two channels for n, is a warning.
     """
-    known = {(one.rule, one.message) for one in tvm_fixes.verify(mod)}
+    known = {(diagnostic.rule, diagnostic.message) for diagnostic in tvm_fixes.verify(mod)}
     return any(
-        one.severity == "error" or (one.rule, one.message) not in known
-        for one in tvm_fixes.verify(copy)
+        diagnostic.severity == "error" or (diagnostic.rule, diagnostic.message) not in known
+        for diagnostic in tvm_fixes.verify(copy)
     )
 
 
 def assert_valid(mod: tvm.IRModule, what: str) -> None:
-    found = errors(mod)
-    assert not found, f"false alarm, {what}: {sorted(found)[0]}"
+    reported = errors(mod)
+    assert not reported, f"false alarm, {what}: {sorted(reported)[0]}"
 
 
 def check_mutant(
@@ -108,8 +112,8 @@ def check_mutant(
 ) -> None:
     """Change one element of the Relax functions."""
     copy = copied(mod)
-    found = mutants(copy)
-    mutant = found[int(rng.integers(len(found)))]
+    candidates = mutants(copy)
+    mutant = candidates[int(rng.integers(len(candidates)))]
     mutant.apply()
     if is_reported(copy, mod):
         return
@@ -185,7 +189,11 @@ def check_kernel_mutant(
 
 def reports(mod: tvm.IRModule) -> set[tuple[str, str]]:
     """The errors and warnings of a module."""
-    return {(one.rule, one.message) for one in tvm_fixes.verify(mod) if one.severity != "note"}
+    return {
+        (diagnostic.rule, diagnostic.message)
+        for diagnostic in tvm_fixes.verify(mod)
+        if diagnostic.severity != "note"
+    }
 
 
 def _counted(at: int) -> Callable[[], bool]:
