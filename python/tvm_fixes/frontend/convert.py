@@ -27,7 +27,7 @@ of an importer tell their order, and the last link is the importer's own choice,
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -226,11 +226,18 @@ class Converters(Generic[C]):
         entries = (entry for chain in self._loaded.values() for entry in chain)
         return frozenset(entry.fix for entry in entries if entry.fix is not None)
 
-    def has(self, operator: str, version: int | None = None) -> bool:
-        """Whether an operator has a converter of its own, of any version or of this one."""
+    def has(
+        self, operator: str, version: int | None = None, places: Container[str] | None = None
+    ) -> bool:
+        """Whether an operator has a converter of its own, of any version or of this one.
+
+        With `places`, only a converter at one of these counts.
+        """
+        names = list(self.places)
         return any(
             entry.serves(entry.since if version is None else version)
             for entry in self._loaded.get(operator, ())
+            if places is None or names[entry.place] in places
         )
 
     def convert(self, call: C, stock: Converter[C]) -> Any:

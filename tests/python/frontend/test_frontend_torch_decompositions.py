@@ -288,10 +288,11 @@ def test_what_a_converter_fails_with_names_the_node(kind: type[Exception]) -> No
     def fail(node: torch.fx.Node) -> relax.Expr:
         raise kind("something")
 
-    graph = torch.fx.Graph()
-    node = graph.call_function(torch.ops.aten.exp.default, (graph.placeholder("x"),))
-    with pytest.raises(tvm.error.OpNotImplemented, match=r"'exp_default': .*something"):
-        ExportedProgramImporter().naming_converter(fail)(node)
+    program = torch.export.export(Call(torch.exp), (torch.ones(3),))
+    importer = ExportedProgramImporter()
+    importer.context.importer.convert_map["exp.default"] = fail
+    with pytest.raises(tvm.error.OpNotImplemented, match=r"'exp': .*something"):
+        importer.import_program(program)
 
 
 def test_places_of_a_max_pooling_without_decomposition() -> None:

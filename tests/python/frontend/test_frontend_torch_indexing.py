@@ -20,8 +20,8 @@ from tvm import relax
 
 from helpers.relax_modules import call, cpu
 from helpers.torch_programs import Call, import_exported, run_functions
+from tvm_fixes.fixes.torch_importer import INDEXING
 from tvm_fixes.frontend.torch import from_exported_program
-from tvm_fixes.frontend.torch.indexing import FIX_ID
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.support import switches
 
@@ -291,10 +291,10 @@ def test_slices_of_static_dims():
 def test_switched_off(monkeypatch):
     x = data(3, 4)
     for is_off in (False, True):
-        monkeypatch.setenv("TVM_FIXES_DISABLE", FIX_ID if is_off else "")
+        monkeypatch.setenv("TVM_FIXES_DISABLE", INDEXING if is_off else "")
         with switches.collect() as used:
             import_exported(Call(lambda x: x[INDEX]), (x,))
-        assert (FIX_ID in used) is not is_off
+        assert (INDEXING in used) is not is_off
 
 
 def test_several_masks_are_rejected():

@@ -76,7 +76,7 @@ def core_overloads() -> dict[str, torch._ops.OpOverload]:
 
 def test_core_operators() -> None:
     """Every core ATen overload has a converter or a decomposition, except those listed."""
-    core, known = core_overloads(), ExportedProgramImporter().convert_map
+    core, known = core_overloads(), ExportedProgramImporter().operators
     by_default = torch.export.default_decompositions()
     missing = {
         name

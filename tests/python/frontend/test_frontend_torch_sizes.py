@@ -258,11 +258,10 @@ def test_multiples() -> None:
 def test_a_type_that_pytorch_does_not_give_is_rejected() -> None:
     program = torch.export.export(Call(lambda x: (x.argmax(1), x.relu())), (X,))
     importer = ExportedProgramImporter()
-    importer.convert_map["argmax.default"] = importer.typed_converter(
-        lambda node: importer.env[node.args[0]]
-    )
+    tvm_importer = importer.context.importer
+    tvm_importer.convert_map["argmax.default"] = lambda node: tvm_importer.env[node.args[0]]
     with pytest.raises(tvm.error.OpNotImplemented) as raised:
-        importer.from_exported_program(program, False, False, False, None)
+        importer.import_program(program)
     message = str(raised.value)
     assert "aten.argmax.default 'argmax': imported as float32" in message
     assert "PyTorch gives int64 [5]" in message

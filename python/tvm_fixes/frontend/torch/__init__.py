@@ -20,8 +20,9 @@ has the two functions that take a module from Dynamo.
 
 from ..dtypes import accumulation_dtype
 from .dynamo import dynamo_capture_subgraphs, relax_dynamo
-from .exported_program import ExportedProgramImporter, from_exported_program
+from .exported_program import from_exported_program
 from .fx import from_fx
+from .importer import ExportedProgramImporter
 from .recurrent_shapes import recurrent_shapes
 
 __all__ = [

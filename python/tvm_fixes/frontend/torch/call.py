@@ -19,27 +19,34 @@ How to remove
     the fix ids ``torch-*``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import torch
+import tvm
 from torch import fx
 from tvm import relax
 
+from ...errors import OpNotImplemented
+from ...fixes.torch_importer import DTYPE, RANDOM
+from ...support import switches
+from ...support.tensors import to_tvm
 from .. import convert
 from ..convert import OPERATOR, Converters
 from ..dtypes import dtype_of
 from .source_nodes import source_node
+from .stock import STOCK, Stock, dtype_name
 from .symbols import Symbols
 
-__all__ = ["CONVERTERS", "PLACES", "Call", "Context", "converts"]
+__all__ = ["CONVERTERS", "PLACES", "Call", "Context", "converts", "known_operators"]
 
 PLACES = {
     "source": "First: what all others emit, note and reject belongs to the node of the model.",
     "errors": "Around all others: an internal error of any of them names the node.",
-    "complex": "Before types: Relax has no complex dtype, and the others see only real parts.",
+    "complex": "Before types: Relax has no complex dtype, so a complex result has no type there.",
+    "parts": "After complex: other operators apply to each part, or are rejected.",
     "types": "Around the converter of an operator: the result has the type that PyTorch recorded.",
     "rank 0": "Before sizes and promotion, which read ranks: a scalar becomes a row.",
     "sizes": "Before promotion: slices, views and masks of symbolic extents need no promotion.",
@@ -49,20 +56,47 @@ PLACES = {
 }
 """The places in a chain of converters, outermost first, and why each stands there."""
 
+# At these places a converter needs no other one after it.
+_WHOLE = ("complex", OPERATOR)
+
 
 class Context:
     """The state that the calls of one import share.
 
     Parameters
     ----------
-    importer
+    custom : mapping of str to callable
+        The caller's converters by operator, called with a node and `importer`.
+
+    Attributes
+    ----------
+    importer : Stock
         TVM's importer, whose converters read its environment and emit with its builder.
+    symbols : Symbols
+        The map from PyTorch's symbols to variables of the function under construction.
+    transposed_weights : dict
+        The transposes of weights, which layers share.
+    random_tensors : int
+        The number of random tensors so far.
+    known : dict
+        The parameters, buffers and constants that become constants, by the names of their nodes.
+    copies : bool
+        Copy the tensors of the program, so that a later change does not reach the module.
     """
 
-    def __init__(self, importer: Any) -> None:
-        self.importer = importer
-        self.sources: dict[fx.Node, Any] = {}
+    def __init__(self, custom: Mapping[str, Callable[..., Any]]) -> None:
+        self.custom = dict(custom)
+        self.symbols = Symbols()
+        self.importer = Stock(self.symbols, self.convert_nodes)
+        self.transposed_weights: dict[relax.Expr, relax.Expr] = {}
         self.random_tensors = 0
+        self.known: dict[str, torch.Tensor] = {}
+        self.constants: dict[relax.Expr, relax.Expr] = {}
+        self.bound: dict[relax.Expr, torch.Tensor] = {}
+        self.range_constraints: Mapping[Any, Any] = {}
+        self.copies = False
+        # Called before the first operator.
+        self.begin: Callable[[], None] | None = None
 
     @property
     def builder(self) -> relax.BlockBuilder:
@@ -77,21 +111,52 @@ class Context:
         return env
 
     @property
-    def symbols(self) -> Symbols:
-        """The map from PyTorch's symbols to variables of the function under construction."""
-        symbols: Symbols = self.importer._symbols
-        return symbols
+    def is_in_branch(self) -> bool:
+        """Whether TVM converts a branch of ``torch.cond``: a function with its own variables."""
+        return self.importer.is_in_branch
+
+    def convert_nodes(self, module: fx.GraphModule, nodes: Iterable[fx.Node]) -> Any:
+        """Convert the nodes of a graph whose placeholders are set; return its outputs."""
+        for node in nodes:
+            if node.op == "output":
+                return self.values(node.args[0])
+            if node.op == "get_attr":
+                value = getattr(module, node.target)
+                is_tensor = isinstance(value, torch.Tensor)
+                self.env[node] = relax.const(self.tensor(value)) if is_tensor else value
+            elif node.op != "placeholder":
+                self.env[node] = self.convert_node(node)
+        raise ValueError("a graph without an output")
+
+    def convert_node(self, node: fx.Node) -> Any:
+        """Convert a call of an operator with the caller's converter, or with its chain."""
+        begin, self.begin = self.begin, None
+        if begin is not None:
+            begin()
+        if node.target.__name__ in self.custom:
+            return self.custom[node.target.__name__](node, self.importer)
+        return self.convert(self.call(node))
+
+    def convert(self, call: "Call") -> Any:
+        """Convert a call with the whole chain of its operator."""
+        return CONVERTERS.convert(call, self._convert_stock)
+
+    def _convert_stock(self, call: "Call") -> Any:
+        if call.operator not in self.importer.convert_map:
+            raise OpNotImplemented(
+                f"{call.where}: computes a number from tensor elements; "
+                "expected only sizes of the program"
+            )
+        return self.importer.convert_map[call.operator](call.node)
 
     def call(self, node: fx.Node) -> "Call":
         """The call of a node whose arguments are converted."""
-        if node not in self.sources:
-            self.sources[node] = source_node(node)
         return Call(
             operator=node.target.__name__,
             operands=self.values(node.args),
             attributes=self.values(dict(node.kwargs)),
             version=0,
-            source=self.sources[node],
+            source=source_node(node),
             context=self,
             node=node,
         )
@@ -100,10 +165,26 @@ class Context:
         """Arguments of a node, with the values of nodes in their places."""
         return self.importer._retrieve_args(arguments)
 
+    def scalar_tensor(self, value: relax.Expr, dtype: str) -> relax.Expr:
+        """A number as a tensor of rank 0."""
+        return self.importer._prim_value_to_scalar_tensor(value, dtype)
+
     def dtype(self, dtype: torch.dtype) -> str:
         """The dtype in Relax; that of a complex tensor is the dtype of its parts."""
-        name: str = self.importer._convert_data_type(dtype)
-        return name
+        return dtype_name(dtype)
+
+    def tensor(self, value: torch.Tensor) -> tvm.runtime.Tensor:
+        """A weight as a tensor of TVM; the last axis of a complex one holds its two parts."""
+        if self.copies:
+            value = value.detach().clone()
+        if value.is_complex():
+            value = torch.view_as_real(value.detach().resolve_conj())
+        if not switches.enabled(DTYPE):
+            return self.importer._convert_pytorch_tensor_to_tvm(value)
+        if value.layout is not torch.strided:
+            value = value.to_dense()
+        # TVM's goes through NumPy, without bfloat16 and float8, if a tensor is not aligned.
+        return to_tvm(value.cpu())
 
 
 @dataclass(frozen=True)
@@ -143,6 +224,19 @@ class Call(convert.Call):
         symbols: Symbols = self.context.symbols
         return symbols
 
+    def renewed(self) -> Self:
+        """This call with the operands that the environment has now."""
+        return replace(
+            self,
+            operands=self.context.values(self.node.args),
+            attributes=self.context.values(dict(self.node.kwargs)),
+        )
+
+    def proceed(self) -> Any:
+        """The result of the next converter; those that take nodes read this call's operands."""
+        with _reading(self):
+            return super().proceed()
+
     @property
     def where(self) -> str:
         """The operator and the node, as messages name them."""
@@ -166,14 +260,24 @@ class Call(convert.Call):
         return self.emit(relax.op.multiply(value, relax.const(factor, dtype_of(value))))
 
 
-CONVERTERS: Converters[Call] = Converters("tvm_fixes.frontend.torch", PLACES)
+CONVERTERS: Converters[Call] = Converters("tvm_fixes.frontend.torch.ops", PLACES)
 """The converters that correct or extend TVM's."""
 
 converts = CONVERTERS.converts
 
+_WITHDRAWN = ("bernoulli.p", "exponential.default", "native_dropout.default")
+"""Operators whose converters of TVM are wrong in training mode; ``rules`` replaces them."""
+
+
+def known_operators() -> frozenset[str]:
+    """The operators with a converter of TVM, or with one of an enabled fix."""
+    stock = STOCK.difference(_WITHDRAWN if switches.enabled(RANDOM) else ())
+    own = (name for name in CONVERTERS.operators() if CONVERTERS.has(name, 0, _WHOLE))
+    return stock.union(own)
+
 
 @contextmanager
-def reading(call: Call) -> Iterator[None]:
+def _reading(call: Call) -> Iterator[None]:
     """Let converters that take a node read the operands of `call` instead of its arguments."""
     changed: dict[fx.Node, Any] = {}
     _compare(call.context.env, call.node.args, call.operands, changed)

@@ -42,31 +42,26 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import torch
-import tvm
 from torch import _prims as prims
 from torch import fx
 from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import statically_known_true
-from tvm import relax
 
-from ...errors import OpNotImplemented
 from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ...support import switches
-from .corrections import Corrections
-from .promotion import value_of
 from .rules import RULES
+from .values.operands import value_of
 
 __all__ = [
-    "Decompositions",
+    "WITHOUT_INDICES",
     "calls_of",
     "decompose_further",
     "has_rule",
     "is_known",
+    "name_of",
     "operators_of",
 ]
-
-Convert = Callable[[fx.Node], relax.Expr]
 
 # The converters of these return only the normalized data, not the statistics.
 _NORMS = (
@@ -78,19 +73,13 @@ _NORMS = (
 )
 
 # The converters of these return the maxima, and zeros as their indices.
-_WITHOUT_INDICES = (
+WITHOUT_INDICES = (
     torch.ops.aten.max_pool2d_with_indices.default,
     torch.ops.aten.max_pool3d_with_indices.default,
 )
 
 # The converters of these ignore NaN, and sort with a function that GPUs have not.
 _MEDIANS = torch.ops.aten.median.default, torch.ops.aten.median.dim
-
-# Errors of these types, but not of derived types, come without the name of the node.
-_UNNAMED = (
-    *(AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError),
-    *(NotImplementedError, ZeroDivisionError, tvm.error.InternalError),
-)
 
 _PRIMS: dict[str, Any] = {
     name: overload
@@ -173,7 +162,7 @@ def is_known(node: fx.Node, known: Container[str]) -> bool:
     return is_aten and node.target.__name__ in known and is_covered
 
 
-def _operator_name(target: Any) -> str:
+def name_of(target: Any) -> str:
     """Return the name of a PyTorch operator, such as ``aten.add.Tensor``, or of a function."""
     return str(target) if isinstance(target, torch._ops.OperatorBase) else str(target.__name__)
 
@@ -192,7 +181,7 @@ def operators_of(program: ExportedProgram) -> set[Any]:
 
 def _has_read_statistics(node: fx.Node) -> bool:
     """Whether the program reads results of a norm or a pooling besides the first one."""
-    if node.target.__name__ not in _NORMS and node.target not in _WITHOUT_INDICES:
+    if node.target.__name__ not in _NORMS and node.target not in WITHOUT_INDICES:
         return False
     return any(
         user.target is not operator.getitem or (user.args[1] != 0 and user.users)
@@ -220,71 +209,3 @@ def _has_symbolic_ones(node: fx.Node) -> bool:
     _, extents, weight, bias, _ = node.args
     is_symbolic = any(isinstance(extent, fx.Node) for extent in extents)
     return is_symbolic and (weight is None or bias is None)
-
-
-class Decompositions(Corrections):
-    """Errors about operators, and results of operators, without a converter."""
-
-    def naming_converter(self, convert: Convert) -> Convert:
-        """Wrap `convert` so that internal errors name the node.
-
-        Raises
-        ------
-        tvm.error.OpNotImplemented
-            Instead of the internal error.
-        """
-
-        def convert_named(node: fx.Node) -> relax.Expr:
-            try:
-                return convert(node)
-            except Exception as error:
-                # The exact type counts: TVM's errors for users are of classes derived from these.
-                if type(error) not in _UNNAMED or repr(node.name) in str(error):
-                    raise
-                raise OpNotImplemented(
-                    f"cannot import {node.target} at node {node.name!r}: "
-                    f"{type(error).__name__}: {error}"
-                ) from error
-
-        return convert_named
-
-    def counted_results(self, stock: Convert) -> Convert:
-        """Wrap the converter of ``getitem`` to reject results that no converter computes."""
-
-        def convert(node: fx.Node) -> relax.Expr:
-            source, index = node.args
-            has_results = isinstance(source.meta.get("val"), tuple | list)
-            # A converter that returns a single tensor computes only the first result.
-            only_first = isinstance(getattr(self.env[source], "ty", None), relax.TensorType)
-            only_first |= source.target in _WITHOUT_INDICES
-            if has_results and index != 0 and only_first and node.users:
-                raise OpNotImplemented(
-                    f"{source.target} {source.name!r}: the program reads result {index}; "
-                    "expected only result 0"
-                )
-            return stock(node)
-
-        return convert
-
-    def _check_unsupported_func_type(self, nodes: list[fx.Node]) -> None:
-        """Check that each operator has a converter.
-
-        Raises
-        ------
-        tvm.error.OpNotImplemented
-            If an operator has none; the message names each such operator and its first node.
-        """
-        if not switches.enabled(FIX_ID):
-            super()._check_unsupported_func_type(nodes)
-            return
-        first: dict[Any, str] = {}
-        for node in nodes:
-            if node.op == "call_function" and node.target.__name__ not in self.convert_map:
-                first.setdefault(node.target, node.name)
-        # `tvm_fixes.source` reads this variable by name, here and in TVM's function.
-        missing_func_types = [target.__name__ for target in first]
-        if missing_func_types:
-            listed = ", ".join(
-                f"{_operator_name(target)} at node {name!r}" for target, name in first.items()
-            )
-            raise OpNotImplemented(f"unsupported operator {listed}")

@@ -39,233 +39,49 @@ How to remove
     See ``corrections``.
 """
 
-from collections.abc import Callable, Container, Mapping
-from functools import cached_property
+from collections.abc import Callable, Container
 from itertools import chain
-from typing import Any
 
 import torch
 import tvm
-from torch import fx, nn
+from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from tvm import relax
 from tvm.relax.frontend.torch.base_fx_graph_translator import BaseFXGraphImporter
-from tvm.relax.frontend.torch.exported_program_translator import (
-    ExportedProgramImporter as TVMExportedProgramImporter,
-)
 
 from ...fixes.torch_importer import (
     ACTIVATIONS,
     ATTENTION,
-    BATCH_NORM,
-    CONV_TRANSPOSE,
-    CREATION,
     DECOMPOSITIONS,
-    DTYPE,
     DYNAMIC_SHAPES,
-    INDEXING,
     INSTANCE_NORM,
     INTERPOLATE,
     LINEAR,
     LOOPS,
     MUTATIONS,
     PRELU,
-    PROMOTION,
     QUANTIZED,
     RANDOM,
-    TILE,
 )
 from ...relax.source_nodes import spread
 from ...relax.updates import with_updates
 from ...support import switches
 from ...support.serial import in_turn
-from ..convert import OPERATOR
-from ..dtypes import dtype_of
-from . import decompositions, sizes
-from .attention import Attention
-from .bits import Bits
-from .call import CONVERTERS, PLACES, Call, Context, reading
-from .corrections import Converters, Corrections, dtypes
-from .creation import Creation
-from .decompositions import Decompositions
-from .fourier import Fourier
-from .grouped_products import GroupedProducts
-from .indexing import Indexing
-from .integers import Integers
-from .known_weights import KnownWeights
+from . import decompositions
+from .graph.inputs import forget_derived_ranges
+from .importer import ExportedProgramImporter
 from .mutations import check_buffers, check_windows, returning_updates
-from .nested_graphs import NestedGraphs
 from .ops.interpolation import INTERPOLATIONS
 from .ops.linear_algebra import pure_checks
 from .ops.quantized.converters import KEPT
 from .ops.quantized.parameters import rules_for
-from .ops.random_numbers import IGNORED, check_recurrent_dropout
-from .promotion import Promotion
+from .ops.random_numbers import check_recurrent_dropout
 from .recurrent_shapes import RECURRENT, recurrent_shapes
 from .rules import RULES
-from .sizes import Sizes
-from .source_nodes import marking
 from .whole_operators import WHOLE, is_convertible
 
-__all__ = ["ExportedProgramImporter", "from_exported_program"]
-
-
-def _max_pool_method(rank: int) -> Callable[..., relax.Expr]:
-    stock = getattr(BaseFXGraphImporter, f"_max_pool{rank}d_impl")
-
-    def convert(
-        self: Any, x: relax.Expr, kernel_size: Any, stride: Any = None, *options: Any
-    ) -> relax.Expr:
-        # ATen writes [] for omitted strides.
-        return stock(self, x, kernel_size, stride or None, *options)
-
-    return convert
-
-
-class ExportedProgramImporter(
-    Attention,
-    Bits,
-    Creation,
-    Fourier,
-    GroupedProducts,
-    Indexing,
-    Integers,
-    NestedGraphs,
-    Promotion,
-    KnownWeights,
-    Sizes,
-    Decompositions,
-    Corrections,
-    TVMExportedProgramImporter,
-):
-    """TVM's importer with corrections; programs that TVM imports correctly become the same Relax.
-
-    It is a subclass because a ``custom_convert_map`` fails in a branch of ``torch.cond``, where TVM
-    calls the converters of the map with other arguments.
-    """
-
-    _max_pool1d_impl, _max_pool2d_impl, _max_pool3d_impl = map(_max_pool_method, (1, 2, 3))
-
-    def corrected_converters(self) -> Mapping[str, Converters]:
-        """Return the converters that replace or extend TVM's, by fix id."""
-        return {
-            DTYPE: {
-                "linear.default": self._linear_of_dtype,
-                "matmul.default": self._matmul_of_dtype,
-                "mm.default": self._matmul_of_dtype,
-                "bmm.default": self._matmul_of_dtype,
-                "_sparse_mm.default": self._matmul_of_dtype,
-                "addmm.default": self._addmm_of_dtype,
-                "_sparse_addmm.default": self._addmm_of_dtype,
-                "baddbmm.default": self._baddbmm_of_dtype,
-                "_native_batch_norm_legit_no_training.default": self._eval_batch_norm_of_dtype,
-                "native_group_norm.default": self._group_norm_of_dtype,
-            },
-            CONV_TRANSPOSE: {
-                "convolution.default": self._convolution_of_rank,
-                "conv_transpose3d.input": self._conv_transpose_call,
-                **{f"conv{rank}d.padding": self._conv_call for rank in (1, 2, 3)},
-            },
-            BATCH_NORM: {"batch_norm.default": self._batch_norm_call},
-            INSTANCE_NORM: {"instance_norm.default": self._instance_norm_call},
-            TILE: {"tile.default": self._tile_call, "repeat.default": self._tile_call},
-            LINEAR: {"bilinear.default": self._bilinear_call},
-            PRELU: {"prelu.default": self._prelu_call},
-            ATTENTION: {"scaled_dot_product_attention.default": self._attention},
-            INDEXING: self.indexing_calls(),
-            DECOMPOSITIONS: {
-                **self.bitwise_calls(),
-                **self.grouped_calls(),
-            },
-        }
-
-    def create_convert_map(self) -> dict[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]:
-        """Return TVM's converters and ours; those of sizes and dtypes wrap the others."""
-        converters = self._registered(OPERATOR, super().create_convert_map())
-        if switches.enabled(PROMOTION):
-            converters |= self.promoting_converters(converters)
-        converters = self._registered("promotion", converters)
-        if switches.enabled(RANDOM):
-            for name in IGNORED:
-                converters.pop(name, None)
-        if switches.enabled(DECOMPOSITIONS):
-            converters["getitem"] = self.counted_results(converters["getitem"])
-        if switches.enabled(CREATION):
-            converters |= self.creating_converters(converters)
-        if switches.enabled(DECOMPOSITIONS):
-            converters |= self.integer_calls(converters)
-        converters = self._registered("integers", converters)
-        if switches.enabled(DYNAMIC_SHAPES):
-            converters |= self.sizing_converters(converters)
-        converters = self._registered("sizes", converters)
-        converters = self._registered("rank 0", converters)
-        if switches.enabled(DYNAMIC_SHAPES):
-            converters = {name: self.typed_converter(c) for name, c in converters.items()}
-        if switches.enabled(DECOMPOSITIONS):
-            of_complex = {**self.complex_calls(), **self.fourier_calls()}
-            converters = dict(self.pairing_converters(converters, of_complex))
-            converters = {name: self.naming_converter(c) for name, c in converters.items()}
-        return {name: marking(convert) for name, convert in converters.items()}
-
-    def _registered(self, place: str, converters: dict[Any, Any]) -> dict[Any, Any]:
-        """Wrap `converters` with those that are registered at `place`."""
-        index = list(PLACES).index(place)
-        for name, entries in CONVERTERS._loaded.items():
-            for entry in entries:
-                if entry.place == index and entry.serves(0):
-                    converters[name] = self._chained(entry, converters.get(name))
-        return converters
-
-    def _chained(self, entry: Any, stock: Any) -> Any:
-        def rest(call: Call) -> Any:
-            with reading(call):
-                return stock(call.node)
-
-        return lambda node: entry.link(rest, self._context.call(node))
-
-    @cached_property
-    def _context(self) -> Context:
-        return Context(self)
-
-    def _convolution_of_rank(self, node: fx.Node) -> relax.Expr:
-        x, weight, bias, stride, padding, dilation, transposed, output_padding, groups = (
-            self.retrieve_args(node)
-        )
-        if not (transposed and x.ty.ndim == 5):
-            return self._convolution(node)
-        return self._emit_conv_transpose(
-            x,
-            weight,
-            bias,
-            stride=stride,
-            padding=padding,
-            output_padding=output_padding,
-            groups=groups,
-            dilation=dilation,
-        )
-
-    def _eval_batch_norm_of_dtype(self, node: fx.Node) -> relax.Expr:
-        x, weight, bias, mean, var, _momentum, epsilon = self.retrieve_args(node)
-        dtype, sum_dtype = dtypes(x)
-        if dtype == sum_dtype:
-            return self._batch_norm_legit_no_training(node)
-        return self._emit_batch_norm(x, weight, bias, mean, var, training=False, epsilon=epsilon)
-
-    def _group_norm_of_dtype(self, node: fx.Node) -> relax.Expr:
-        x, weight, bias, _batch, _channels, _extent, groups, epsilon = self.retrieve_args(node)
-        if dtype_of(x) == "float32" and weight is not None and bias is not None:
-            return self._native_group_norm(node)
-        switches.note(DTYPE)
-        values, parameters = self._norm_operands(x, weight, bias)
-        axes = list(range(2, x.ty.ndim))
-        norm = relax.op.nn.group_norm(values, *parameters, groups, 1, axes, epsilon=epsilon)
-        return self._astype(self.block_builder.emit(norm), dtype_of(x))
-
-    def _batch_norm_call(self, node: fx.Node) -> relax.Expr:
-        switches.note(BATCH_NORM)
-        x, weight, bias, mean, var, training, _momentum, epsilon, *_ = self.retrieve_args(node)
-        return self._emit_batch_norm(x, weight, bias, mean, var, training=training, epsilon=epsilon)
+__all__ = ["decomposed", "from_exported_program"]
 
 
 def _has_sparse_tensor(program: ExportedProgram) -> bool:
@@ -311,7 +127,7 @@ def _decompose(
     if switches.enabled(RANDOM):
         check_recurrent_dropout(program)
     if switches.enabled(DYNAMIC_SHAPES):
-        sizes.forget_derived_ranges(program)
+        forget_derived_ranges(program)
     if not switches.enabled(DECOMPOSITIONS):
         return program.run_decompositions(rules)
     # PyTorch's reads elements at computed places.
@@ -402,9 +218,9 @@ def from_exported_program(
     tvm.error.OpAttributeInvalid
         If an attribute of an operator can't be imported; the message names it and its value.
     """
-    importer = ExportedProgramImporter()
+    importer = ExportedProgramImporter(custom_convert_map)
     importer.check_guards_of(exported_program)
-    known = {*importer.convert_map, *(custom_convert_map or ())}
+    known = importer.operators
     if run_ep_decomposition:
         exported_program = decomposed(exported_program, known)
     elif switches.enabled(DECOMPOSITIONS):
@@ -416,14 +232,13 @@ def from_exported_program(
         check_buffers(exported_program)
     if return_updates and switches.enabled(MUTATIONS):
         exported_program, updates = returning_updates(exported_program)
-    mod = importer.from_exported_program(
+    mod = importer.import_program(
         exported_program,
         keep_params_as_input=keep_params_as_input,
         unwrap_unit_return_tuple=unwrap_unit_return_tuple,
         # TVM takes the fields of a tensor that is not in a tuple.
         no_bind_return_tuple=no_bind_return_tuple
         and not (unwrap_unit_return_tuple and _has_one_output(exported_program)),
-        custom_convert_map=custom_convert_map,
     )
     spread(mod)
     if not updates:

@@ -48,6 +48,7 @@ from ...support import switches
 from ...support.serial import in_turn
 from .exported_program import decomposed
 from .mutations import check_buffers, returning_updates, without_updates
+from .stock import dtype_name
 from .traced_functions import CustomConverters, Results, TracedImporter, as_traced
 from .traced_inputs import TracedInputs, is_number
 from .traced_modules import Tree, export_traced, forget
@@ -98,24 +99,23 @@ def import_traced(
     try:
         importer = TracedImporter(exported, custom, results)
         importer.check_guards_of(exported.program)
-        program = decomposed(exported.program, set(importer.convert_map))
+        program = decomposed(exported.program, importer.operators)
         check_buffers(program)
         updates: dict[str, int] = {}
         if return_updates:
             program, updates = returning_updates(program)
         program = without_updates(program)
         importer.count_updates(len(updates))
-        mod = importer.from_exported_program(
+        mod = importer.import_program(
             program,
             keep_params_as_input=keep_params_as_input,
             unwrap_unit_return_tuple=not importer.binds_each,
             no_bind_return_tuple=importer.binds_each,
-            custom_convert_map=None,
         )
     finally:
         forget(exported.calls)
     names = program.graph_signature.user_inputs
-    types = [importer._convert_data_type(str(dtype)) for dtype in inputs.dtypes]
+    types = [dtype_name(str(dtype)) for dtype in inputs.dtypes]
     mod["main"] = as_traced(
         mod["main"],
         program,

@@ -18,7 +18,8 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from ..operators import Operator, counted
-from .exported_program import ExportedProgramImporter, decomposed
+from .call import known_operators
+from .exported_program import decomposed
 
 
 def operators_of(program: ExportedProgram) -> list[Operator]:
@@ -27,7 +28,7 @@ def operators_of(program: ExportedProgram) -> list[Operator]:
     They are those of the decomposed program. A call may still have an unsupported form, which only
     an import detects.
     """
-    converters = ExportedProgramImporter().convert_map
+    converters = known_operators()
     return counted(
         (
             str(node.target),

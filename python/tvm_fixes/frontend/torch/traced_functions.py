@@ -25,7 +25,8 @@ from tvm import relax, tirx
 from tvm.sym import Analyzer
 
 from ...errors import OpAttributeInvalid
-from .exported_program import ExportedProgramImporter
+from .importer import ExportedProgramImporter
+from .stock import dtype_name
 from .traced_inputs import Dim
 from .traced_modules import CONVERTED, TRACED, Constant, Exported, Leaf, Sizes, Tree
 
@@ -56,13 +57,14 @@ class TracedImporter(ExportedProgramImporter):
     """Imports an exported traced module, whose outputs have a structure.
 
     A converter of the caller is called with the node of the traced module, whose arguments are
-    nodes of the exported program, and for a function also with this importer.
+    nodes of the exported program, and for a function also with TVM's importer.
     """
 
     def __init__(self, exported: Exported, custom: CustomConverters, results: Results) -> None:
         self._exported, self._custom, self._results = exported, custom, results
         self._updates = 0
-        super().__init__()
+        super().__init__({CONVERTED: self._converted_call})
+        self.context.copies = True
 
     @property
     def binds_each(self) -> bool:
@@ -76,15 +78,7 @@ class TracedImporter(ExportedProgramImporter):
         """Return the last `count` outputs of the program after the module's own results."""
         self._updates = count
 
-    def create_convert_map(self) -> dict[type[nn.Module] | str, Callable[[fx.Node], relax.Expr]]:
-        """Return the converters of exported programs, and one for the calls of the caller."""
-        return {**super().create_convert_map(), CONVERTED: self._converted_call}
-
-    def _convert_pytorch_tensor_to_tvm(self, tensor_value: torch.Tensor) -> tvm.runtime.Tensor:
-        """Convert a copy: a later change of the module does not reach the imported one."""
-        return super()._convert_pytorch_tensor_to_tvm(tensor_value.detach().clone())
-
-    def _converted_call(self, node: fx.Node) -> relax.Expr:
+    def _converted_call(self, node: fx.Node, importer: Any) -> relax.Expr:
         tensors, key = node.args
         call = self._exported.calls[key]
         args, kwargs = call.arguments(tensors)
@@ -94,49 +88,39 @@ class TracedImporter(ExportedProgramImporter):
             )
         made.meta["val"] = node.meta["val"][0]
         try:
-            result = self._call_converter(made, call.node)
+            result = self._call_converter(made, call.node, importer)
         finally:
             node.graph.erase_node(made)
         return result if isinstance(result.ty, relax.TupleType) else relax.Tuple([result])
 
-    def _call_converter(self, made: fx.Node, traced: fx.Node) -> relax.Expr:
+    def _call_converter(self, made: fx.Node, traced: fx.Node, importer: Any) -> relax.Expr:
         if traced.op == "call_function":
-            result = self._custom[traced.target.__name__](made, self)
+            result = self._custom[traced.target.__name__](made, importer)
         elif traced.op == "call_method":
             result = self._custom[traced.target](made)
         else:
             module = traced.graph.owning_module.get_submodule(traced.target)
             result = self._custom[type(module)](made)
         if isinstance(result, relax.Call):
-            result = self.block_builder.emit(result)
+            result = self.context.builder.emit(result)
         return result
 
-    def _translate_fx_graph(
-        self,
-        graph_module: fx.GraphModule,
-        nodes: Any,
-        inputs_vars: dict[str, Any],
-        custom_ops: set[str] | None = None,
-    ) -> Any:
-        outputs = super()._translate_fx_graph(graph_module, nodes, inputs_vars, custom_ops)
-        return outputs if self._is_in_branch else self._structured(outputs)
-
-    def _structured(self, outputs: Sequence[relax.Expr]) -> tuple[relax.Expr, ...]:
+    def outputs(self, values: Sequence[relax.Expr]) -> tuple[relax.Expr, ...]:
         """Return the results of the function: one, or those that are bound one by one."""
-        returned, count = self._exported.returned, len(outputs) - self._updates
+        returned, count = self._exported.returned, len(values) - self._updates
         parts = returned if isinstance(returned, tuple) else (returned,)
-        values = [self._result(part, outputs) for part in parts]
-        values += outputs[count:]
+        results = [self._result(part, values) for part in parts]
+        results += values[count:]
         is_one = not isinstance(returned, tuple) or self._results.unwrap
-        if len(values) == 1 and is_one:
-            return (values[0],)
-        return tuple(values) if self.binds_each else (relax.Tuple(values),)
+        if len(results) == 1 and is_one:
+            return (results[0],)
+        return tuple(results) if self.binds_each else (relax.Tuple(results),)
 
     def _result(self, part: Tree, outputs: Sequence[relax.Expr]) -> relax.Expr:
         if isinstance(part, Leaf):
             return outputs[part.place]
         if isinstance(part, Sizes):
-            return relax.ShapeExpr(self._symbols.shape(part.extents))
+            return relax.ShapeExpr(self.context.symbols.shape(part.extents))
         if isinstance(part, Constant):
             return _constant(part.value)
         return relax.Tuple([self._result(each, outputs) for each in part])
@@ -188,7 +172,7 @@ def as_traced(
         attributes["params"] = []
         variables: dict[str, relax.Var] = {}
         for name, parameter in sorted(model.named_parameters(), key=lambda item: item[0]):
-            dtype = ExportedProgramImporter._convert_data_type(str(parameter.dtype))
+            dtype = dtype_name(str(parameter.dtype))
             variables[name] = relax.Var(name, relax.TensorType(tuple(parameter.shape), dtype))
             attributes["params"].append(_to_tvm(parameter))
         params += variables.values()

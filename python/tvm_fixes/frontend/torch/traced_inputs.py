@@ -23,7 +23,7 @@ from tvm import tirx
 from tvm.sym import Analyzer
 
 from ...errors import OpAttributeInvalid
-from .corrections import static_extent
+from .values.operands import static_extent
 
 __all__ = ["Dim", "Example", "TracedInputs", "is_number"]
 

@@ -33,9 +33,11 @@ How to remove
 
 from tvm import relax
 
-from ....fixes.torch_importer import ACTIVATIONS
+from ....fixes.torch_importer import ACTIVATIONS, PRELU
+from ...dtypes import dtype_of
 from ...elementary import Elementary
 from ..call import Call, converts
+from ..values.operands import static_extent
 
 
 @converts("celu.default", fix=ACTIVATIONS, noted=True)
@@ -85,3 +87,21 @@ def convert_softshrink(call: Call) -> relax.Expr:
     inside = e("where", e("less_equal", e("abs", x), bound), 0.0, x)
     below = e("where", e("less", x, -bound), e("add", x, bound), inside)
     return e("where", e("greater", x, bound), e("subtract", x, bound), below)
+
+
+@converts("prelu.default", fix=PRELU, noted=True)
+def convert_prelu(call: Call) -> relax.Expr:
+    """Convert a PReLU with slopes along axis 1, like PyTorch for data of rank 2 or more."""
+    x, slope = call.operands
+    emit = call.emit
+    if slope.ty.ndim == 0:
+        slope = emit(relax.op.reshape(slope, (1,)))
+    axis = min(x.ty.ndim - 1, 1)
+    # TVM's prelu rejects bfloat16, and its lowering needs a static extent of the axis.
+    extent = static_extent(x.ty.shape[axis]) if axis >= 0 else None
+    if extent is not None and dtype_of(x) != "bfloat16":
+        return emit(relax.op.nn.prelu(x, slope, axis))
+    slope = relax.op.reshape(slope, [-1 if i == axis else 1 for i in range(x.ty.ndim)])
+    negative = emit(relax.op.multiply(x, emit(slope)))
+    zero = relax.const(0, dtype_of(x))
+    return emit(relax.op.where(emit(relax.op.greater(x, zero)), x, negative))

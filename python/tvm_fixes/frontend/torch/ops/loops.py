@@ -40,7 +40,7 @@ from ....fixes.torch_importer import LOOPS as FIX_ID
 from ...extents import Extent, slice_at
 from ...recursion import LoopTypeError, Step, call_of, scan
 from ..call import Call, converts
-from ..nested_graphs import Captured, Operand, is_number
+from ..graph.nested_graphs import Captured, Operand, convert_graph, is_number
 
 _NO_LIMIT = int(np.iinfo("int64").max)
 """The number of iterations of a loop that only its condition ends."""
@@ -50,14 +50,14 @@ _NO_LIMIT = int(np.iinfo("int64").max)
 def convert_while_loop(call: Call) -> list[Operand]:
     """Convert a loop with a condition; it carries the result of the condition, too."""
     condition, body, carried, others = call.operands
-    captured = Captured(call.context.importer, (condition, body), others)
+    captured = Captured(call.context, (condition, body), others)
     recorded = [n.meta["val"] for n in _placeholders(body)[: len(carried)]]
     numbers = [is_number(value) for value in recorded]
 
     def tested(tensors: Sequence[relax.Expr], values: list[Operand]) -> list[relax.Expr]:
         """The carried tensors after whether to run the next iteration."""
-        [holds] = call.context.importer.convert_graph(
-            condition, [*_carried(call, tensors, numbers), *values]
+        [holds] = convert_graph(
+            call.context, condition, [*_carried(call, tensors, numbers), *values]
         )
         holds = call.emit(relax.op.reshape(_as_tensor(call, holds), []))
         return [holds, *tensors]
@@ -69,8 +69,8 @@ def convert_while_loop(call: Call) -> list[Operand]:
         invariant: list[relax.Expr],
     ) -> tuple[list[relax.Expr], list[relax.Expr]]:
         with captured.bound(invariant) as values:
-            after = call.context.importer.convert_graph(
-                body, [*_carried(call, before[1:], numbers), *values]
+            after = convert_graph(
+                call.context, body, [*_carried(call, before[1:], numbers), *values]
             )
         with captured.bound(invariant) as values:
             return tested([_as_tensor(call, value) for value in after], values), []
@@ -111,7 +111,7 @@ def _scanned(
     others: Sequence[Operand],
 ) -> list[Operand]:
     """Emit a loop over the rows of tensors; return what it carries, and its results."""
-    captured = Captured(call.context.importer, [body], others)
+    captured = Captured(call.context, [body], others)
     numbers = [is_number(n.meta["val"]) for n in _placeholders(body)[: len(initial)]]
 
     def step(
@@ -123,7 +123,7 @@ def _scanned(
         parts = [slice_at(builder, tensor, 0, number) for tensor in invariant[: len(rows)]]
         with captured.bound(invariant[len(rows) :]) as values:
             before = _carried(call, carried, numbers)
-            results = call.context.importer.convert_graph(body, [*before, *parts, *values])
+            results = convert_graph(call.context, body, [*before, *parts, *values])
             tensors = [_as_tensor(call, value) for value in results]
         return tensors[: len(carried)], tensors[len(carried) :]
 
@@ -149,7 +149,7 @@ def _of_equal_length(call: Call, rows: Sequence[relax.Expr]) -> list[relax.Expr]
 def convert_associative_scan(call: Call) -> list[Operand]:
     """Convert a running combination of rows, one row after the other."""
     combine, rows, others = call.operands
-    captured = Captured(call.context.importer, [combine], others)
+    captured = Captured(call.context, [combine], others)
     rows = _of_equal_length(call, rows)
     count = _length(rows[0])
 
@@ -161,7 +161,7 @@ def convert_associative_scan(call: Call) -> list[Operand]:
     ) -> tuple[list[relax.Expr], list[relax.Expr]]:
         parts = [slice_at(builder, t, 0, number) for t in invariant[: len(rows)]]
         with captured.bound(invariant[len(rows) :]) as values:
-            combined = call.context.importer.convert_graph(combine, [*carried, *parts, *values])
+            combined = convert_graph(call.context, combine, [*carried, *parts, *values])
         place = builder.emit(relax.op.shape_to_tensor(relax.ShapeExpr([number])))
         place = builder.emit(relax.op.reshape(place, []))
         is_first = builder.emit(relax.op.equal(place, relax.const(0, "int64")))
@@ -213,16 +213,16 @@ def _loop(
 def convert_cond(call: Call) -> list[Operand]:
     """Convert a choice between two graphs."""
     holds, *graphs, operands = call.operands
-    captured = [Captured(call.context.importer, [graph], operands) for graph in graphs]
+    captured = [Captured(call.context, [graph], operands) for graph in graphs]
     if isinstance(holds, bool | tirx.IntImm):
         taken = 0 if holds else 1
         with captured[taken].bound(captured[taken].operands) as values:
-            return call.context.importer.convert_graph(graphs[taken], values)
+            return convert_graph(call.context, graphs[taken], values)
 
     def branch(index: int) -> relax.Call:
         def body(invariant: list[relax.Expr]) -> list[relax.Expr]:
             with captured[index].bound(invariant) as values:
-                results = call.context.importer.convert_graph(graphs[index], values)
+                results = convert_graph(call.context, graphs[index], values)
                 return [_as_tensor(call, value) for value in results]
 
         return call_of(call.builder, "branch", captured[index].operands, body)
@@ -241,7 +241,7 @@ def _as_tensor(call: Call, value: Operand) -> relax.Expr:
         return relax.const(value, "bool" if isinstance(value, bool) else "int64")
     if isinstance(getattr(value, "ty", None), PrimType):
         dtype = str(value.ty)
-        return call.context.importer._prim_value_to_scalar_tensor(value, dtype)
+        return call.context.scalar_tensor(value, dtype)
     return value
 
 

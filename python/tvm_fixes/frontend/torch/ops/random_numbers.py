@@ -41,10 +41,8 @@ from ...random_tensors import computing_dtype, random_tensor
 from ...threefry import normal_number, u64, uniform_number
 from ..call import Call, converts
 
-__all__ = ["IGNORED", "check_recurrent_dropout"]
+__all__ = ["check_recurrent_dropout"]
 
-# Converters of TVM that are wrong in training mode; ``rules`` replaces them.
-IGNORED = ("bernoulli.p", "exponential.default", "native_dropout.default")
 
 # The digits of a number in [0.5, 1): with more, rounding could give 1.
 _DIGITS = {"float16": 11, "bfloat16": 8}

@@ -28,7 +28,8 @@ from ...deformable import deformed_convolution
 from ...dtypes import accumulation_dtype, dtype_of
 from ...suppression import kept_boxes
 from ..call import Call, converts
-from ..corrections import static_extent
+from ..values.operands import static_extent
+from .found_elements import nonzero_of
 
 
 @converts("nms.default", fix=FIX_ID, noted=True)
@@ -50,7 +51,7 @@ def convert_suppression(call: Call) -> relax.Expr:
         primfunc_name_hint="nms",
     )
     kept = emit(relax.op.squeeze(kept, [0, 1]))
-    places = call.context.importer._emit_nonzero(kept, call.recorded.shape[0])
+    places = nonzero_of(call, kept, call.recorded.shape[0])
     return emit(relax.op.gather_nd(order, places))
 
 

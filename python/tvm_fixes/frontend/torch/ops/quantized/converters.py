@@ -40,7 +40,8 @@ from .....fixes.torch_importer import QUANTIZED as FIX_ID
 from .....support import switches
 from ....dtypes import accumulation_dtype, dtype_of
 from ...call import Call, converts
-from ...corrections import static_extent
+from ...values.operands import static_extent
+from ..linear import transposed
 from .operands import (
     Operands,
     Value,
@@ -405,7 +406,7 @@ def convert_int8_weight_matmul(call: Call) -> relax.Expr:
     x, weight, scale = call.operands
     emit, dtype = call.emit, dtype_of(x)
     sum_dtype = accumulation_dtype(dtype)
-    weight = emit(relax.op.astype(call.context.importer._transposed(weight), dtype))
+    weight = emit(relax.op.astype(transposed(call, weight), dtype))
     out = emit(relax.op.matmul(x, weight, sum_dtype))
     out = emit(relax.op.multiply(out, call.astype(scale, sum_dtype)))
     return call.astype(out, dtype)

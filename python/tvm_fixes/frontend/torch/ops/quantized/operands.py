@@ -26,7 +26,7 @@ from tvm import relax
 from .....errors import OpAttributeInvalid
 from ....dtypes import dtype_of
 from ...call import Call
-from ...corrections import static_extent
+from ...values.operands import static_extent
 from .parameters import (
     check_axis,
     check_count,
@@ -101,7 +101,7 @@ def inverse_of(call: Call, scale: Value) -> Value:
 def expression_of(call: Call, value: Value) -> relax.Expr:
     if not isinstance(value, torch.Tensor):
         return value
-    return relax.const(call.context.importer._convert_pytorch_tensor_to_tvm(value.contiguous()))
+    return relax.const(call.context.tensor(value.contiguous()))
 
 
 class Operands(dict[str, Any]):
@@ -130,8 +130,8 @@ class Operands(dict[str, Any]):
             )
         while argument.target in _COPIES:
             [argument] = argument.args
-        is_input = argument.op == "placeholder" and not self.call.context.importer._is_in_branch
-        known = self.call.context.importer._known.get(argument.name) if is_input else None
+        is_input = argument.op == "placeholder" and not self.call.context.is_in_branch
+        known = self.call.context.known.get(argument.name) if is_input else None
         return self.call.context.env[argument] if known is None else known
 
     def parameters(self, dtype: torch.dtype) -> tuple[Value, Value | None]:

@@ -1,0 +1,173 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Convolutions and transposed convolutions.
+
+Upstream
+    https://github.com/apache/tvm/pull/17968 and https://github.com/apache/tvm/pull/17325
+    (transposed convolutions), https://github.com/apache/tvm/pull/18328 (hit the dtype error); no
+    thread names the causes.
+Versions
+    Seen in 0.27.0.post1.
+Trigger
+    A dtype other than float32; a 3-D transposed convolution; an unbatched convolution.
+Symptom
+    With a bias, ``TypeError: Binary operators must have the same datatype``. Without one, a float32
+    result, silently: float64 loses half its digits, integers become floats. The others are
+    rejected.
+Mechanism
+    The converters pass ``out_dtype="float32"`` for operands of any dtype; none emits
+    ``conv3d_transpose`` or expands an unbatched operand.
+How to remove
+    See ``call``.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax
+
+from ....fixes.torch_importer import CONV_TRANSPOSE, DTYPE
+from ....support import switches
+from ..call import Call, converts
+from ..values.operands import dtypes, integers
+
+_CONV = tuple(f"conv{rank}d.default" for rank in (1, 2, 3))
+_PADDED = tuple(f"conv{rank}d.padding" for rank in (1, 2, 3))
+_TRANSPOSED = ("conv_transpose1d.default", "conv_transpose2d.input")
+
+_OPERATORS: dict[int, tuple[Callable[..., relax.Expr], str, str]] = {
+    1: (relax.op.nn.conv1d, "NCW", "OIW"),
+    2: (relax.op.nn.conv2d, "NCHW", "OIHW"),
+    3: (relax.op.nn.conv3d, "NCDHW", "OIDHW"),
+}
+_TRANSPOSED_OPERATORS: dict[int, tuple[Callable[..., relax.Expr], str, str]] = {
+    1: (relax.op.nn.conv1d_transpose, "NCW", "IOW"),
+    2: (relax.op.nn.conv2d_transpose, "NCHW", "IOHW"),
+    3: (relax.op.nn.conv3d_transpose, "NCDHW", "IODHW"),
+}
+"""For each rank, the operator and the layouts of data and weight."""
+
+
+@converts(
+    *_CONV, *_PADDED, *_TRANSPOSED, "conv_transpose3d.input", place="rank 0", fix=CONV_TRANSPOSE
+)
+def convert_unbatched(call: Call) -> relax.Expr:
+    """Convert a convolution of one image as a batch of one."""
+    x, weight, *others = call.operands
+    if x.ty.ndim != weight.ty.ndim - 1:
+        return call.proceed()
+    switches.note(CONV_TRANSPOSE)
+    x = call.emit(relax.op.expand_dims(x, 0))
+    out = call.with_operands(x, weight, *others).proceed()
+    return call.emit(relax.op.squeeze(out, [0]))
+
+
+@converts(*_CONV, fix=DTYPE)
+@converts(*_PADDED, fix=CONV_TRANSPOSE)
+def convert_conv(call: Call) -> relax.Expr:
+    """Convert a convolution, whose padding may be ``"same"`` or ``"valid"``."""
+    options = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+    x, weight, bias, *values = call.arguments(input=None, weight=None, bias=None, **options)
+    attributes = dict(zip(options, values, strict=True))
+    if isinstance(attributes["padding"], str):
+        switches.note(CONV_TRANSPOSE)
+        attributes["padding"] = _widths(weight, attributes["padding"], attributes["dilation"])
+    return _emit_conv(call, x, weight, bias, is_transposed=False, **attributes)
+
+
+@converts(*_TRANSPOSED, fix=DTYPE)
+@converts("conv_transpose3d.input", fix=CONV_TRANSPOSE)
+def convert_conv_transpose(call: Call) -> relax.Expr:
+    """Convert a transposed convolution."""
+    options = {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1}
+    x, weight, bias, *values = call.arguments(input=None, weight=None, bias=None, **options)
+    attributes = dict(zip(options, values, strict=True))
+    return _emit_conv(call, x, weight, bias, is_transposed=True, **attributes)
+
+
+@converts("convolution.default")
+def convert_convolution(call: Call) -> relax.Expr:
+    """Convert the operator into which PyTorch decomposes the others."""
+    x, weight, bias, stride, padding, dilation, is_transposed, output_padding, groups = (
+        call.operands
+    )
+    is_new = is_transposed and x.ty.ndim == 5
+    if not switches.enabled(CONV_TRANSPOSE if is_new else DTYPE):
+        return call.proceed()
+    attributes = {"output_padding": output_padding} if is_transposed else {}
+    return _emit_conv(
+        call,
+        x,
+        weight,
+        bias,
+        is_transposed=is_transposed,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        **attributes,
+    )
+
+
+def _widths(weight: relax.Expr, padding: str, dilation: Any) -> list[int]:
+    """The widths of a padding at the front of each axis, then those at the back."""
+    kernel = [int(extent) for extent in weight.ty.shape.values[2:]]
+    steps = integers("conv", "dilation", dilation, len(kernel))
+    totals = [d * (k - 1) if padding == "same" else 0 for d, k in zip(steps, kernel, strict=True)]
+    return [total // 2 for total in totals] + [total - total // 2 for total in totals]
+
+
+def _emit_conv(
+    call: Call,
+    x: relax.Expr,
+    weight: relax.Expr,
+    bias: relax.Expr | None,
+    *,
+    is_transposed: bool,
+    stride: Any,
+    padding: Any,
+    groups: int,
+    **attributes: Any,
+) -> relax.Expr:
+    """Emit a convolution of the weight's rank and of any dtype."""
+    rank = weight.ty.ndim - 2
+    if is_transposed and rank == 3:
+        switches.note(CONV_TRANSPOSE)
+    elif not switches.enabled(DTYPE):
+        name = f"_conv_transpose{rank}d_impl" if is_transposed else f"_conv{rank}d_impl"
+        convert = getattr(call.context.importer, name)
+        attributes |= {"strides": stride, "padding": padding, "groups": groups}
+        result: relax.Expr = convert(x, weight, bias, **attributes)
+        return result
+    operators = _TRANSPOSED_OPERATORS if is_transposed else _OPERATORS
+    op, data_layout, kernel_layout = operators[rank]
+    # Padding has one element per axis, or one per end of each axis.
+    ends = 2 * rank if isinstance(padding, list) and len(padding) == 2 * rank else rank
+    dtype, sum_dtype = dtypes(x)
+    attributes["strides"] = stride
+    out = call.emit(
+        op(
+            x,
+            weight,
+            **{k: integers(op.__name__, k, v, rank) for k, v in attributes.items()},
+            padding=integers(op.__name__, "padding", padding, ends),
+            groups=groups,
+            data_layout=data_layout,
+            kernel_layout=kernel_layout,
+            out_dtype=sum_dtype,
+        )
+    )
+    if bias is not None:
+        bias = relax.op.reshape(call.astype(bias, sum_dtype), (1, -1) + (1,) * rank)
+        out = call.emit(relax.op.add(out, bias))
+    return call.astype(out, dtype)
