@@ -12,8 +12,6 @@
 # and limitations under the License.
 """Calls of ATen operators, and the list of what wraps their converters.
 
-Upstream
-    See the files of the operator families.
 How to remove
     When TVM's importer passes the tests of this package, use it; delete the package, its tests and
     the fix ids ``torch-*``.

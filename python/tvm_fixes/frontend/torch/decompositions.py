@@ -12,10 +12,6 @@
 # and limitations under the License.
 """Decomposition of PyTorch operators before the importer converts them.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     An operator without a converter that PyTorch does not decompose by default: ``fmax``,
     ``var_mean``, ``logcumsumexp``, ``copysign``, factorizations of matrices, searches in sorted
@@ -23,10 +19,6 @@ Trigger
     program reads: batch norm in training mode, ``native_layer_norm``.  ``adaptive_max_pool1d`` and
     ``adaptive_max_pool2d`` of extents that are symbolic, or not multiples of the output extents.
     ``as_strided`` of a permuted tensor.  ``median`` of data with a NaN, or on a GPU.
-Symptom
-    ``Unsupported function types [...]``, which names neither node nor location.  Silently, the
-    statistics are the normalized data or zeros, poolings are correct only for multiples,
-    ``as_strided`` ignores the strides of its operand, and ``median`` ignores NaN.
 Mechanism
     The importer converts fewer operators than PyTorch's core set has, and
     ``default_decompositions`` has fewer decompositions than PyTorch.  The converters of

@@ -12,23 +12,11 @@
 # and limitations under the License.
 """Import of exported PyTorch programs into Relax.
 
-Upstream
-    https://github.com/apache/tvm/pull/17752 (batch norm), https://github.com/apache/tvm/pull/17932
-    and https://github.com/apache/tvm/pull/18500 (interpolation),
-    https://github.com/apache/tvm/pull/17816 (PReLU), https://github.com/apache/tvm/issues/17546
-    (repeated weights); no thread names the causes.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Nearest interpolation that does not double the extents; linear interpolation by a scale factor
     that is not the ratio of the extents, in float64, or antialiased; a batch norm in a program that
     is not decomposed; an instance norm; a PReLU; a linear layer or matmul on a
     non-contiguous input; nn.Bilinear.  ``corrections`` lists further triggers.
-Symptom
-    Silently wrong results; 1-D and 3-D interpolation to other extents is rejected.  PReLU becomes
-    a comparison, a product and a select, which stop the propagation of a layout.  So does an
-    instance norm, which merges batch and channels, and is rejected if the batch is symbolic.  A
-    weight is broadcast along the batch; Bilinear is rejected.
 Mechanism
     Nearest elements are found by rounding half-pixel coordinates; scale factors and antialiasing
     are dropped.  The converter of ``batch_norm`` always trains, and uses the momentum as epsilon.

@@ -12,19 +12,10 @@
 # and limitations under the License.
 """Import of traced PyTorch modules into Relax.
 
-Upstream
-    https://github.com/apache/tvm/pull/17752 and https://github.com/apache/tvm/issues/18703 (batch
-    norm, in other code), https://github.com/apache/tvm/pull/17932 (nearest interpolation rounds),
-    https://github.com/apache/tvm/pull/17325 (convolutions); no thread names the causes here.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Of 110 everyday functions, 64: ``std`` and ``var`` with a ``correction``, ``norm`` with its
     arguments, ``flip`` of two dims, ``x[0, 1::2]``, ``max(dim)``, ``max_pool2d(ceil_mode=True)``,
     batch norm in eval mode, unbatched data, keyword arguments, and others.
-Symptom
-    Wrong numbers or a wrong shape, silently, for 14; the importer rejects 50, among them
-    ``where``, ``embedding``, ``gather``, GroupNorm, Upsample and the padding modules.
 Mechanism
     The importer has its own converters, which read the arguments that its tests use.
 How to remove

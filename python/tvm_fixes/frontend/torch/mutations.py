@@ -12,14 +12,8 @@
 # and limitations under the License.
 """Inputs that a program mutates, such as the cache of a language model.
 
-Upstream
-    No thread is known.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A program that writes to an input, as ``index_copy_`` of transformers' StaticCache does.
-Symptom
-    The written values are lost: the imported function neither writes nor returns them.
 Mechanism
     ``torch.export`` makes each written input an extra output; TVM's importer drops it.
 How to remove

@@ -12,17 +12,10 @@
 # and limitations under the License.
 """Operators of a program that is not decomposed, whose converters compute what PyTorch does.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``from_exported_program(run_ep_decomposition=False)`` of a program with ``std``,
     ``cross_entropy_loss``, ``layer_norm`` or ``group_norm`` without a weight, ``lerp``, ``where``
     with a number, ``grid_sampler`` and about 30 more.
-Symptom
-    ``std`` ignores its correction, and the loss of classes in axis 1 is another number, silently;
-    others are a ``KeyError``, or have no converter.
 Mechanism
     Decomposition rewrites these operators before the converters see them, so nothing compared the
     converters with PyTorch.

@@ -12,16 +12,9 @@
 # and limitations under the License.
 """The operator If.
 
-Upstream
-    https://github.com/apache/tvm/issues/17383, which was fixed only in Relay's importer.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     An If whose condition is known, or whose branches return different shapes; a branch with an
     operator that is lowered to several operators, or that fails if it runs.
-Symptom
-    The branch that is not taken raises, or runs. The results have no rank, so that a later operator
-    fails with ``requires statically known rank``.
 Mechanism
     The converter always converts both branches, and emits their bindings into the block around the
     If.

@@ -12,17 +12,10 @@
 # and limitations under the License.
 """Expansion of model functions, and of operators with a function body in the ONNX schema.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A model with its own functions, which PyTorch's dynamo-based exporter writes; an operator
     without a converter in TVM whose schema has a function body (Celu, CenterCropPad, HannWindow,
     NegativeLogLikelihoodLoss, RotaryEmbedding, Swish, …).
-Symptom
-    ``OpNotImplemented``; or a function with the name of an operator is silently converted as that
-    operator.
 Mechanism
     The importer looks a node up only by its operator type, and reads neither ``model.functions``
     nor the function bodies in ONNX's schemas.

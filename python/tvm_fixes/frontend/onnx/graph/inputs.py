@@ -12,17 +12,9 @@
 # and limitations under the License.
 """Input dims without a name, or with an expression as their name.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     An ONNX input with two dims that have neither a value nor a name, ``(?, 3, ?, ?)``; a name such
     as ``a + 2*b`` or ``2*(a + 1)``.
-Symptom
-    The program accepts only inputs whose unnamed dims are all equal: ``match_cast error, shape[2]
-    mismatch to a previous populated value``. The name is evaluated as ``(a + 2)*b``, or read as a
-    symbol ``(a``.
 Mechanism
     The importer looks symbols up by name, and treats the empty name as one; it evaluates an
     expression from left to right, without precedence.

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """Loop and Scan.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A Loop or a Scan.
-Symptom
-    ``OpNotImplemented: The following operators are not supported for frontend ONNX``
 Mechanism
     TVM has no converters for them, and Relax has no loop.
 How to remove

@@ -12,15 +12,8 @@
 # and limitations under the License.
 """Float32 accumulation for Conv, ConvTranspose, MatMul and Gemm of 16-bit floats.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A Conv, ConvTranspose, MatMul or Gemm in float16 or bfloat16.
-Symptom
-    Wrong digits, silently; the error grows with the length of the sum: the dot product of 4096 ones
-    with ones is 2048 in float16.
 Mechanism
     The converters do not set ``out_dtype``, so that the operators sum in the dtype of their
     operands. ONNX Runtime sums in float32, including the bias, and rounds once.

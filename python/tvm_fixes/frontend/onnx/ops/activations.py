@@ -12,17 +12,10 @@
 # and limitations under the License.
 """Activations: Elu, Selu, Celu, ThresholdedRelu, Shrink, Sign, Clip and Hardmax.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Elu, Selu, Celu and ThresholdedRelu of a dtype other than float32, or near zero; Celu of rank 0;
     ThresholdedRelu and Shrink of infinities and NaN; Shrink of integers; Sign and Clip of NaN;
     Softmax, LogSoftmax and Hardmax of opset 12 and older of symbolic dims, or of a reversed slice.
-Symptom
-    "Binary operators must have the same datatype"; or wrong numbers, silently: elu(-1e-9) is 0,
-    Clip of NaN returns a bound, ThresholdedRelu of negative infinity is NaN.
 Mechanism
     Constants are float32; 1 is subtracted from exponentials; the result of a comparison is cast to
     a number and multiplied; the maximum of NaN and a number is the number.

@@ -12,15 +12,9 @@
 # and limitations under the License.
 """Boxes: NonMaxSuppression and RoiAlign.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     NonMaxSuppression with a computed threshold or number of boxes, or with boxes whose overlap
     equals iou_threshold; RoiAlign in mode max, or with half pixels and a spatial_scale.
-Symptom
-    No boxes, too few boxes, or wrong numbers; all silently.
 Mechanism
     The converter replaces operands that are not constants by defaults. TVM suppresses a box whose
     overlap equals the threshold; ONNX suppresses it only if the overlap is greater. In mode max,

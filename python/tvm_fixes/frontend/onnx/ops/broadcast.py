@@ -12,14 +12,8 @@
 # and limitations under the License.
 """Operands that broadcast along symbolic dims.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Operands that broadcast along two different symbolic dims.
-Symptom
-    The build fails.
 Mechanism
     Type inference infers no shape if it cannot compare two extents.
 How to remove

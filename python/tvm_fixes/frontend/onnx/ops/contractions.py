@@ -12,16 +12,10 @@
 # and limitations under the License.
 """MatMul, Gemm and Einsum, whose operands share extents.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A contracted axis (the channels of a convolution among them), or an axis that two operands of an
     Einsum share, is symbolic in one operand, and has a different extent in the other operand at run
     time.
-Symptom
-    The sum silently covers only some of the elements, or reads an operand out of bounds.
 Mechanism
     Type inference treats extents that it cannot compare as equal, and nothing checks them later.
 How to remove

@@ -12,17 +12,9 @@
 # and limitations under the License.
 """Padding of Conv and ConvTranspose.
 
-Upstream
-    https://github.com/apache/tvm/issues/19450 leaves ``output_shape`` for later.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A ConvTranspose with ``output_shape``, or with a ``kernel_shape`` other than its weight's. A
     Conv with ``auto_pad`` SAME_UPPER or SAME_LOWER.
-Symptom
-    ConvTranspose: the result silently has a wrong shape and wrong numbers. Conv: ``ValueError:
-    Cannot use and / or / not operator to Expr`` if a spatial dim is symbolic; otherwise a separate
-    function pads the data, and layouts do not propagate through it.
 Mechanism
     The converter of ConvTranspose reads ``pads`` or ``auto_pad``, and never ``output_shape``. The
     converter of Conv computes pads with NumPy, which evaluates a symbolic comparison as a bool, and

@@ -12,17 +12,11 @@
 # and limitations under the License.
 """Elementwise operators, and SpaceToDepth.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     IsInf with detect_negative or detect_positive 0; Pow of integers, or of two dtypes; Mod of
     floating-point infinities and signed zeros; BitShift by the width of the dtype or more; Mish and
     Softplus of negative numbers; casts from and to 8-bit floats, and of infinities and NaN to
     integers; the mask of Dropout, and Dropout in training; SpaceToDepth in mode CRD.
-Symptom
-    Wrong numbers or a wrong dtype, silently; Pow of integers does not build.
 Mechanism
     The converters ignore the attributes, use ``relax.power`` and ``floor_mod``, whose semantics
     differ from ONNX's, compute ``log(1 + exp(x))``, cast numbers that are not finite as 0, and

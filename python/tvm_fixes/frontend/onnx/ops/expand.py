@@ -12,17 +12,11 @@
 # and limitations under the License.
 """Expand, Tile and ConstantOfShape.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Expand: from one symbolic dim to another; to a shape that is known only at run time and contains
     a 1; of symbolic data to a constant shape; to a shape with fewer dims than the data have. Tile:
     with repeats that depend on dims, or with an empty result. ConstantOfShape: of a computed shape,
     or of a shape without dims.
-Symptom
-    Wrong elements or a wrong shape, silently; ``AttributeError``; build errors.
 Mechanism
     The converter uses an extent that it cannot compare as the result's extent, and TVM's
     ``broadcast_to`` assumes that an extent it cannot compare is not 1.

@@ -12,17 +12,10 @@
 # and limitations under the License.
 """Gather, GatherElements, GatherND, Scatter and ScatterND: kernels wrap negative indices.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Indices that the model computes, or that are out of range; a Scatter of dynamic indices; a
     ScatterElements of opset 16 with the reduction max or min, which opset 18 adds: PyTorch writes
     it, and ONNX Runtime accepts it.
-Symptom
-    An index before the first element, e.g. -5 on an axis of 4, becomes -1, which is the index of an
-    element. Each operator needs three additional kernels. The scatters are rejected.
 Mechanism
     The converters add the extent to negative indices, and keep indices that are still negative.
 How to remove

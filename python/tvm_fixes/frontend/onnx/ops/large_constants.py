@@ -12,15 +12,9 @@
 # and limitations under the License.
 """Operators on large constants, which the importer leaves to the constant folder.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A Transpose of an embedding that is also the weight of the last layer; 8-bit weights that Cast
     and Mul dequantize.
-Symptom
-    The embedding is stored twice, and the weights take four times their size.
 Mechanism
     The converters compute results of constants with NumPy.
 How to remove

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """4-bit and 2-bit integers, which tensors carry in int8 or uint8, one per byte.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Inputs, outputs, initializers, constants and casts of INT4, UINT4, INT2, UINT2 and FLOAT4E2M1.
-Symptom
-    ``TensorCopyFromBytes: size mismatch``.
 Mechanism
     ONNX's arrays have one element per byte; TVM's tensors of these dtypes are packed, and its
     kernels cannot compute with them.

@@ -12,20 +12,12 @@
 # and limitations under the License.
 """Normalizations.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     The outputs Mean and InvStdDev of a LayerNormalization; a BatchNormalization in training
     mode; LpNormalization; a MeanVarianceNormalization of data with a large mean, or of equal
     elements; a GroupNormalization, LRN or MeanVarianceNormalization that is not float32; a scale of
     static shape for data of symbolic shape; a LayerNormalization whose scale has fewer axes than
     it normalizes.
-Symptom
-    Silently: outputs that are scalars of 0, running statistics with exchanged weights, NaN.
-    LpNormalization and the other dtypes are rejected. Results have no shape, so that later
-    operators reject them; the wrong axes are normalized.
 Mechanism
     The converter returns constants for Mean and InvStdDev. ONNX's momentum is the
     weight of the old statistics, TVM's that of the new ones. LpNormalization has no converter. The

@@ -12,17 +12,10 @@
 # and limitations under the License.
 """Pad.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Pads or a constant_value that are known only at run time, or pads that depend on dims; mode
     ``reflect`` with pads that are not less than the extent; mode ``wrap`` with a negative pad; a
     Pad between operators whose layout is converted.
-Symptom
-    ``Dynamic pads are not supported yet``; undefined elements, silently; wrong elements, silently;
-    a permute on each side of the Pad.
 Mechanism
     The converter does not check the widths; its TIR for ``wrap`` does not support negative widths;
     it emits a TIR call although Relax has an operator.

@@ -12,16 +12,10 @@
 # and limitations under the License.
 """Pooling.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     auto_pad with symbolic dims, of MaxPool with strides, and of AveragePool with dilations;
     windows longer than the padded data; LpPool with ceil_mode; the indices of MaxPool; MaxUnpool
     with output_shape, or with pads that differ between axes.
-Symptom
-    A wrong shape or wrong numbers, silently; indices and output_shape are rejected.
 Mechanism
     The converter rounds the extents of SAME_LOWER down and allows negative pads, ignores dilations,
     multiplies an average over part of a window by the size of the whole window, and adds up pads of

@@ -12,15 +12,8 @@
 # and limitations under the License.
 """PRelu.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A PRelu with one slope for all elements, or one along an axis whose extent is symbolic.
-Symptom
-    ``ValueError: Expect value to be constant int`` when the program is built, or a multiplication
-    that is never lowered. Integers are rejected.
 Mechanism
     ``relax.nn.prelu`` needs a static extent on the axis of its slopes, and the converter uses the
     last axis for a single slope. In a model for any image size, that axis is symbolic.

@@ -12,15 +12,9 @@
 # and limitations under the License.
 """Range and EyeLike.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A Range up to a dim whose result is combined with a tensor of that dim, such as position
     embeddings; an EyeLike whose dtype differs from its input's.
-Symptom
-    ``CodeGenVM cannot emit this Relax operator``; ``dtype mismatch``.
 Mechanism
     The converter of Range computes the number of elements at run time, so TVM cannot prove that it
     equals the dim. The converter of EyeLike rejects the dtype, which Relax's operator ignores.

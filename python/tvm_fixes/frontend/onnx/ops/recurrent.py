@@ -12,14 +12,8 @@
 # and limitations under the License.
 """RNN, GRU and LSTM.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     An RNN, GRU or LSTM.
-Symptom
-    ``OpNotImplemented: The following operators are not supported for frontend ONNX``
 Mechanism
     TVM has no converters for them.
 How to remove

@@ -12,17 +12,10 @@
 # and limitations under the License.
 """Reductions.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ReduceLogSumExp of infinities; ReduceL1, L2, SumSquare and LogSum with noop_with_empty_axes and
     no axes; ReduceL2, ReduceLogSum and ReduceLogSumExp of integers and 16-bit floats; axes that are
     computed, or out of range; an ArgMax or ArgMin of a scalar, or over an axis without elements.
-Symptom
-    NaN, or the unchanged data, silently; a rejected node; an AssertionError without a node name;
-    ReduceL2 of large 16-bit floats is infinite.
 Mechanism
     The converter subtracts the maximum even if it is infinite, rounds the sum to 16 bits, and
     asserts that axes are constants.

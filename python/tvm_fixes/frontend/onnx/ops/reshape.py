@@ -12,17 +12,10 @@
 # and limitations under the License.
 """Reshape, Flatten, Squeeze and Unsqueeze.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A target shape or axes that are computed, or known only at run time; a Squeeze of a symbolic
     dim; a Squeeze without axes of data with symbolic dims; a -1 in a target with dims that may be
     0.
-Symptom
-    ``Reshape requires … Shape``; ``symbolic extent that cannot be proven to be 1``; a build error;
-    results of unknown shape, which other operators reject.
 Mechanism
     The converters accept only constants and ShapeExprs, and leave all inference to the operator.
 How to remove

@@ -12,17 +12,10 @@
 # and limitations under the License.
 """Resize and Upsample.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Scales that give fractional extents, e.g. 1.5 for extent 5; scales of the batch or channel
     axis; the attributes ``axes``, ``antialias`` and ``keep_aspect_ratio_policy``; ``align_corners``
     to one element; opset 10 and older; integers; sizes that are computed from dims or are inputs.
-Symptom
-    Wrong elements or a wrong shape, silently; for Upsample in mode nearest even with scale 2.
-    Otherwise ``Divide by zero``, ``IndexError``, ``TypeError`` or ``Type NoneType``.
 Mechanism
     The converter converts scales to extents and drops the scales, but ONNX Runtime divides
     coordinates by the given scale. It reads only the attributes and operands of opset 13. TVM's

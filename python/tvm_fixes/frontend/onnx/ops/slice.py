@@ -12,17 +12,10 @@
 # and limitations under the License.
 """Slice and Split.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A Slice with a bound that is a dim or is computed from dims, or with bounds, axes or steps that
     are known only at run time. A Slice of opset 9 or older. A Split with such sizes, or with opset
     18's num_outputs.
-Symptom
-    A result whose shape exceeds the data, silently; ``Dynamic Split not yet supported``; results of
-    unknown shape; ``Cannot cast NoneType``.
 Mechanism
     The converter sets ``assume_inbound`` if any bound is an expression; then no bound is clamped.
     It reads bounds from operands, which are attributes up to opset 9.

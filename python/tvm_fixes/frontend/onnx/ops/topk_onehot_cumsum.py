@@ -12,17 +12,10 @@
 # and limitations under the License.
 """TopK, OneHot, CumSum and ReverseSequence.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A TopK of opset 10, or whose K is 0, computed, or possibly greater than the extent; a OneHot
     whose depth is not an integer scalar, or whose values are not constants; a CumSum with
     ``reverse`` or a computed axis; a CumProd; a ReverseSequence.
-Symptom
-    Only the largest element, all elements, or elements read out of bounds, silently;
-    ``TypeError`` and ``AssertionError``; ``Inconsistent buffers``; an unsupported operator.
 Mechanism
     The converter of TopK reads an attribute that opset 10 does not have. The converter of OneHot
     converts operands to Python numbers of a different type. The converter of CumSum emits kernels

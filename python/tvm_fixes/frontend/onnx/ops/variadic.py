@@ -12,17 +12,9 @@
 # and limitations under the License.
 """Sum, Mean, Max, Min and Concat of any number of operands.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Hundreds of operands, one operand, or operands of extent 0 or of a 16-bit floating-point dtype;
     operands of a Concat with extents that have different expressions.
-Symptom
-    No lowering for a Concat whose operands are not known to have equal extents; a Sum of 400
-    operands takes a minute to compile; LLVM crashes on a Sum or Concat of 2000; sums of 16-bit
-    numbers are rounded at each step.
 Mechanism
     TVM stacks the operands and reduces the stack.  The kernel of a concatenation selects the
     operand of each element with nested selects, one per operand.

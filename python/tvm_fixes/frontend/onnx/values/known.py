@@ -12,15 +12,8 @@
 # and limitations under the License.
 """Values of small tensors that are known at import time.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Shapes, axes, pads, sizes or conditions that are computed from Shape and constants.
-Symptom
-    Equal of two equal shapes is False, silently; ``cannot handle ShapeExpr inputs``, ``requires
-    Shape``, ``Dynamic pads are not supported yet`` for models from PyTorch's exporters.
 Mechanism
     TVM knows the value of an operand only if its Relax expression is a constant, a ShapeExpr or a
     scalar, and most operators return none of these; Equal compares an IntImm with a Python int.

@@ -12,16 +12,9 @@
 # and limitations under the License.
 """Activations and other elementary functions of PyTorch.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``selu``, ``celu``, and ``elu`` with a scale, in an exported program; ``elu``, ``expm1`` and
     ``log1p`` near zero or of 16-bit numbers; ``softshrink`` of NaN or infinity.
-Symptom
-    Silently wrong results: ``selu`` lacks its scale, an error of 5%; ``elu(1e-9)`` is 0; NaN is
-    lost.
 Mechanism
     PyTorch decomposes ``selu`` and ``celu`` into an ``elu`` with ``scale`` and ``input_scale``,
     which the converter does not read.  The converter of ``elu`` subtracts 1 from the exponential,

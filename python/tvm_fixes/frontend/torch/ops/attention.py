@@ -12,16 +12,9 @@
 # and limitations under the License.
 """PyTorch's attention (``torch.nn.functional.scaled_dot_product_attention``).
 
-Upstream
-    No thread names the causes.
-Versions
-    Seen in 0.27.0.post1, with PyTorch 2.13.
 Trigger
     Attention whose transposed result is viewed; in a program that is not decomposed, with a boolean
     mask, with ``scale``, or in 3-D.
-Symptom
-    ``run_decompositions`` rejects the view (``Cannot view a tensor with shape``); without
-    decomposition, the importer rejects a boolean mask and ignores ``scale``.
 Mechanism
     PyTorch's decomposition gives the result strides that differ from the operator's at export; the
     converter does not pass ``scale`` on.

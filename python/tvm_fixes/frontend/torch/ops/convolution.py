@@ -12,18 +12,8 @@
 # and limitations under the License.
 """Convolutions and transposed convolutions.
 
-Upstream
-    https://github.com/apache/tvm/pull/17968 and https://github.com/apache/tvm/pull/17325
-    (transposed convolutions), https://github.com/apache/tvm/pull/18328 (hit the dtype error); no
-    thread names the causes.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A dtype other than float32; a 3-D transposed convolution; an unbatched convolution.
-Symptom
-    With a bias, ``TypeError: Binary operators must have the same datatype``. Without one, a float32
-    result, silently: float64 loses half its digits, integers become floats. The others are
-    rejected.
 Mechanism
     The converters pass ``out_dtype="float32"`` for operands of any dtype; none emits
     ``conv3d_transpose`` or expands an unbatched operand.

@@ -12,16 +12,9 @@
 # and limitations under the License.
 """Creation of tensors: ``arange`` and ``empty``.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``arange`` with a negative step, of a floating-point dtype, with arguments of a dtype other
     than that of the result, or empty; ``empty`` of symbolic sizes, which a circular pad fills.
-Symptom
-    ``arange(5, -1, -1)`` is rejected, ``arange(5, 0, -1)`` silently has a wrong length unless
-    something checks it, and others fail in the builder.
 Mechanism
     The type of an ``arange`` assumes a positive step; the converter of ``empty`` uses the
     arguments of PyTorch's graph without converting them.

@@ -12,17 +12,10 @@
 # and limitations under the License.
 """PyTorch's advanced indexing, scatters and assignments to slices.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``x[..., i, :, j]``, ``x[i] = rows``, ``x[..., i, i] = v``, ``x[mask] = v``, ``x[:, :n] = y`` of
     a dynamic dim, ``torch.take``, ``scatter`` of a source that is larger than its indices,
     ``scatter_add``, ``scatter_reduce``; embeddings with indices >= 2**31.
-Symptom
-    Wrong elements, silently: the importer pairs the batch axis with the indices, so it writes only
-    the diagonal.  Others are rejected, or do not build.
 Mechanism
     The axes between indices become an ``arange`` whose shape broadcasts with the indices, or each
     index is applied separately; indices are cast to 32 bits; ``index_put`` assumes an index for

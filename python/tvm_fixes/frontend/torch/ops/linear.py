@@ -12,18 +12,9 @@
 # and limitations under the License.
 """Linear layers and matrix products.
 
-Upstream
-    No thread names the causes.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A dtype other than float32; a linear layer or matmul on a non-contiguous input; nn.Bilinear;
     ``addmm`` and ``baddbmm`` with a factor of 0.
-Symptom
-    With a bias, ``TypeError: Binary operators must have the same datatype``. Without one, a float32
-    result, silently. ``addmm(alpha=0)`` has the shape of its first operand (with ``beta=0`` too, it
-    has no shape), and so has ``baddbmm`` in a program that is not decomposed. A weight is broadcast
-    along the batch; Bilinear is rejected.
 Mechanism
     The converters pass ``out_dtype="float32"`` for operands of any dtype.  The decomposition of a
     linear layer expands both operands for a bmm.

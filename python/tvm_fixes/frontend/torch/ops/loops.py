@@ -12,15 +12,8 @@
 # and limitations under the License.
 """Loops and branches: ``while_loop``, ``scan``, ``map``, ``associative_scan`` and ``cond``.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A program with one of these operators of ``torch.ops.higher_order``.
-Symptom
-    ``Unsupported function types ['while_loop']``.  A branch of ``cond`` that computes with sizes
-    is rejected, or does not build.
 Mechanism
     TVM has no converters for loops, and Relax has no loop.  In a branch, each extent of each
     operand is a symbol of its own.

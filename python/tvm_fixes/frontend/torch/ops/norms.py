@@ -12,16 +12,9 @@
 # and limitations under the License.
 """Norms of batches, groups and instances.
 
-Upstream
-    https://github.com/apache/tvm/pull/17752 (batch norm); no thread names the causes.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A dtype other than float32; a batch norm in a program that is not decomposed; an instance norm;
     a group norm without weight or bias.
-Symptom
-    Silently wrong results.  An instance norm becomes operators that merge batch and channels, which
-    stop the propagation of a layout, and is rejected if the batch is symbolic.
 Mechanism
     The converter of ``batch_norm`` always trains, and uses the momentum as epsilon.  The
     decomposition of an instance norm uses the running variance as epsilon.

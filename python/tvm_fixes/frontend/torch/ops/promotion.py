@@ -12,19 +12,12 @@
 # and limitations under the License.
 """Type promotion: PyTorch operators that compute in a dtype other than their operands' dtypes.
 
-Upstream
-    https://github.com/apache/tvm/pull/18459 (infinity in integers); no thread names the causes.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     An operation on integers with a Python float or another dtype, on a tensor of rank 0, or on a
     size of the program; ``add`` and ``sub`` with ``alpha``; a division of integers; a unary
     function of integers; ``cumsum``, ``cumprod`` and ``prod`` of booleans or small integers;
     ``any`` of numbers, or of no elements; ``clamp`` of integers; ``ones_like`` and similar calls
     with another dtype; a power of 0.5.
-Symptom
-    Wrong numbers or dtypes, silently: integers times 0.5 are 0, and a quotient of integers is an
-    integer; ``alpha`` is ignored; the root of -inf is inf.  Others are rejected, or fail at build.
 Mechanism
     The converters cast a Python scalar to the dtype of the tensor, promote two tensors regardless
     of their ranks, and pass integers to Relax operators that do not promote them.

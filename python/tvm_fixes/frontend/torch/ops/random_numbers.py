@@ -12,15 +12,8 @@
 # and limitations under the License.
 """Random numbers: ``rand``, ``randn``, ``randint``, and what ``rules`` derives from them.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A program that draws random numbers, such as a dropout in training mode.
-Symptom
-    ``dropout`` and ``bernoulli`` with a probability return their operand and ``exponential``
-    zeros; ``randn`` has other numbers in each import; the others are rejected.
 Mechanism
     TVM has converters for inference only, and no operator that draws random numbers.
 How to remove

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """Recurrent layers: LSTM, GRU and RNN, of tensors and of packed sequences.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``nn.LSTM``, ``nn.GRU`` or ``nn.RNN``.
-Symptom
-    Import and build take minutes for a few hundred steps.  A symbolic number of steps is rejected.
 Mechanism
     PyTorch decomposes a recurrent layer into one copy of its operators for each step.  So do TVM's
     converters, which support one layer without projections.

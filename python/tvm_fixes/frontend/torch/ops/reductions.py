@@ -12,17 +12,10 @@
 # and limitations under the License.
 """Reductions of PyTorch programs.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``x.max(dim)`` with NaN; ``x.min(dim)``, ``amax``, ``amin``, ``aminmax``; a reduction, a scan, a
     softmax or a sort of a tensor of rank 0 along axis 0 or -1; a softmax with a `dtype`, not
     decomposed; a norm of order 0, or of 16-bit floats.
-Symptom
-    NaN is lost, and the norm of large float16 numbers is infinite, silently; the others are
-    rejected.
 Mechanism
     The largest element comes from a top-k, whose comparisons ignore NaN; the others have no
     converters.  A tensor of rank 0 has an axis 0 in PyTorch, but not in Relax.  A norm is computed

@@ -12,15 +12,8 @@
 # and limitations under the License.
 """Average pooling and grid sampling of PyTorch.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ``avg_pool2d`` or ``avg_pool3d`` with ``divisor_override``; ``grid_sample``.
-Symptom
-    Silently, the divisor is the size of the window, and a grid of two rows or columns is read along
-    wrong axes.  Other grids, and 5-D grids, are rejected.
 Mechanism
     The converter of poolings does not read ``divisor_override``; TVM's operator expects the axis of
     the coordinates before the spatial axes, but PyTorch has it last.

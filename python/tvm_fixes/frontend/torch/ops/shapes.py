@@ -12,21 +12,12 @@
 # and limitations under the License.
 """Sizes of an exported program, and the types that PyTorch recorded for its values.
 
-Upstream
-    https://github.com/apache/tvm/issues/17818 (dynamic shapes in exported programs, open) and
-    https://github.com/apache/tvm/pull/18918 (slices).
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A program with dynamic dims that computes with sizes (``x.shape[1] // 2``, ``max``), slices,
     splits, pads or reshapes by them; an element from the end of a dynamic axis; negative padding;
     ``cat`` with an empty tensor or of several dtypes; squeezes and ``topk`` of symbolic sizes;
     ``topk`` in any order; ``nonzero``.  An input whose size is a multiple of a symbol that is not
     the size of any input.  A converter that returns a type other than PyTorch's.
-Symptom
-    Silently, ``x[-1]`` reads out of bounds, and the shape or dtype of an output differs from
-    PyTorch's.  Errors at import or build: ``Unsupported function types ['sym_max']``, ``Concat
-    expects all input tensors to have same ndim``.
 Mechanism
     The importer recomputes sizes with converters for only four operators; a static size becomes an
     int32 tensor.  An input size other than a sum or product becomes a new symbol.  Nothing compares

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """Tiles and repeats.
 
-Upstream
-    https://github.com/apache/tvm/pull/17304 (repeat); no thread names the causes.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A tile by a symbolic dim.
-Symptom
-    It is rejected.
 Mechanism
     ``relax.op.tile`` takes only integers.
 How to remove

@@ -12,15 +12,9 @@
 # and limitations under the License.
 """Activations of the domain com.microsoft, with a bias or a residual.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A Gelu, FastGelu, QuickGelu, BiasGelu, BiasSplitGelu or BiasAdd that ONNX Runtime's optimizer
     has written.
-Symptom
-    ``OpNotImplemented``; or a float16 result with the errors of several roundings, silently.
 Mechanism
     TVM has converters for some of these operators, and computes in the dtype of the operands.
 How to remove

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """Attention and MultiHeadAttention of the domain com.microsoft.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     An Attention or MultiHeadAttention that ONNX Runtime's optimizer or model builder has written.
-Symptom
-    ``OpNotImplemented``; an Attention with a mask of rank 1 or with earlier positions is rejected.
 Mechanism
     TVM's converter of Attention supports only some of its forms; MultiHeadAttention has none.
 How to remove

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """GroupQueryAttention of the domain com.microsoft.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A GroupQueryAttention that ONNX Runtime's model builder has written.
-Symptom
-    ``OpNotImplemented``.
 Mechanism
     TVM has no converter for it.
 How to remove

@@ -12,15 +12,9 @@
 # and limitations under the License.
 """Normalizations of the domain com.microsoft, and SimplifiedLayerNormalization.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A SkipLayerNormalization, SimplifiedLayerNormalization, SkipSimplifiedLayerNormalization,
     EmbedLayerNormalization, GroupNorm or SkipGroupNorm.
-Symptom
-    ``OpNotImplemented``; a SkipLayerNormalization returns no mean, and its sum lacks the bias.
 Mechanism
     TVM has converters for only some of these operators, and some of their outputs.
 How to remove

@@ -12,15 +12,9 @@
 # and limitations under the License.
 """Matrix products and convolutions of the domain com.microsoft.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A FusedMatMul, TransposeMatMul, FusedGemm, GemmFastGelu, FusedConv, NhwcConv, NhwcFusedConv or
     NhwcMaxPool.
-Symptom
-    ``OpNotImplemented``.
 Mechanism
     TVM has no converter for them.
 How to remove

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """RotaryEmbedding of the domain com.microsoft, and the rotation of heads.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A RotaryEmbedding that ONNX Runtime's optimizer or model builder has written.
-Symptom
-    ``OpNotImplemented``.
 Mechanism
     TVM has no converter for it.
 How to remove

@@ -14,15 +14,8 @@
 
 Most are early forms of ONNX's operators, and are converted as those.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A Trilu, Unique, ExpandDims, Pad, Range, GatherND, CropAndResize or GridSample.
-Symptom
-    ``OpNotImplemented``; or TVM converts it as ONNX's operator of the same name with the version of
-    the model's opset, and fails, or returns the outputs of another version.
 Mechanism
     TVM looks a node up only by its operator type.
 How to remove

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """The operators of the domain ``ai.onnx.ml``: trees, linear models, SVMs, scalers and encoders.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A scikit-learn, XGBoost or LightGBM model, converted by skl2onnx, onnxmltools or another tool.
-Symptom
-    ``OpNotImplemented``.
 Mechanism
     TVM has no converters for the domain.
 How to remove

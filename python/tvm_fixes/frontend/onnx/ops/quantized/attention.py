@@ -12,15 +12,9 @@
 # and limitations under the License.
 """QAttention, the quantized self-attention of the domain com.microsoft.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A QAttention, which ONNX Runtime's quantizer writes for transformers that its optimizer has
     fused.
-Symptom
-    ``OpNotImplemented``.
 Mechanism
     TVM has no converter for it.
 How to remove

@@ -12,16 +12,10 @@
 # and limitations under the License.
 """Quantized operators of the domain com.microsoft, computed in float32.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     QLinearAdd, QLinearAveragePool, QLinearConcat, QLinearGlobalAveragePool, QLinearLeakyRelu,
     QLinearMul, QLinearReduceMean, QLinearSigmoid, QLinearSoftmax and QLinearWhere, which ONNX
     Runtime's quantizer and optimizer write.
-Symptom
-    ``OpNotImplemented``.
 Mechanism
     TVM has no converter for them.
 How to remove

@@ -12,16 +12,9 @@
 # and limitations under the License.
 """Products of quantized tensors.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     ConvInteger, QLinearConv, QLinearMatMul; MatMulInteger of vectors; QGemm, QLinearConv,
     MatMulIntegerToFloat and DynamicQuantizeMatMul of the domain com.microsoft.
-Symptom
-    ``OpNotImplemented``; MatMulInteger of a vector with a zero point of one element returns a
-    matrix.
 Mechanism
     TVM has no converter for most of them. That of MatMulInteger adds an axis to each 1-D zero
     point.

@@ -12,16 +12,9 @@
 # and limitations under the License.
 """QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     Scales per block; 4-bit integers; scales and results of 16-bit floats; scales along an axis
     of symbolic extent; a DynamicQuantizeLinear of zeros.
-Symptom
-    Blocks, bfloat16 and 4 bits are rejected. Quantizing float16 rounds quotients to float16;
-    dequantizing to float16 clips to 65504. DynamicQuantizeLinear returns 255 for zeros.
 Mechanism
     The converters pass all dtypes on to ``relax.quantize`` and ``relax.dequantize``, which compute
     in the dtype of their operands; the scale of zeros is 0.

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """DynamicQuantizeLSTM, the quantized LSTM of the domain com.microsoft.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A DynamicQuantizeLSTM, which ONNX Runtime's quantizer writes for an LSTM.
-Symptom
-    ``OpNotImplemented``.
 Mechanism
     TVM has no converter for it.
 How to remove

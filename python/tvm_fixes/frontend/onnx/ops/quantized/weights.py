@@ -12,14 +12,8 @@
 # and limitations under the License.
 """Operators of the domain com.microsoft with weights quantized in blocks.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     MatMulNBits and GatherBlockQuantized, which ONNX Runtime's quantizer and model builder write.
-Symptom
-    ``OpNotImplemented``.
 Mechanism
     TVM has no converter for them.
 How to remove

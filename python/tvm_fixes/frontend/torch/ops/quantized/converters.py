@@ -12,15 +12,9 @@
 # and limitations under the License.
 """Quantized programs: the operators of PT2E (``quantized_decomposed``) and of torchao.
 
-Upstream
-    No thread found.
-Versions
-    Seen in 0.27.0.post1.
 Trigger
     A program quantized with PT2E or torchao: ``quantized_decomposed.*``, ``torchao.*``,
     ``aten._int_mm``, ``aten._weight_int8pack_mm``; fake quantization.
-Symptom
-    ``Unsupported function types [...]``.
 Mechanism
     TVM has no converters for them.  ``relax.quantize`` divides by the scale, but PyTorch multiplies
     by its inverse, which rounds other numbers up near ties.

@@ -1,0 +1,263 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""PyTorch's advanced indexing, scatters and assignments to slices.
+
+Trigger
+    ``x[..., i, :, j]``, ``x[i] = rows``, ``x[..., i, i] = v``, ``x[mask] = v``, ``x[:, :n] = y`` of
+    a dynamic dim, ``torch.take``, ``scatter`` of a source that is larger than its indices,
+    ``scatter_add``, ``scatter_reduce``; embeddings with indices >= 2**31.
+Mechanism
+    The axes between indices become an ``arange`` whose shape broadcasts with the indices, or each
+    index is applied separately; indices are cast to 32 bits; ``index_put`` assumes an index for
+    each axis; ``slice_scatter`` assumes integers as bounds.
+How to remove
+    See ``corrections``.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import fx
+from tvm import relax, tirx
+from tvm.sym import Analyzer
+
+from ...errors import OpNotImplemented
+from ...fixes.torch_importer import INDEXING as FIX_ID
+from ...relax.legalize.indices import broadcast
+from ...support import switches
+from ..dtypes import dtype_of
+from .corrections import Converters, Corrections, static_extent
+from .scattering import Scattering
+
+__all__ = ["Indexing"]
+
+_END = 2**63 - 1
+"""PyTorch's end of a slice without an end."""
+
+
+def _shape_of(value: relax.Expr) -> list[tirx.Expr]:
+    return list(value.ty.shape.values)
+
+
+def _inverse(axes: Sequence[int]) -> list[int]:
+    """Return the inverse of a permutation of axes."""
+    return [axes.index(axis) for axis in range(len(axes))]
+
+
+class Indexing(Scattering, Corrections):
+    """The converters of indexing."""
+
+    def indexing_calls(self) -> Converters:
+        """Return converters of ATen's operators, by the name of the overload."""
+        return {
+            "embedding.default": self._embedding_call,
+            "index.Tensor": self._index_call,
+            "index_put.default": self._index_put_call,
+            "select_scatter.default": self._select_scatter_call,
+            "slice_scatter.default": self._slice_scatter_call,
+            "take.default": self._take_call,
+            **self.scattering_calls(),
+        }
+
+    def _permuted(self, value: relax.Expr, axes: Sequence[int]) -> relax.Expr:
+        if list(axes) == list(range(len(axes))):
+            return value
+        return self.block_builder.emit(relax.op.permute_dims(value, list(axes)))
+
+    def _embedding_call(self, node: fx.Node) -> relax.Expr:
+        weight, indices = self.retrieve_args(node)[:2]
+        switches.note(FIX_ID)
+        return self.block_builder.emit(relax.op.take(weight, indices, axis=0))
+
+    def _take_call(self, node: fx.Node) -> relax.Expr:
+        x, indices = self.retrieve_args(node)
+        switches.note(FIX_ID)
+        flat = self.block_builder.emit(relax.op.reshape(x, (-1,)))
+        return self.block_builder.emit(relax.op.take(flat, indices, axis=0))
+
+    def _index_call(self, node: fx.Node) -> relax.Expr:
+        x, indices = self.retrieve_args(node)
+        switches.note(FIX_ID)
+        axes = [axis for axis, index in enumerate(indices) if index is not None]
+        given = [index for index in indices if index is not None]
+        if len(axes) == 1:
+            return self.block_builder.emit(relax.op.take(x, given[0], axis=axes[0]))
+        others = [axis for axis in range(x.ty.ndim) if axis not in axes]
+        x = self._permuted(x, axes + others)
+        elements = self.block_builder.emit(relax.op.index_tensor(x, given))
+        index_rank = max(index.ty.ndim for index in given)
+        order = _result_order(axes, others, index_rank)
+        return self._permuted(elements, _inverse(order))
+
+    def _index_put_call(self, node: fx.Node) -> relax.Expr:
+        x, indices, values, accumulate = self._arguments(
+            node, input=None, indices=None, values=None, accumulate=False
+        )
+        switches.note(FIX_ID)
+        values = self._astype(values, dtype_of(x))
+        axes = [axis for axis, index in enumerate(indices) if index is not None]
+        given = [index for index in indices if index is not None]
+        masks = [index for index in given if dtype_of(index) in ("bool", "uint8")]
+        if not masks:
+            return self._put(x, axes, given, values, accumulate)
+        if len(given) > 1:
+            raise OpNotImplemented(
+                f"{node.target} {node.name!r}: the dtypes of the indices are "
+                f"{[None if i is None else dtype_of(i) for i in indices]}; "
+                "expected integers, or only one tensor of booleans"
+            )
+        mask = self._astype(masks[0], "bool")
+        return self._put_where(x, axes[0], mask, values, accumulate)
+
+    def _put(
+        self,
+        x: relax.Expr,
+        axes: list[int],
+        indices: list[relax.Expr],
+        values: relax.Expr,
+        accumulate: bool,
+    ) -> relax.Expr:
+        """Assign `values` to the elements at the integer `indices` along `axes`, or add them."""
+        emit, shape = self.block_builder.emit, _shape_of(x)
+        others = [axis for axis in range(len(shape)) if axis not in axes]
+        outer = broadcast([_shape_of(index) for index in indices])
+        rest = [shape[axis] for axis in others]
+        order = _result_order(axes, others, len(outer))
+        target = [(*outer, *rest)[axis] for axis in _inverse(order)]
+        values = emit(relax.op.broadcast_to(values, target))
+        reduction = "add" if accumulate else "update"
+        if len(axes) == len(outer) == 1 and axes[0] > 0:
+            return self._put_along(x, axes[0], indices[0], values, reduction)
+        values = self._permuted(values, order)
+        columns = [
+            emit(relax.op.broadcast_to(self._astype(index, "int64"), outer)) for index in indices
+        ]
+        rows = emit(relax.op.stack(columns, axis=-1))
+        if not outer:
+            rows = emit(relax.op.expand_dims(rows, 0))
+            values = emit(relax.op.expand_dims(values, 0))
+        moved = self._permuted(x, axes + others)
+        updated = emit(relax.op.scatter_nd(moved, rows, values, reduction))
+        return self._permuted(updated, _inverse(axes + others))
+
+    def _put_along(
+        self, x: relax.Expr, axis: int, index: relax.Expr, values: relax.Expr, reduction: str
+    ) -> relax.Expr:
+        """Write `values` at a row of indices along `axis`, without a permute of `x`."""
+        emit, shape = self.block_builder.emit, _shape_of(values)
+        column = [1] * len(shape)
+        column[axis] = -1
+        index = emit(relax.op.reshape(self._astype(index, "int64"), column))
+        index = emit(relax.op.broadcast_to(index, shape))
+        return emit(relax.op.scatter_elements(x, index, values, axis, reduction))
+
+    def _put_where(
+        self,
+        x: relax.Expr,
+        axis: int,
+        mask: relax.Expr,
+        values: relax.Expr,
+        accumulate: bool,
+    ) -> relax.Expr:
+        """Assign `values` to the elements that a mask selects from `axis` on, or add them."""
+        emit, mask_rank = self.block_builder.emit, mask.ty.ndim
+        rest = x.ty.ndim - axis - mask_rank
+        masked = _shape_of(x)[axis : axis + mask_rank]
+        if not all(map(Analyzer().can_prove_equal, _shape_of(mask), masked)):
+            mask = self.block_builder.match_cast(mask, relax.TensorType(masked, "bool"))
+        values_axis = values.ty.ndim - 1 - rest
+        if values_axis >= 0 and static_extent(_shape_of(values)[values_axis]) == 1:
+            shape = _shape_of(values)
+            shape[values_axis : values_axis + 1] = [tirx.const(1, "int64")] * mask_rank
+            values = emit(relax.op.reshape(values, shape))
+        elif values_axis >= 0:
+            # There is one value for each selected element, in the order of these elements.
+            flat = emit(relax.op.reshape(self._astype(mask, "int64"), (-1,)))
+            count = emit(relax.op.sum(flat, axis=0, keepdims=True))
+            count = emit(relax.op.tensor_to_shape(count))
+            self.block_builder.match_cast(count, relax.ShapeType([_shape_of(values)[values_axis]]))
+            number = emit(relax.op.cumsum(flat, axis=0))
+            number = emit(relax.op.subtract(number, relax.const(1, "int64")))
+            number = emit(relax.op.reshape(number, _shape_of(mask)))
+            values = emit(relax.op.take(values, number, axis=values_axis, mode="clip"))
+        if rest:
+            mask = emit(relax.op.reshape(mask, (*_shape_of(mask), *[1] * rest)))
+        if accumulate:
+            values = emit(relax.op.add(x, values))
+        return emit(relax.op.where(mask, values, x))
+
+    def _slice_scatter_call(self, node: fx.Node) -> relax.Expr:
+        x, source, axis, start, end, step = self._arguments(
+            node, input=None, src=None, dim=0, start=None, end=None, step=1
+        )
+        switches.note(FIX_ID)
+        axis %= x.ty.ndim
+        extent = _shape_of(x)[axis]
+        analyzer = self._symbols.analyzer
+        begin = _bound(0 if start is None else start, extent, analyzer)
+        stop = _bound(_END if end is None else end, extent, analyzer)
+        if analyzer.can_prove(begin >= stop):
+            return x
+        bounds = (analyzer.simplify(begin), analyzer.simplify(stop), step)
+        dims = [*_shape_of(x)]
+        dims[axis] = tirx.floordiv(tirx.max(stop - begin, 0) + step - 1, step)
+        if not all(map(analyzer.can_prove_equal, _shape_of(source), dims)):
+            dims = [analyzer.simplify(dim) for dim in dims]
+            source = self.block_builder.match_cast(source, relax.TensorType(dims, dtype_of(source)))
+        is_whole = analyzer.can_prove_equal(begin, 0) and analyzer.can_prove_equal(stop, extent)
+        if is_whole and static_extent(step) == 1:
+            return self.block_builder.emit(relax.op.broadcast_to(source, _shape_of(x)))
+        start, end, step = (relax.prim_value(bound) for bound in bounds)
+        return self.block_builder.emit(
+            relax.op.slice_scatter(x, source, start, end, step, axis=axis)
+        )
+
+    def _select_scatter_call(self, node: fx.Node) -> relax.Expr:
+        x, source, axis, index = self.retrieve_args(node)
+        switches.note(FIX_ID)
+        axis %= x.ty.ndim
+        begin = _bound(index, _shape_of(x)[axis], self._symbols.analyzer)
+        source = self.block_builder.emit(relax.op.expand_dims(source, [axis]))
+        bounds = [relax.prim_value(bound) for bound in (begin, begin + 1, 1)]
+        return self.block_builder.emit(relax.op.slice_scatter(x, source, *bounds, axis=axis))
+
+
+def _result_order(axes: list[int], others: list[int], index_rank: int) -> list[int]:
+    """Return the result axes of the indices, then those of the `others`.
+
+    If the indexed `axes` are adjacent, the axes of the indices replace them; otherwise they come
+    first.
+    """
+    adjacent = axes == list(range(axes[0], axes[-1] + 1))
+    first = axes[0] if adjacent else 0
+    indexed = list(range(first, first + index_rank))
+    rank = index_rank + len(others)
+    return indexed + [axis for axis in range(rank) if axis not in indexed]
+
+
+def _bound(bound: Any, extent: tirx.Expr, analyzer: Analyzer) -> tirx.Expr:
+    """Count a slice bound from the front, and clamp it to the extent."""
+    number = static_extent(bound)
+    if number is None:
+        zero = tirx.const(0, "int64")
+        in_front = tirx.min(bound, extent)
+        if analyzer.can_prove(bound >= 0):
+            return in_front
+        return tirx.Select(bound < 0, tirx.max(bound + extent, zero), in_front)
+    if number == 0:
+        return tirx.const(0, "int64")
+    if number >= _END:
+        return extent
+    if number < 0:
+        return tirx.max(extent + number, tirx.const(0, "int64"))
+    return tirx.min(tirx.const(number, "int64"), extent)
