@@ -23,8 +23,8 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from ..frontend.torch.signature import call_arguments
-from ..frontend.torch.source_nodes import source_node
+from ..frontend.torch.graph.signature import call_arguments
+from ..frontend.torch.graph.source_nodes import source_node
 from ..observe.comparison import median_seconds
 from ..source.torch import TorchSource
 from ..support.tensors import to_torch

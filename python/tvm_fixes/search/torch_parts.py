@@ -23,7 +23,7 @@ import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
-from ..frontend.torch.signature import call_arguments
+from ..frontend.torch.graph.signature import call_arguments
 from ..support.tensors import to_numpy, to_torch
 from .parts import Candidate, Parts, Text, describe
 

@@ -79,7 +79,7 @@ class TorchSource(Source):
         super().__init__(name, shapes)
         self._program, self._module = program, module
         self._mutated: list[tuple[str, int]] = []
-        from ..frontend.torch.signature import arguments_of, results_of
+        from ..frontend.torch.graph.signature import arguments_of, results_of
 
         self._arguments = arguments_of(program)
         self._results = results_of(program)
@@ -233,7 +233,7 @@ class TorchSource(Source):
 
     def operators(self) -> list[Operator]:
         """The operators of the decomposed program, and which of them have a converter."""
-        from ..frontend.torch.preflight import operators_of
+        from ..frontend.torch.graph.preflight import operators_of
 
         return operators_of(self._program)
 
@@ -353,7 +353,7 @@ class TorchSource(Source):
         import torch
         from torch.utils import _pytree as pytree
 
-        from ..frontend.torch.signature import call_arguments
+        from ..frontend.torch.graph.signature import call_arguments
 
         args, kwargs = call_arguments(self._program, inputs)
         with torch.no_grad():

@@ -31,7 +31,7 @@ def program_values(program: "torch.export.ExportedProgram") -> Iterator[ModelVal
     """The tensors that the nodes of a program compute, in their order."""
     import torch
 
-    from ..frontend.torch.source_nodes import source_node
+    from ..frontend.torch.graph.source_nodes import source_node
 
     for node in program.graph.nodes:
         tensor = node.meta.get("val")

@@ -30,7 +30,7 @@ from tests.fuzz import opinfo
 from tests.fuzz.opinfo import Verdict
 from tests.fuzz.torch_ways import Way
 from tvm_fixes.frontend.torch import ExportedProgramImporter
-from tvm_fixes.frontend.torch.decompositions import has_rule
+from tvm_fixes.frontend.torch.graph.decompositions import has_rule
 from tvm_fixes.support.isolate import OutcomeKind, run_all_forked
 
 CORE_REJECTED = {

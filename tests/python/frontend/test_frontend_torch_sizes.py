@@ -29,7 +29,7 @@ from helpers.torch_programs import Call, check_function, import_exported, random
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import InputError
 from tvm_fixes.frontend.torch import ExportedProgramImporter, from_exported_program
-from tvm_fixes.frontend.torch.symbols import Symbols
+from tvm_fixes.frontend.torch.values.symbols import Symbols
 from tvm_fixes.support import switches
 
 X = random(5, 3, dtype=torch.float32, seed=0)

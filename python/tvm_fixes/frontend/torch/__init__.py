@@ -12,18 +12,18 @@
 # and limitations under the License.
 """Import of PyTorch programs into Relax: TVM's importer with corrected converters.
 
-``exported_program`` contains the importer, ``corrections`` what its converters share.  Traced
-modules are exported first: ``traced_inputs`` and ``traced_modules`` do that, ``traced_functions``
-gives the function the signature of TVM's ``from_fx``, and ``fx`` is the entry point.  ``dynamo``
-has the two functions that take a module from Dynamo.
+``exported_program`` is the entry point, ``importer`` the walk over the nodes, and ``call`` what
+converters get, with the list of what wraps them.  Converters stand in ``ops``, one file per
+operator family; ``stock`` is the adapter for TVM's.  ``graph`` reads programs, ``values`` knows
+sizes and operands.  ``fx`` and ``dynamo`` import traced modules, which are exported first.
 """
 
 from ..dtypes import accumulation_dtype
 from .dynamo import dynamo_capture_subgraphs, relax_dynamo
 from .exported_program import from_exported_program
 from .fx import from_fx
+from .graph.recurrent_shapes import recurrent_shapes
 from .importer import ExportedProgramImporter
-from .recurrent_shapes import recurrent_shapes
 
 __all__ = [
     "ExportedProgramImporter",

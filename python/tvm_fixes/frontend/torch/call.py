@@ -34,9 +34,9 @@ from ...support.tensors import to_tvm
 from .. import convert
 from ..convert import OPERATOR, Converters
 from ..dtypes import dtype_of
-from .source_nodes import source_node
+from .graph.source_nodes import source_node
 from .stock import STOCK, Stock, dtype_name
-from .symbols import Symbols
+from .values.symbols import Symbols
 
 __all__ = ["CONVERTERS", "PLACES", "Call", "Context", "converts", "known_operators"]
 

@@ -41,7 +41,7 @@ from tvm_ffi import structural_map
 
 from ...support.serial import in_turn
 from .fx import Traced, from_fx, import_traced
-from .traced_modules import Constant, Leaf, Sizes, Tree
+from .graph.traced_modules import Constant, Leaf, Sizes, Tree
 
 __all__ = ["dynamo_capture_subgraphs", "relax_dynamo"]
 

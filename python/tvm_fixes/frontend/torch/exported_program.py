@@ -56,18 +56,18 @@ from ...relax.source_nodes import spread
 from ...relax.updates import with_updates
 from ...support import switches
 from ...support.serial import in_turn
-from . import decompositions
+from .graph import decompositions
 from .graph.inputs import forget_derived_ranges
+from .graph.mutations import check_buffers, check_windows, returning_updates
+from .graph.recurrent_shapes import RECURRENT, recurrent_shapes
+from .graph.whole_operators import WHOLE, is_convertible
 from .importer import ExportedProgramImporter
-from .mutations import check_buffers, check_windows, returning_updates
 from .ops.interpolation import INTERPOLATIONS
 from .ops.linear_algebra import pure_checks
 from .ops.quantized.converters import KEPT
 from .ops.quantized.parameters import rules_for
 from .ops.random_numbers import check_recurrent_dropout
-from .recurrent_shapes import RECURRENT, recurrent_shapes
 from .rules import RULES
-from .whole_operators import WHOLE, is_convertible
 
 __all__ = ["decomposed", "from_exported_program"]
 

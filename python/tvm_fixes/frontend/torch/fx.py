@@ -20,7 +20,7 @@ Mechanism
     The importer has its own converters, which read the arguments that its tests use.
 How to remove
     If TVM's importer passes the tests of this package, use it; delete this file, the files
-    ``traced_*.py``, their tests and the fix id ``torch-fx``.
+    ``graph/traced_*.py``, their tests and the fix id ``torch-fx``.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,11 +38,11 @@ from ...relax.source_nodes import spread
 from ...support import switches
 from ...support.serial import in_turn
 from .exported_program import decomposed
-from .mutations import check_buffers, returning_updates, without_updates
+from .graph.mutations import check_buffers, returning_updates, without_updates
+from .graph.traced_functions import CustomConverters, Results, TracedImporter, as_traced
+from .graph.traced_inputs import TracedInputs, is_number
+from .graph.traced_modules import Tree, export_traced, forget
 from .stock import dtype_name
-from .traced_functions import CustomConverters, Results, TracedImporter, as_traced
-from .traced_inputs import TracedInputs, is_number
-from .traced_modules import Tree, export_traced, forget
 
 __all__ = ["Traced", "from_fx", "import_traced"]
 

@@ -29,7 +29,7 @@ from ...errors import OpNotImplemented
 from ...fixes.torch_importer import DECOMPOSITIONS, DYNAMIC_SHAPES
 from ...support import switches
 from .call import Context, known_operators
-from .decompositions import name_of
+from .graph.decompositions import name_of
 from .graph.inputs import Inputs, create_inputs, known_weights
 from .graph.nested_graphs import has_branches, nodes_of
 from .ops.types import NUMBERS

@@ -25,7 +25,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from ...fixes.torch_importer import DYNAMIC_SHAPES, PROMOTION
 from ...support import switches
-from .symbols import Symbols
+from .values.symbols import Symbols
 
 __all__ = ["STOCK", "Stock", "dtype_name"]
 

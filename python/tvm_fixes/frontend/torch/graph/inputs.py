@@ -27,8 +27,8 @@ from ....fixes.torch_importer import DYNAMIC_SHAPES
 from ....support import switches
 from ..call import Context
 from ..ops.complex_numbers import is_complex
-from ..signature import constant_inputs
-from ..symbols import MAX_EXTENT, Symbols
+from ..values.symbols import MAX_EXTENT, Symbols
+from .signature import constant_inputs
 
 __all__ = ["Inputs", "create_inputs", "forget_derived_ranges", "known_weights"]
 

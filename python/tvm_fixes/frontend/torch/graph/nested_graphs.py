@@ -25,7 +25,7 @@ from tvm import relax, tirx
 from tvm.ir import PrimType
 
 from ..call import Context
-from ..symbols import Symbols
+from ..values.symbols import Symbols
 
 __all__ = ["Captured", "Operand", "convert_graph", "has_branches", "is_number", "nodes_of"]
 

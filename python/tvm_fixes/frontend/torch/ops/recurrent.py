@@ -34,8 +34,8 @@ from ...extents import Extent, extents_of, slice_at
 from ...recurrent import recurrent_layer
 from ...recursion import scan
 from ..call import Call, converts
-from ..packed_sequences import pack, padded
-from ..recurrent_shapes import RECURRENT
+from ..graph.packed_sequences import pack, padded
+from ..graph.recurrent_shapes import RECURRENT
 
 _KINDS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 

@@ -23,7 +23,7 @@ from ....relax.source_nodes import mark
 from ....support import switches
 from ...convert import EVERY
 from ..call import Call, converts
-from ..decompositions import WITHOUT_INDICES
+from ..graph.decompositions import WITHOUT_INDICES
 
 # Errors of these types, but not of derived types, come without the name of the node.
 _UNNAMED = (

@@ -28,9 +28,9 @@ from ....fixes.torch_importer import DYNAMIC_SHAPES
 from ....support import switches
 from ...dtypes import dtype_of
 from ..call import Call, converts
-from ..symbols import MAX_EXTENT, Size
 from ..values.guarded_extents import require
 from ..values.operands import static_extent
+from ..values.symbols import MAX_EXTENT, Size
 
 __all__ = ["slice_of"]
 

@@ -29,9 +29,9 @@ from ....relax.source_nodes import SourceNode, mark_check
 from ....support import switches
 from ...dtypes import dtype_of
 from ..call import Call, Context
-from ..guards import guards_of
-from ..symbols import Size, Symbols
+from ..graph.guards import guards_of
 from .operands import value_of
+from .symbols import Size, Symbols
 
 __all__ = ["check_guards", "require", "with_broadcast"]
 

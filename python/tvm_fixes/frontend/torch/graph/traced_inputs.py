@@ -22,8 +22,8 @@ from torch import fx
 from tvm import tirx
 from tvm.sym import Analyzer
 
-from ...errors import OpAttributeInvalid
-from .values.operands import static_extent
+from ....errors import OpAttributeInvalid
+from ..values.operands import static_extent
 
 __all__ = ["Dim", "Example", "TracedInputs", "is_number"]
 

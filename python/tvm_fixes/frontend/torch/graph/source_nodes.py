@@ -17,8 +17,8 @@ from collections.abc import Callable
 from torch import fx
 from tvm import relax
 
-from ...relax.source_nodes import SourceNode, mark
-from ...support import switches
+from ....relax.source_nodes import SourceNode, mark
+from ....support import switches
 
 _Convert = Callable[[fx.Node], relax.Expr]
 

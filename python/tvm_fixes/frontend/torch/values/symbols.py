@@ -23,7 +23,7 @@ from torch.utils._sympy.interp import sympy_interp
 from tvm import tirx
 from tvm.sym import Analyzer
 
-from ...errors import OpNotImplemented
+from ....errors import OpNotImplemented
 
 __all__ = ["MAX_EXTENT", "Size", "Symbols"]
 

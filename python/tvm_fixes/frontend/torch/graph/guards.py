@@ -25,8 +25,8 @@ import torch
 from torch.export import ExportedProgram
 from tvm import tirx
 
+from ..values.symbols import Size, Symbols
 from .signature import arguments_of
-from .symbols import Size, Symbols
 
 __all__ = ["Guard", "guards_of"]
 

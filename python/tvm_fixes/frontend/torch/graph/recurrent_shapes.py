@@ -27,8 +27,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
-from ...fixes.torch_importer import LOOPS as FIX_ID
-from ...support import switches
+from ....fixes.torch_importer import LOOPS as FIX_ID
+from ....support import switches
 
 __all__ = ["RECURRENT", "recurrent_shapes"]
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from torch import fx
 from torch.export import ExportedProgram
 
-from ..operators import Operator, counted
-from .call import known_operators
-from .exported_program import decomposed
+from ...operators import Operator, counted
+from ..call import known_operators
+from ..exported_program import decomposed
 
 
 def operators_of(program: ExportedProgram) -> list[Operator]:

@@ -29,7 +29,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, OutputKind, OutputSpec
 
-from ...errors import OpNotImplemented
+from ....errors import OpNotImplemented
 
 __all__ = ["check_buffers", "check_windows", "returning_updates", "without_updates"]
 

@@ -24,9 +24,9 @@ from torch.export.graph_signature import InputKind
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
-from ...errors import OpAttributeInvalid
-from .importer import ExportedProgramImporter
-from .stock import dtype_name
+from ....errors import OpAttributeInvalid
+from ..importer import ExportedProgramImporter
+from ..stock import dtype_name
 from .traced_inputs import Dim
 from .traced_modules import CONVERTED, TRACED, Constant, Exported, Leaf, Sizes, Tree
 

@@ -30,7 +30,7 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from ...errors import OpAttributeInvalid, OpNotImplemented
+from ....errors import OpAttributeInvalid, OpNotImplemented
 from .recurrent_shapes import recurrent_shapes
 from .traced_inputs import TracedInputs, is_number
 

@@ -40,10 +40,10 @@ from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from ...fixes.torch_importer import DECOMPOSITIONS as FIX_ID
-from ...support import switches
-from .rules import RULES
-from .values.operands import value_of
+from ....fixes.torch_importer import DECOMPOSITIONS as FIX_ID
+from ....support import switches
+from ..rules import RULES
+from ..values.operands import value_of
 
 __all__ = [
     "WITHOUT_INDICES",

@@ -17,7 +17,7 @@ The sequences are sorted by length, so that those that still run at a step are t
 
 from tvm import relax, tirx
 
-from ..extents import Extent
+from ...extents import Extent
 
 __all__ = ["pack", "padded"]
 
