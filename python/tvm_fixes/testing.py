@@ -18,9 +18,10 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from .attributes import LIFTED
 from .errors import UsageError
 from .observe.comparison import compare
-from .relax.lift.callers import RECORD, SUFFIX
+from .relax.lift.callers import SUFFIX
 from .support.tensors import arrays_of, duplicate, to_tvm
 
 
@@ -128,8 +129,8 @@ def _transform(mod: tvm.IRModule, after: tvm.IRModule, name: str) -> str | None:
     attrs = after[name].attrs or {}
     known = {str(var.name_hint) for var in mod.get_global_vars()}
     new = {str(var.name_hint) for var in after.get_global_vars()} - known
-    if RECORD in attrs and RECORD not in (mod[name].attrs or {}):
-        return str(attrs[RECORD]["transform"])
+    if LIFTED in attrs and LIFTED not in (mod[name].attrs or {}):
+        return str(attrs[LIFTED]["transform"])
     return next((one for one in (f"{name}_{SUFFIX}", SUFFIX) if one in new), None)
 
 

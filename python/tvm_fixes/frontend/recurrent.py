@@ -19,7 +19,8 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 
-from ..tirx.recurrence import ATTRIBUTE, KINDS, Cell, recurrence
+from ..attributes import RECURRENCE
+from ..tirx.recurrence import KINDS, Cell, recurrence
 from ..tirx.recurrence_activations import Activation
 from ..tirx.recurrence_quantized import QuantizedSchedule
 from ..tirx.recurrence_schedule import Schedule
@@ -195,7 +196,7 @@ def _steps(
         return recurrence(cell, schedule, steps, *tensors)
 
     kernel, arguments, types = gen_call_tir_inputs(compute, steps, *operands)
-    kernel = kernel.with_attrs({"op_pattern": OPAQUE, ATTRIBUTE: cell.to_json()})
+    kernel = kernel.with_attrs({"op_pattern": OPAQUE, RECURRENCE: cell.to_json()})
     variable = builder.add_func(kernel, cell.kind.lower())
     call = builder.emit(relax.call_tir(variable, arguments, types))
     count = 3 if cell.kind == "LSTM" else 2

@@ -24,6 +24,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from ..attributes import LOOP
 from .extents import Extent, extents_of
 
 __all__ = ["LoopTypeError", "Step", "call_of", "scan"]
@@ -319,7 +320,7 @@ class _Loop:
         builder.end_scope()
         empty = relax.Function.create_empty(own.all, result, True)
         # A unique attribute: the builder merges equal functions.
-        empty = empty.with_attr("loop", builder.get_unique_name(self._name))
+        empty = empty.with_attr(LOOP, builder.get_unique_name(self._name))
         return builder.add_func(empty, self._name)
 
     def _several_iterations(self, own: _Parameters, loop: tvm.ir.GlobalVar) -> relax.Expr:

@@ -26,6 +26,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 from tvm_ffi import structural_walk
 
+from ..attributes import TILE
 from ..fixes.memory import (
     EMPTY_CONSTANTS,
     FOLD_PERMUTE_INTO_SCATTER,
@@ -40,7 +41,6 @@ from ..fixes.memory import (
 )
 from ..lowering import pipeline
 from ..tirx.transform import GuardLongLoops, HoistSelectLoads, KeepTilesOnStack
-from ..tirx.transform.keep_tiles_on_stack import TILE
 from ._run import run
 from .probe import Probe, register
 

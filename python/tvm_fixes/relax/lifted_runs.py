@@ -24,11 +24,10 @@ import tvm
 from tvm import relax, tirx
 from tvm_ffi import structural_walk
 
+from ..attributes import RUN
 from .ir import is_kernel_call, operator_name, renamed, typed, with_body
 
 __all__ = ["is_simple", "lift_runs", "lower_runs", "readers_of"]
-
-_ATTRIBUTE = "tvm_fixes.run"
 
 _MIN_KERNELS = 2
 """A run of fewer kernels has nothing to fuse."""
@@ -65,7 +64,7 @@ def lower_runs(mod: tvm.IRModule) -> tvm.IRModule:
     lifted = {
         variable: function
         for variable, function in functions.items()
-        if isinstance(function, relax.Function) and function.attrs and _ATTRIBUTE in function.attrs
+        if isinstance(function, relax.Function) and function.attrs and RUN in function.attrs
     }
     if not lifted:
         return mod
@@ -158,7 +157,7 @@ class _Lifting:
         """Add a function of one dataflow block; return its variable."""
         whole = relax.Tuple(outputs)
         body = typed(relax.SeqExpr([relax.DataflowBlock(bindings)], whole), whole.ty)
-        function = relax.Function(params, body, whole.ty).with_attr(_ATTRIBUTE, True)
+        function = relax.Function(params, body, whole.ty).with_attr(RUN, True)
         number = len(self.functions)
         while f"run{number}" in self._names:
             number += 1

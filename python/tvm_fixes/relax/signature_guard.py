@@ -19,7 +19,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from .lift.callers import RECORD, SUFFIX, public_functions
+from ..attributes import LIFTED
+from .lift.callers import SUFFIX, public_functions
 from .transform.lift_transform_params import type_text
 
 
@@ -146,8 +147,8 @@ def _signatures(mod: tvm.IRModule) -> dict[str, _Signature]:
         if name.endswith(SUFFIX):
             # A transform function: other passes may change its signature.
             pass
-        elif RECORD in attrs:
-            transform = str(attrs[RECORD]["transform"])
+        elif LIFTED in attrs:
+            transform = str(attrs[LIFTED]["transform"])
         elif "num_input" in attrs:
             of_its_own = f"{name}_{SUFFIX}"
             candidates = [attribute for attribute in (of_its_own, SUFFIX) if attribute in names]

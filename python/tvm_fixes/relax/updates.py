@@ -17,14 +17,12 @@ from collections.abc import Mapping
 import tvm
 from tvm import relax
 
-ATTRIBUTE = "updates"
-"""The attribute of a function: for the name of each updated parameter, the index of the output
-that is its new value."""
+from ..attributes import UPDATES
 
 
 def updates_of(function: relax.Function) -> dict[str, int]:
     """For each updated parameter, by name, the index of the output that is its new value."""
-    indices = (function.attrs or {}).get(ATTRIBUTE, {})
+    indices = (function.attrs or {}).get(UPDATES, {})
     return {str(name): int(index) for name, index in indices.items()}
 
 
@@ -33,5 +31,5 @@ def with_updates(mod: tvm.IRModule, updates: Mapping[str, int]) -> tvm.IRModule:
     main = mod["main"]
     attribute = updates_of(main) | dict(updates)
     functions = dict(mod.functions_items())
-    functions[mod.get_global_var("main")] = main.with_attr(ATTRIBUTE, attribute)
+    functions[mod.get_global_var("main")] = main.with_attr(UPDATES, attribute)
     return tvm.IRModule(functions, mod.attrs, mod.global_infos)

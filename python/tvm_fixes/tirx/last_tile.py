@@ -53,11 +53,9 @@ from tvm import tirx
 from tvm.sym import Analyzer
 from tvm_ffi import structural_equal, structural_map, structural_walk
 
+from ..attributes import LAST_COLUMNS
 from .loop_nest import positions_of, redirected, sources, substitute, uses, with_new_variables
 from .util import contains, is_zero
-
-LAST_COLUMNS = "tvm_fixes.last_columns"
-"""The annotation of a loop over tiles: the columns of a smaller last tile, or those of a tile."""
 
 # Statements that may depend on a column without an index.
 _UNKNOWN = tirx.Bind, tirx.Evaluate, tirx.While, tirx.AssertStmt

@@ -34,10 +34,7 @@ from .loop_kernels import cast, computed
 from .recurrence_activations import Activation, Stage, stages_of
 from .recurrence_schedule import At, Part, Schedule, int64
 
-__all__ = ["ATTRIBUTE", "KINDS", "Cell", "recurrence"]
-
-ATTRIBUTE = "tvm_fixes.recurrence"
-"""The attribute of a kernel that has its :class:`Cell` as text."""
+__all__ = ["KINDS", "Cell", "recurrence"]
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ LAYERS = (
     ("target", "resolution of the target; the CPU model; CUDA"),
     ("_ffi", "loading of the native library"),
     ("support", "files, forked processes, logs, signals, switches, tensors"),
+    ("attributes", "the attributes of IR: who writes them, who reads them"),
     (
         "pipeline",
         "the pipeline as a table: each pass, the targets that it runs for, and why it stands there",

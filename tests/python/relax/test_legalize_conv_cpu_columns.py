@@ -40,7 +40,7 @@ from helpers.conv_checks import (
 from helpers.grids import batched, sample
 from helpers.relax_modules import build, call, cpu, run, tensor
 from tvm_fixes import pipeline
-from tvm_fixes.tirx.last_tile import LAST_COLUMNS
+from tvm_fixes.attributes import LAST_COLUMNS
 
 # 4 lanes of SSE2, 8 of AVX, 16 of AVX-512.
 WIDTHS = (1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 50, 80, 112)

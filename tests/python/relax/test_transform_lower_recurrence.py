@@ -23,10 +23,11 @@ from tvm import relax, tirx
 from helpers.gpu_kernels import GPU
 from helpers.gpu_modules import run_on_gpu, scheduled
 from helpers.relax_modules import build, calls, cpu, run, tensor
+from tvm_fixes.attributes import RECURRENCE
 from tvm_fixes.frontend.recurrent import recurrent_layer, steps_of_layer
 from tvm_fixes.support import switches
 from tvm_fixes.target import resolve
-from tvm_fixes.tirx.recurrence import ATTRIBUTE, KINDS, Cell
+from tvm_fixes.tirx.recurrence import KINDS, Cell
 from tvm_fixes.tirx.recurrence_activations import Activation
 from tvm_fixes.transform import LowerRecurrence
 
@@ -139,7 +140,7 @@ def test_quantized_on_gpu() -> None:
 
 def test_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     mod = layer_of("RNN", 4, 1)
-    assert any(ATTRIBUTE in kernel.attrs for kernel in kernels_of(mod))
+    assert any(RECURRENCE in kernel.attrs for kernel in kernels_of(mod))
     assert LowerRecurrence()(mod).same_as(mod)
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, SWITCH)
     for target in (cpu(), GPU):

@@ -17,7 +17,8 @@ import tvm.testing
 from tvm import tirx
 from tvm.script import tirx as T
 
-from tvm_fixes.tirx.last_tile import LAST_COLUMNS, split_last_tiles
+from tvm_fixes.attributes import LAST_COLUMNS
+from tvm_fixes.tirx.last_tile import split_last_tiles
 
 
 def before(columns: int, more: int = 0, shift: int = 0) -> tirx.PrimFunc:

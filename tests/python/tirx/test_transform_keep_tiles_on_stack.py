@@ -19,8 +19,8 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 from tvm_ffi import structural_walk
 
+from tvm_fixes.attributes import TILE
 from tvm_fixes.tirx.transform import KeepTilesOnStack
-from tvm_fixes.tirx.transform.keep_tiles_on_stack import TILE
 
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512"})
 

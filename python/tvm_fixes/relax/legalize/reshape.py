@@ -26,13 +26,12 @@ from collections.abc import Iterable
 
 from tvm import relax, tirx, topi
 
+from ...attributes import IS_COPY
 from ...fixes.dynamic_shapes import RESHAPE_LEGALIZE as FIX_ID
 from ...support import switches
 from ...tirx.util import contains
 from ..ir import is_kernel_call
 from .override import Legalize, legalizes
-
-_IS_COPY = "tvm_fixes.is_copy"
 
 _SUMS = (tirx.Add, tirx.Sub)
 _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod)
@@ -57,7 +56,7 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
 def _reshaped_copy(bb: relax.BlockBuilder, call: relax.Call) -> relax.Call:
     """Reshape a copy; LegalizeOps visits the reshape again and finds the copy."""
     data, shape = call.args
-    attrs = {_IS_COPY: True}
+    attrs = {IS_COPY: True}
     copy = bb.call_te(topi.identity, data, primfunc_name_hint="copy", primfunc_attrs=attrs)
     return relax.Call(call.op, [bb.emit(copy), shape], call.attrs)
 
@@ -67,7 +66,7 @@ def _is_copy(bb: relax.BlockBuilder, data: relax.Expr) -> bool:
     value = bb.lookup_binding(data) if isinstance(data, relax.Var) else None
     if value is None or not is_kernel_call(value):
         return False
-    return _IS_COPY in (bb.get()[value.args[0]].attrs or {})
+    return IS_COPY in (bb.get()[value.args[0]].attrs or {})
 
 
 def _has(extents: Iterable[tirx.Expr], kinds: tuple[type, ...]) -> bool:

@@ -27,6 +27,7 @@ from tvm import relax, te, tirx
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm_ffi import structural_map
 
+from ...attributes import COPIES_FIRST
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import switches
 from ...target.gpu import is_gpu
@@ -64,8 +65,7 @@ _COMBINE: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
 
 _COMBINE_BOOLEANS = {"add": tirx.Or, "max": tirx.Or, "mul": tirx.And, "min": tirx.And}
 
-_COPIES_FIRST = "copies_first_operand"
-_ATTRIBUTES = {_COPIES_FIRST: 1}
+_ATTRIBUTES: dict[str, int] = {COPIES_FIRST: 1}
 """The attribute of kernels made by :func:`_updated_copy`."""
 
 _MIN_PARALLEL = 1 << 14
@@ -181,7 +181,7 @@ def _updated_copy(
 
 def copies_first(function: tirx.PrimFunc) -> bool:
     """Whether a kernel copies its first operand, and then changes elements of the copy."""
-    return function.attrs is not None and _COPIES_FIRST in function.attrs
+    return function.attrs is not None and COPIES_FIRST in function.attrs
 
 
 def without_copy(function: tirx.PrimFunc, operands: int) -> tirx.PrimFunc:
@@ -201,7 +201,7 @@ def without_copy(function: tirx.PrimFunc, operands: int) -> tirx.PrimFunc:
     params = [param for param in function.params if not param.same_as(result)]
     body = SBlockRealize([], True, block)
     changed = tirx.PrimFunc(params, body, function.ret_type, function.attrs, function.span)
-    return changed.without_attr(_COPIES_FIRST)
+    return changed.without_attr(COPIES_FIRST)
 
 
 def _store(

@@ -16,12 +16,10 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ...attributes import LIFTED
 from ...errors import UsageError
 from ..analysis import bindings
 from ..ir import with_functions
-
-RECORD = "lift_transform_params"
-"""The attribute that records the original parameters of a lifted function."""
 
 SUFFIX = "transform_params"
 """The suffix of the names of functions that prepare weights."""
@@ -109,7 +107,7 @@ class _Callers(PyExprMutator):
         if name not in self._transforms:
             return call
         transform = self._mod.get_global_var(self._transforms[name])
-        record = self._mod[call.op].attrs[RECORD]
+        record = self._mod[call.op].attrs[LIFTED]
         inputs = list(call.args)[: int(record["num_input"])]
         weights = list(call.args)[int(record["num_input"]) :]
         # Bundled weights are still one tuple.

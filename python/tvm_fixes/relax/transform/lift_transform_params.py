@@ -33,6 +33,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from ...attributes import LIFTED
 from ...errors import UsageError
 from ...fixes.weights import LIFT_TRANSFORM_PARAMS as FIX_ID
 from ...support import logs, switches
@@ -40,7 +41,7 @@ from ..analysis import bindings, weights_of
 from ..constants.growth import MAX_GROWTH, WEIGHTS_ALLOWANCE, check_growth
 from ..guard import uninstrumented
 from ..ir import with_body, with_functions
-from ..lift.callers import RECORD, SUFFIX, callers_of, rewrite_callers
+from ..lift.callers import SUFFIX, callers_of, rewrite_callers
 from ..lift.plan import LiftPlan
 from .fold_constant import rebind
 from .refresh_types import RefreshTypes
@@ -194,7 +195,7 @@ def _lift(
     changed: dict[tvm.ir.GlobalVar, relax.Function] = {}
     for var, original in originals.items():
         transform = lifted.get_global_var(transforms[var])
-        changed[var] = lifted[var].with_attr(RECORD, _record(original, transforms[var]))
+        changed[var] = lifted[var].with_attr(LIFTED, _record(original, transforms[var]))
         if "params" in original.attrs:
             changed[var] = changed[var].without_attr("params")
             prepares = changed.get(transform, lifted[transform])
@@ -233,7 +234,7 @@ def _targets(mod: tvm.IRModule, shared: bool | list[str]) -> dict[tvm.ir.GlobalV
                     "that prepare weights; rename it",
                     stacklevel=2,
                 )
-        elif RECORD not in function.attrs:
+        elif LIFTED not in function.attrs:
             _check_function(name, function)
             # The attribute may be an IntImm, which TVM's pass does not read.
             targets[by_name[name]] = function.with_attr("num_input", num_input)

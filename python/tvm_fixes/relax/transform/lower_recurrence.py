@@ -20,11 +20,12 @@ from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.relax.utils import gen_call_tir_inputs
 
+from ...attributes import RECURRENCE
 from ...fixes.matmul import MATMUL_LEGALIZE as FIX_ID
 from ...support import switches
 from ...target.cpu import Cpu, is_cpu
 from ...target.gpu import is_gpu
-from ...tirx.recurrence import ATTRIBUTE, Cell, recurrence
+from ...tirx.recurrence import Cell, recurrence
 from ...tirx.recurrence_gpu import GpuSchedule
 from ...tirx.recurrence_quantized import QuantizedCpuSchedule
 from ...tirx.recurrence_schedule import CpuSchedule, Part, Schedule
@@ -51,9 +52,9 @@ def LowerRecurrence() -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         target = tvm.target.Target.current(allow_none=True)
         kernels = {
-            variable: Cell.from_json(str(function.attrs[ATTRIBUTE]))
+            variable: Cell.from_json(str(function.attrs[RECURRENCE]))
             for variable, function in mod.functions_items()
-            if function.attrs is not None and ATTRIBUTE in function.attrs
+            if function.attrs is not None and RECURRENCE in function.attrs
         }
         if not kernels or not (is_cpu(target) or is_gpu(target)) or not switches.enabled(FIX_ID):
             return mod

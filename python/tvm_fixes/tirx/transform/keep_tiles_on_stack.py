@@ -30,15 +30,13 @@ from tvm import s_tir, tirx
 from tvm.s_tir import SBlock
 from tvm_ffi import structural_map, structural_walk
 
+from ...attributes import LAST_COLUMNS, TILE
 from ...fixes.memory import TILES_ON_STACK as FIX_ID
 from ...target.cpu import Cpu
-from ..last_tile import LAST_COLUMNS, split_last_tiles
+from ..last_tile import split_last_tiles
 from ..loop_nest import positions_of, redirected, substitute
 from ..tile_sums import sum_in_parts
 from ..util import bytes_of, contains, item_bytes_of, prim_func_pass
-
-TILE = "tvm_fixes.tile"
-"""The annotation of a block that computes a tile: the number of its elements."""
 
 # More sums than all registers hold, but few enough for the stack of a thread.
 _MAX_BYTES = 4096

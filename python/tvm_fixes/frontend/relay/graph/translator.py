@@ -20,6 +20,7 @@ from tvm import relax, tirx
 from tvm.ir import GlobalVar
 
 from .... import relay
+from ....attributes import RELAY_NAME
 from ....errors import CompileError, RelayError, summarize
 from ....relax.source_nodes import SourceNode
 from ..call import Call, Context
@@ -90,7 +91,7 @@ class Translator:
             result = relax_type(type_of(function.body), symbolic=False)
             empty = relax.Function.create_empty(params, result, is_pure=True)
             # The builder merges equal functions, and all functions without a body are equal.
-            attr = "global_symbol" if name == "main" else "relay_name"
+            attr = "global_symbol" if name == "main" else RELAY_NAME
             empty = empty.with_attr(attr, name)
             self._names[name] = self.builder.add_func(empty, name)
             self._queue.append(name)

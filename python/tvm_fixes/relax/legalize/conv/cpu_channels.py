@@ -20,12 +20,11 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.sym import Analyzer
 
+from ....attributes import LAST_COLUMNS, TILE
 from ....target.cpu import Cpu
 from ....tirx.dot_product import DotProduct
-from ....tirx.last_tile import LAST_COLUMNS
 from ....tirx.parallel import parallelize
 from ....tirx.register_tile import max_columns
-from ....tirx.transform.keep_tiles_on_stack import TILE
 from ....tirx.util import divides, is_one
 from ...layouts import Layout
 from .compute import COPIED_COLUMNS, Convolution, Tile

@@ -24,8 +24,8 @@ from dataclasses import replace
 import tvm
 from tvm import s_tir, tirx
 
+from ....attributes import LAST_COLUMNS
 from ....target.cpu import Cpu
-from ....tirx.last_tile import LAST_COLUMNS
 from ....tirx.parallel import parallelize
 from ....tirx.register_tile import even_part, max_columns, vectorize_in_powers_of_two
 from ....tirx.util import is_one

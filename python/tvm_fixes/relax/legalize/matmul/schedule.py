@@ -14,10 +14,10 @@
 
 from tvm import s_tir, tirx
 
+from ....attributes import TILE
 from ....tirx.dot_product import DotProduct
 from ....tirx.parallel import parallelize
 from ....tirx.register_tile import even_part, vectorize_in_powers_of_two
-from ....tirx.transform.keep_tiles_on_stack import TILE
 from .tiles import Tile
 
 # The chunks and the sums of this many row tiles stay in the L2 cache.
