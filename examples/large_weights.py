@@ -138,8 +138,8 @@ def reference(model: Path, sizes: Sizes) -> np.ndarray:
         offset += 4 * int(np.prod(shape))
     h = weights["embedding"][tokens(sizes)]
     for layer in range(sizes.layers):
-        wide = np.maximum(h @ weights[f"up.{layer}"] + weights[f"bias.{layer}"], 0)
-        h = h + wide @ weights[f"down.{layer}"]
+        hidden = np.maximum(h @ weights[f"up.{layer}"] + weights[f"bias.{layer}"], 0)
+        h = h + hidden @ weights[f"down.{layer}"]
     return np.asarray(h @ weights["head"])
 
 

@@ -283,14 +283,14 @@ def _of(
     lacks: str = "",
 ) -> list[Model]:
     """Models of one folder of a package: the file, what it does, and its inputs."""
-    found = []
+    files = []
     for file, kind, cases in models:
         stem = chunks or file.removesuffix(".gz").removesuffix(".onnx")
         stem = stem.rpartition("/")[2]
         name = f"{package.rpartition('/')[2]}.{stem}"
         path = f"{folder}/{file}"
-        found.append(Model(name, kind, cases, PACKAGES[package], path, chunks, lacks=lacks))
-    return found
+        files.append(Model(name, kind, cases, PACKAGES[package], path, chunks, lacks=lacks))
+    return files
 
 
 def _silero(samples: int, batch: int = 1, rate: int | None = 16000, width: int = 128) -> Case:

@@ -48,8 +48,8 @@ class Elementary:
         inner = accumulation_dtype(dtype)
         if inner == dtype:
             return function(x)
-        wide = self.emit(relax.op.astype(x, inner))
-        return self.emit(relax.op.astype(function(wide), dtype))
+        widened = self.emit(relax.op.astype(x, inner))
+        return self.emit(relax.op.astype(function(widened), dtype))
 
     def expm1(self, x: relax.Expr) -> relax.Expr:
         """``exp(x) - 1``."""

@@ -54,8 +54,8 @@ def counted(calls: Iterable[tuple[str, str, str]]) -> list[Operator]:
     places: dict[tuple[str, str], list[str]] = {}
     for name, place, problem in calls:
         places.setdefault((name, problem), []).append(place)
-    found = [
+    operators = [
         Operator(name, len(of_name), of_name if problem else [], problem)
         for (name, problem), of_name in places.items()
     ]
-    return sorted(found, key=lambda one: (not one.problem, -one.calls, one.name))
+    return sorted(operators, key=lambda one: (not one.problem, -one.calls, one.name))

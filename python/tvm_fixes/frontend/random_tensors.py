@@ -45,8 +45,8 @@ def _words(key: Key, count: tirx.Expr) -> te.Tensor:
         zero = u64(0)
         with T.serial(0, tirx.floordiv(count + WORDS - 1, WORDS)) as block:
             counter = [zero, zero, zero, block.astype("uint64")]
-            found = hashed([u64(first), u64(second), zero, zero], counter)
-            for index, word in enumerate(found):
+            words = hashed([u64(first), u64(second), zero, zero], counter)
+            for index, word in enumerate(words):
                 with when(block * WORDS + index < count):
                     numbers[block * WORDS + index] = word
 

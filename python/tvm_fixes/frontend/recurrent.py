@@ -98,10 +98,14 @@ def recurrent_layer(
         floats are computed in float32 and rounded at the end.
     """
     dtype = dtype_of(x)
-    wide = accumulation_dtype(dtype)
+    sum_dtype = accumulation_dtype(dtype)
 
     def widened(value: relax.Expr) -> relax.Expr:
-        return value if dtype_of(value) == wide else builder.emit(relax.op.astype(value, wide))
+        return (
+            value
+            if dtype_of(value) == sum_dtype
+            else builder.emit(relax.op.astype(value, sum_dtype))
+        )
 
     *around, features = x.ty.shape.values
     rows = builder.emit(relax.op.reshape(widened(x), [count_of(around), features]))
@@ -127,7 +131,7 @@ def recurrent_layer(
         peepholes=None if peepholes is None else widened(peepholes),
         lengths=lengths,
     )
-    if wide == dtype:
+    if sum_dtype == dtype:
         return results
     return tuple(builder.emit(relax.op.astype(result, dtype)) for result in results)
 

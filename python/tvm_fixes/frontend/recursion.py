@@ -102,12 +102,12 @@ def _unrolled(
 ) -> tuple[list[relax.Expr], list[relax.Expr]]:
     iterations = []
     for index in reversed(range(count)) if backwards else range(count):
-        carried, given = step(builder, index, carried, invariant)
-        iterations.append(given)
+        carried, results = step(builder, index, carried, invariant)
+        iterations.append(results)
     if backwards:
         iterations.reverse()
     stacked = [
-        builder.emit(relax.op.stack(list(given), 0)) for given in zip(*iterations, strict=True)
+        builder.emit(relax.op.stack(list(results), 0)) for results in zip(*iterations, strict=True)
     ]
     return carried, stacked
 

@@ -253,10 +253,10 @@ class _Search:
                     last=last,
                     with_fixes=with_fixes,
                 )
-                found = self._try(f"{label}{', fixes on' if with_fixes else ''}", number, build)
-                if found.shows is not None:
+                trial = self._try(f"{label}{', fixes on' if with_fixes else ''}", number, build)
+                if trial.shows is not None:
                     break
-            return found.shows
+            return trial.shows
 
         if shows(0):
             return Culprit("passes", [], "TVM's own pipeline shows the problem, too")

@@ -59,7 +59,7 @@ def minimize(items: Sequence[T], shows: Callable[[Sequence[T]], bool]) -> list[T
             continue
         if pieces > 2:  # of two chunks, each is the complement of the other
             complements = (
-                sorted(one for other in chunks if other is not chunk for one in other)
+                sorted(item for other in chunks if other is not chunk for item in other)
                 for chunk in chunks
             )
             found = next((rest for rest in complements if is_enough(rest)), None)
@@ -94,7 +94,7 @@ def improve(candidate: T, simpler: Callable[[T], Iterable[T]], shows: Callable[[
         Whether a candidate shows the fault.
     """
     while True:
-        found = next((one for one in simpler(candidate) if shows(one)), None)
+        found = next((item for item in simpler(candidate) if shows(item)), None)
         if found is None:
             return candidate
         candidate = found

@@ -135,12 +135,12 @@ class OnnxParts(Parts):
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names))
         model = _around(self._model, _needed(graph))
         inputs = {value.name: self._inputs[value.name] for value in model.graph.input}
-        found = self._evaluate(model, inputs)
-        if found is None:
+        values = self._evaluate(model, inputs)
+        if values is None:
             return None
         arrays = {
             name: array
-            for name, array in zip(dict.fromkeys(names), found, strict=True)
+            for name, array in zip(dict.fromkeys(names), values, strict=True)
             if isinstance(array, np.ndarray | np.generic) and array.dtype.kind != "O"
         }
         return {n: np.asarray(a) for n, a in arrays.items()} if set(names) <= set(arrays) else None
@@ -289,8 +289,8 @@ def _types_of(model: onnx.ModelProto) -> dict[str, int]:
         graph = onnx.shape_inference.infer_shapes(model).graph
     except Exception:  # it is not precise about its exceptions
         graph = model.graph
-    found = {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.output)}
-    return {name: element for name, element in found.items() if element}
+    values = {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.output)}
+    return {name: element for name, element in values.items() if element}
 
 
 def _around(model: onnx.ModelProto, graph: onnx.GraphProto) -> onnx.ModelProto:

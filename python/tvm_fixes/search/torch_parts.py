@@ -117,7 +117,7 @@ class _Recorder(fx.Interpreter):
     def record(
         self, program: torch.export.ExportedProgram, inputs: Sequence[np.ndarray]
     ) -> dict[fx.Node, Any]:
-        args, kwargs = call_arguments(program, [to_torch(one) for one in inputs])
+        args, kwargs = call_arguments(program, [to_torch(value) for value in inputs])
         with torch.no_grad():
             self.run(*pytree.tree_leaves((args, kwargs)))
         return self.results
@@ -175,8 +175,8 @@ class TorchCandidate(Candidate):
                 self,
                 label=f"{self.label}; output {number}",
                 graph=graph,
-                inputs={name: one for name, one in self.inputs.items() if name in left},
-                tensors={name: one for name, one in self.tensors.items() if name in left},
+                inputs={name: value for name, value in self.inputs.items() if name in left},
+                tensors={name: value for name, value in self.tensors.items() if name in left},
             )
 
     def constants(self) -> dict[str, np.ndarray]:

@@ -235,12 +235,12 @@ def observe(
     """
     start = time.monotonic()
     if problem.kind is Kind.CHECK:
-        found = _check(problem, subject, settings, off)
+        observation = _check(problem, subject, settings, off)
     else:
         examined = partial(_examine, problem.kind, subject, settings, off)
         outcome = run_forked(examined, timeout=settings.seconds)
-        found = _judge(problem, outcome)
-    return replace(found, seconds=round(time.monotonic() - start, 3))
+        observation = _judge(problem, outcome)
+    return replace(observation, seconds=round(time.monotonic() - start, 3))
 
 
 def _judge(problem: Problem, outcome: Outcome) -> Observed:
@@ -251,14 +251,14 @@ def _judge(problem: Problem, outcome: Outcome) -> Observed:
         is_crash = outcome.kind is not OutcomeKind.EXCEPTION
         kind = Kind.CRASHES if is_crash else Kind.FAILS
         return Observed(_fits(problem, kind, what), what)
-    found, what, number, fixes = cast(_Finding, outcome.value)
-    if found is Kind.FAILS:
-        return Observed(_fits(problem, found, what), what, fixes=fixes)
+    observation, what, number, fixes = cast(_Finding, outcome.value)
+    if observation is Kind.FAILS:
+        return Observed(_fits(problem, observation, what), what, fixes=fixes)
     if what.startswith(_INVALID):
         return Observed(None, what)
     if problem.kind in (Kind.SLOWER, Kind.LARGER):
         return Observed(number > problem.limit, what, fixes=fixes)
-    return Observed(found is problem.kind, what, fixes=fixes)
+    return Observed(observation is problem.kind, what, fixes=fixes)
 
 
 def _fits(problem: Problem, kind: Kind, what: str) -> bool | None:

@@ -115,7 +115,7 @@ def passes_of(
     """
     target = targets.resolve(settings.target)
     mod = source.to_relax()
-    found = []
+    variants = []
     for stage in _stages(settings):
         before = mod
         mod, recorder = _run_stage(stage, mod, target, on_start=on_start)
@@ -123,9 +123,9 @@ def passes_of(
             zip(recorder.names, recorder.mods, strict=True), 1
         ):
             if not structural_equal(before, after, map_free_vars=True):
-                found.append(PassRun(str(stage.info.name), name, executed))
+                variants.append(PassRun(str(stage.info.name), name, executed))
             before = after
-    return found
+    return variants
 
 
 def diff_of(source: Source, settings: Settings, run: PassRun) -> str:
@@ -227,16 +227,16 @@ def _around_schedules(
 
 def _calls(mod: tvm.IRModule) -> list[str]:
     """The kernels by name, those of earlier calls first."""
-    found: dict[str, None] = {}
+    variants: dict[str, None] = {}
 
     def visit(expr: relax.Expr) -> None:
         if isinstance(expr, tvm.ir.GlobalVar) and isinstance(mod[expr], tvm.tirx.PrimFunc):
-            found.setdefault(str(expr.name_hint))
+            variants.setdefault(str(expr.name_hint))
 
     for function in mod.functions.values():
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, visit)
-    return list(found)
+    return list(variants)
 
 
 def _may_differ(before: tvm.IRModule, after: tvm.IRModule, name: str) -> bool:

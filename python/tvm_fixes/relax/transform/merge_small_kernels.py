@@ -384,14 +384,14 @@ def _merged_kernels(groups: Sequence[_Group]) -> list[tuple[tirx.PrimFunc, list[
     fused = relax.transform.FuseTIR()(
         tvm.IRModule(dict(builder.get().functions_items()) | functions)
     )
-    found = []
+    runs = []
     for place in range(len(groups)):
         caller = fused[f"caller{place}"]
         (binding,) = bindings(caller)
         number_of = {param: number for number, param in enumerate(caller.params)}
         read = [number_of[operand] for operand in binding.value.args[1].fields]
-        found.append((fused[binding.value.args[0]], read))
-    return found
+        runs.append((fused[binding.value.args[0]], read))
+    return runs
 
 
 def _with_extents(kernel: tirx.PrimFunc, tensors: Sequence[relax.Expr]) -> tirx.PrimFunc:

@@ -107,9 +107,9 @@ def check_params(main: relay.Function, params: Mapping[str, np.ndarray[Any, Any]
         if var.name not in params:
             continue
         value = params[var.name]
-        wanted, found = type_of(var), relay.TensorType(list(value.shape), value.dtype.name)
-        if not isinstance(wanted, relay.TensorType) or not _fits(found, wanted):
-            raise UsageError(f"parameter {var.name!r}: expected {wanted}, got {found}")
+        wanted, actual = type_of(var), relay.TensorType(list(value.shape), value.dtype.name)
+        if not isinstance(wanted, relay.TensorType) or not _fits(actual, wanted):
+            raise UsageError(f"parameter {var.name!r}: expected {wanted}, got {actual}")
 
 
 def _fits(found: relay.TensorType, wanted: relay.TensorType) -> bool:

@@ -83,8 +83,8 @@ def mean(call: Call) -> relax.Expr:
     if not axes:
         return first_input(call)
     if dtype == "float16":
-        wide = call.emit(relax.op.astype(first_input(call), "float32"))
-        return call.emit(relax.op.astype(call.emit(relax.op.mean(wide, axes, keepdims)), dtype))
+        widened = call.emit(relax.op.astype(first_input(call), "float32"))
+        return call.emit(relax.op.astype(call.emit(relax.op.mean(widened, axes, keepdims)), dtype))
     if is_float(dtype):
         return call.emit(relax.op.mean(first_input(call), axes, keepdims))
     check_count(call, axes, dtype)

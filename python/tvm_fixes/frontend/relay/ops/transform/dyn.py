@@ -48,9 +48,9 @@ def symbols(call: Call, shape: relax.Expr, rank: int) -> list[Extent]:
     """Return new symbols for the elements of a shape that is known only at run time."""
     if str(shape.ty.dtype) != "int64":
         shape = call.emit(relax.op.astype(shape, "int64"))
-    found = [tirx.Var(f"extent_{axis}", "int64") for axis in range(rank)]
-    call.builder.match_cast(call.emit(relax.op.tensor_to_shape(shape)), relax.ShapeType(found))
-    return list(found)
+    extents = [tirx.Var(f"extent_{axis}", "int64") for axis in range(rank)]
+    call.builder.match_cast(call.emit(relax.op.tensor_to_shape(shape)), relax.ShapeType(extents))
+    return list(extents)
 
 
 def run_time_shape(call: Call, index: int) -> list[Extent]:
@@ -90,10 +90,10 @@ def te_new_shape(extents: te.Tensor, newshape: te.Tensor, allow_zero: bool) -> t
     one, zero = tirx.const(1, "int64"), tirx.const(0, "int64")
 
     def extent(source: Any) -> Any:
-        found = one
+        chosen = one
         for axis in range(rank):
-            found = tirx.Select(source.equal(axis), extents[axis], found)
-        return found
+            chosen = tirx.Select(source.equal(axis), extents[axis], chosen)
+        return chosen
 
     source: Any = zero
     resolved = []

@@ -187,8 +187,8 @@ def te_sparse_to_dense(
     rows = te.compute(shape, row, name="last_row")
 
     def element(*position: tirx.Var) -> Any:
-        found = rows(*position)
-        return tirx.if_then_else(found >= 0, values[tirx.max(found, 0)], default())
+        places = rows(*position)
+        return tirx.if_then_else(places >= 0, values[tirx.max(places, 0)], default())
 
     return te.compute(shape, element, name="sparse_to_dense")
 
@@ -244,10 +244,10 @@ def argwhere(call: Call) -> relax.Expr:
     data, extents = shaped(call)
     if not extents:
         raise call.fail("a scalar condition is not supported")
-    found = call.emit(relax.op.nonzero(data))
+    places = call.emit(relax.op.nonzero(data))
     count = tirx.Var("nonzeros", "int64")
-    found = call.builder.match_cast(found, relax.TensorType([len(extents), count], "int64"))
-    return call.emit(relax.op.astype(call.emit(relax.op.permute_dims(found)), "int32"))
+    places = call.builder.match_cast(places, relax.TensorType([len(extents), count], "int64"))
+    return call.emit(relax.op.astype(call.emit(relax.op.permute_dims(places)), "int32"))
 
 
 @converts("trilu")

@@ -67,8 +67,8 @@ def new_extents(source: Sequence[Extent], newshape: Sequence[int], zeros: bool) 
         target += parts
         copied += [True] * len(parts)
     if inferred is not None:
-        given = [dim for dim, is_copy in zip(target, copied, strict=True) if not is_copy]
-        target[inferred] = quotient(product(NO_FACTS, [*unused, *rest]), product(NO_FACTS, given))
+        others = [dim for dim, is_copy in zip(target, copied, strict=True) if not is_copy]
+        target[inferred] = quotient(product(NO_FACTS, [*unused, *rest]), product(NO_FACTS, others))
     return target
 
 

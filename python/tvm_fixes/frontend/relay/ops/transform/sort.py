@@ -57,8 +57,8 @@ def largest(call: Call, k: int) -> Any:
         k = int(extents[axis])
     dtype = str(call.attributes["dtype"] or "int32")
     kind = str(call.attributes["ret_type"])
-    found = call.emit(relax.op.topk(data, k, axis, kind, not call.attributes["is_ascend"], dtype))
-    return from_relax(call.builder, found, call.type) if kind == "both" else found
+    results = call.emit(relax.op.topk(data, k, axis, kind, not call.attributes["is_ascend"], dtype))
+    return from_relax(call.builder, results, call.type) if kind == "both" else results
 
 
 @converts("searchsorted")
@@ -129,8 +129,8 @@ def sparse_reshape(call: Call) -> tuple[relax.Expr, ...]:
     if not (isinstance(rank, int) and isinstance(new_rank, int) and new_rank > 0):
         raise call.fail("expected shapes with a known number of dimensions")
     target = call.emit_te(te_inferred_shape, shape, new_shape)
-    found = call.emit_te(te_sparse_reshape, indices, shape, target)
-    return (found, target)
+    results = call.emit_te(te_sparse_reshape, indices, shape, target)
+    return (results, target)
 
 
 def te_inferred_shape(shape: te.Tensor, new_shape: te.Tensor) -> te.Tensor:

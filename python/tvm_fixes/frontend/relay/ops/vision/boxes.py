@@ -92,18 +92,18 @@ def get_valid_counts(call: Call) -> tuple[relax.Expr, ...]:
         batch, count, length = boxes.shape
         least = threshold[0][()] if threshold else tirx.const(float(limit), boxes.dtype)
         with T.serial(0, batch) as b:
-            found = local("int64", 0)
+            kept = local("int64", 0)
             with T.serial(0, count) as j:
                 accepted = [boxes[b, j, score] > least]
                 if kind >= 0:
                     accepted.append(boxes[b, j, kind] >= cast(0, boxes.dtype))
                 with when(*accepted):
                     with T.serial(0, length) as k:
-                        top[b, found[0], k] = boxes[b, j, k]
-                    places[b, found[0]] = cast(j, "int32")
-                    found[0] = found[0] + 1
-            counts[b] = cast(found[0], "int32")
-            with T.serial(0, count) as j, when(j >= found[0]):
+                        top[b, kept[0], k] = boxes[b, j, k]
+                    places[b, kept[0]] = cast(j, "int32")
+                    kept[0] = kept[0] + 1
+            counts[b] = cast(kept[0], "int32")
+            with T.serial(0, count) as j, when(j >= kept[0]):
                 with T.serial(0, length) as k:
                     top[b, j, k] = cast(-1, boxes.dtype)
                 places[b, j] = cast(-1, "int32")
@@ -134,7 +134,7 @@ def multibox_transform_loc(call: Call) -> tuple[relax.Expr, ...]:
     def body(scores: Any, deltas: Any, anchors: Any, boxes: Any, counts: Any) -> None:
         batch, classes, count = scores.shape
         with T.serial(0, batch) as b:
-            found = local("int64", 0)
+            kept = local("int64", 0)
             with T.serial(0, count) as j:
                 best, kind = local("float32", -1.0), local("int32", 0)
                 with (
@@ -153,10 +153,10 @@ def multibox_transform_loc(call: Call) -> tuple[relax.Expr, ...]:
                     )
                     first = kind[0] if background else kind[0] - 1
                     for i, value in enumerate([first.astype("float32"), best[0], *box]):
-                        boxes[b, found[0], i] = value
-                    found[0] = found[0] + 1
-            counts[b] = cast(found[0], "int32")
-            with T.serial(0, count) as j, T.serial(0, 6) as i, when(j >= found[0]):
+                        boxes[b, kept[0], i] = value
+                    kept[0] = kept[0] + 1
+            counts[b] = cast(kept[0], "int32")
+            with T.serial(0, count) as j, T.serial(0, 6) as i, when(j >= kept[0]):
                 boxes[b, j, i] = cast(-1, "float32")
 
     return tuple(loop_kernel(call, [scores, deltas, anchors], outputs, body))
@@ -300,19 +300,19 @@ def _choose_proposals(call: Call, boxes: Any, order: Any, results: Any, removed:
     with T.serial(0, batch) as b:
         with T.serial(0, most) as i:
             removed[i] = tirx.const(False, "bool")
-        found = local("int64", 0)
-        with T.serial(0, most) as i, when(tirx.Not(removed[i]), found[0] < wanted):
-            row = b * wanted + found[0]
+        kept = local("int64", 0)
+        with T.serial(0, most) as i, when(tirx.Not(removed[i]), kept[0] < wanted):
+            row = b * wanted + kept[0]
             results[row, 0] = b.astype("float32")
             with T.serial(0, 4) as k:
                 results[row, k + 1] = boxes[b, order[b, i], k]
-            found[0] = found[0] + 1
+            kept[0] = kept[0] + 1
             with T.serial(i + 1, most) as j:
                 box, other = ([boxes[b, order[b, at], side] for side in range(4)] for at in (i, j))
                 with when(_overlap_of_pixels(box, other) > threshold):
                     removed[j] = tirx.const(True, "bool")
-        with T.serial(0, wanted) as i, when(i >= found[0]), T.serial(0, 5) as k:
-            results[b * wanted + i, k] = results[b * wanted + i - found[0], k]
+        with T.serial(0, wanted) as i, when(i >= kept[0]), T.serial(0, 5) as k:
+            results[b * wanted + i, k] = results[b * wanted + i - kept[0], k]
 
 
 def _overlap_of_pixels(a: Sequence[Any], b: Sequence[Any]) -> Any:

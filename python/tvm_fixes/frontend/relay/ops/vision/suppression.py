@@ -157,15 +157,15 @@ def _limit_boxes(call: Call, b: Any, valid: Any, results: Sequence[Any]) -> None
     )
     if limit <= 0:
         return
-    found = local("int64", 0)
+    kept = local("int64", 0)
     with T.serial(0, _number_of_valid(valid, b, count)) as j:
-        with when(rows[b, j, 0] >= cast(0, "float32")), T.If(found[0] == limit):
+        with when(rows[b, j, 0] >= cast(0, "float32")), T.If(kept[0] == limit):
             with T.Then():
                 with T.serial(0, length) as k:
                     rows[b, j, k] = cast(-1, "float32")
                 places[b, j] = cast(-1, "int32")
             with T.Else():
-                found[0] = found[0] + 1
+                kept[0] = kept[0] + 1
 
 
 def _number_of_valid(valid: Any, b: Any, count: Any) -> Any:
@@ -214,8 +214,8 @@ def _suppress(
     def box(j: Any) -> list[Any]:
         return [rows[b, j, corner + i] for i in range(4)]
 
-    found = local("int64", 0)
-    with T.serial(0, _number_of_valid(valid, b, count)) as j, T.If(found[0] == limit[()]):
+    kept = local("int64", 0)
+    with T.serial(0, _number_of_valid(valid, b, count)) as j, T.If(kept[0] == limit[()]):
         with T.Then():
             erase(j)
         with T.Else(), when(rows[b, j, score] > zero):
@@ -233,7 +233,7 @@ def _suppress(
                     stays[0] = tirx.const(False, "bool")
             with T.If(stays[0]):
                 with T.Then():
-                    found[0] = found[0] + 1
+                    kept[0] = kept[0] + 1
                 with T.Else():
                     erase(j)
 
@@ -244,12 +244,12 @@ def _collect_indices(b: Any, indices: Any, places: Any, result: Any, number: Any
     As in TVM 0.19, an index beyond the number of boxes is followed by a 0.
     """
     count = places.shape[1]
-    found = local("int64", 0)
+    kept = local("int64", 0)
 
     def append(value: Any) -> None:
-        with when(found[0] < count):
-            result[b, found[0]] = value
-        found[0] = found[0] + 1
+        with when(kept[0] < count):
+            result[b, kept[0]] = value
+        kept[0] = kept[0] + 1
 
     with T.serial(0, count) as j:
         index = local("int32", places[b, j])
@@ -259,22 +259,22 @@ def _collect_indices(b: Any, indices: Any, places: Any, result: Any, number: Any
             append(index[0])
         with when(tirx.any(index[0] > count, index[0] < -count)):
             append(cast(0, "int32"))
-        with when(j >= found[0]):
+        with when(j >= kept[0]):
             result[b, j] = cast(-1, "int32")
-    number[b, 0] = found[0].astype("int32")
+    number[b, 0] = kept[0].astype("int32")
 
 
 def _collect_rows(b: Any, rows: Any, result: Any, to_bottom: bool) -> None:
     """Emit the rows; with `to_bottom`, drop those with a negative column 0, and pad with -1."""
     _, count, length = rows.shape
-    found = local("int64", 0)
+    kept = local("int64", 0)
     with T.serial(0, count) as j:
         if to_bottom:
             with when(rows[b, j, 0] >= cast(0, "float32")):
                 with T.serial(0, length) as k:
-                    result[b, found[0], k] = rows[b, j, k]
-                found[0] = found[0] + 1
-            with when(j >= found[0]), T.serial(0, length) as k:
+                    result[b, kept[0], k] = rows[b, j, k]
+                kept[0] = kept[0] + 1
+            with when(j >= kept[0]), T.serial(0, length) as k:
                 result[b, j, k] = cast(-1, "float32")
         else:
             with T.serial(0, length) as k:
@@ -319,16 +319,16 @@ def _all_classes_onnx(boxes: Any, scores: Any, *buffers: Any) -> None:
     batch, classes, _ = scores.shape
     with T.serial(0, rows.shape[0]) as i, T.serial(0, 3) as k:
         rows[i, k] = cast(0, "int64")
-    found = local("int64", 0)
+    count = local("int64", 0)
     with T.serial(0, batch) as b, T.serial(0, classes) as c:
 
         def select(box: Any) -> None:
             for k, value in enumerate([b, c, box]):
-                rows[found[0], k] = value.astype("int64")
-            found[0] = found[0] + 1
+                rows[count[0], k] = value.astype("int64")
+            count[0] = count[0] + 1
 
         _one_class(b, c, (boxes, scores, *operands), left, select)
-    number[0] = found[0]
+    number[0] = count[0]
 
 
 def _all_classes_tensorflow(boxes: Any, scores: Any, *buffers: Any) -> None:
@@ -340,17 +340,17 @@ def _all_classes_tensorflow(boxes: Any, scores: Any, *buffers: Any) -> None:
             rows[b, i, 0] = cast(0, "int64")
             rows[b, i, 1] = cast(0, "int64")
             best[b, i] = cast(0, "float32")
-        found = local("int64", 0)
+        count = local("int64", 0)
         with T.serial(0, classes) as c:
 
             def select(box: Any) -> None:
-                rows[b, found[0], 0] = c.astype("int64")
-                rows[b, found[0], 1] = box.astype("int64")
-                best[b, found[0]] = scores[b, c, box]
-                found[0] = found[0] + 1
+                rows[b, count[0], 0] = c.astype("int64")
+                rows[b, count[0], 1] = box.astype("int64")
+                best[b, count[0]] = scores[b, c, box]
+                count[0] = count[0] + 1
 
             _one_class(b, c, (boxes, scores, *operands), left, select)
-        number[b] = found[0]
+        number[b] = count[0]
 
 
 def _one_class(b: Any, c: Any, operands: Sequence[Any], left: Any, select: Any) -> None:
@@ -360,7 +360,7 @@ def _one_class(b: Any, c: Any, operands: Sequence[Any], left: Any, select: Any) 
     """
     boxes, scores, order, limit, overlap, least = operands
     count = scores.shape[2]
-    valid, found = local("int64", 0), local("int64", 0)
+    valid, kept = local("int64", 0), local("int64", 0)
     with T.serial(0, count) as j:
         left[j] = scores[b, c, order[b, c, j]]
         with when(left[j] > least[()]):
@@ -368,9 +368,9 @@ def _one_class(b: Any, c: Any, operands: Sequence[Any], left: Any, select: Any) 
     most = local("int64", tirx.Select(limit[()] > 0, limit[()].astype("int64"), valid[0]))
     unwanted = cast(-1.0, "float32")
     with when(overlap[()] > 0), T.serial(0, valid[0]) as j:
-        with when(left[j] > unwanted, found[0] < most[0]):
+        with when(left[j] > unwanted, kept[0] < most[0]):
             select(order[b, c, j])
-            found[0] = found[0] + 1
+            kept[0] = kept[0] + 1
             with T.serial(j + 1, valid[0]) as k, when(left[k] > cast(0, "float32")):
                 box, other = (
                     [boxes[b, order[b, c, at], side] for side in range(4)] for at in (j, k)
@@ -400,15 +400,15 @@ def regular_non_max_suppression(call: Call) -> tuple[relax.Expr, ...]:
     def outputs(boxes: te.Tensor, *_: te.Tensor) -> Any:
         batch, count, _ = boxes.shape
         floats, ints = ((batch, most), "float32"), ((batch, most), "int32")
-        found = ((batch, most, 4), "float32")
-        return [found, floats, floats, ((batch,), "int32"), ints, ((count,), "bool")]
+        kept = ((batch, most, 4), "float32")
+        return [kept, floats, floats, ((batch,), "int32"), ints, ((count,), "bool")]
 
     def body(boxes: Any, scores: Any, order: Any, *results: Any) -> None:
         with T.serial(0, boxes.shape[0]) as b:
-            found = local("int64", 0)
+            count = local("int64", 0)
             with T.serial(0, classes) as c:
-                _merge_class(call, b, c, (boxes, scores, order), results, found)
-            _collect_detections(b, boxes, results, found)
+                _merge_class(call, b, c, (boxes, scores, order), results, count)
+            _collect_detections(b, boxes, results, count)
 
     return tuple(loop_kernel(call, [boxes, scores, order], outputs, body)[:4])
 
