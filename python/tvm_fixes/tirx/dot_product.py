@@ -19,6 +19,10 @@ of a pair, with :meth:`DotProduct.tensorize`::
         sums[lane] += data[k] * weight[lane, k]
     ->
     sums[0:8] += pmaddwd(broadcast(data[0:2]), weight[0:8, 0:2])
+
+A register of B bytes holds ``lanes = B / 4`` sums of 32 bits.  An instruction adds ``depth``
+products to each of them: it reads one register of ``lanes * depth`` weights, and 32 bits of data,
+``depth`` elements, which are broadcast to all lanes.
 """
 
 # TVMScript annotates with calls.
@@ -173,6 +177,7 @@ class DotProduct:
             The second innermost loop, over a multiple of the :attr:`lanes` of this instruction or
             of its half.  The block inside updates sums, which are initialized elsewhere.
         """
+        # A tile of an odd number of half vectors takes the instruction on half a register.
         dot = self
         if self.half is not None and int(sch.get(sums).extent) % self.lanes:
             dot = self.half
@@ -245,6 +250,7 @@ def _of_bfloat16(dot: DotProduct) -> tirx.PrimFunc:
     """Call a function that takes the bits of bfloat16: TVM would widen operands of bfloat16."""
     lanes, depth = dot.lanes, dot.depth
     function = f"{_FUNCTION}_{lanes}"
+    # The function takes the pairs as integers and casts them within LLVM.
     sums, bits, pairs = f"<{lanes} x float>", f"<{lanes} x i32>", f"<{2 * lanes} x bfloat>"
     text = f"""
 declare {sums} @{dot.instruction}({sums}, {pairs}, {pairs})

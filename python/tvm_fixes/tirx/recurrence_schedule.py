@@ -254,7 +254,8 @@ class CpuSchedule(Schedule):
         matrix = weights[part.number]
         tiles, _, width = matrix.shape
         vectors = int(width) // self.lanes
-        # Each vector of weights is multiplied by an element of each row.
+        # Registers: `at_once` vectors of sums for each row, and as many of weights, which all rows
+        # share: at_once * (rows + 1); one more has the broadcast state, and one is spare.
         at_once = even_part(vectors, max((self.registers - 2) // (rows + 1), 1))
         with T.serial(0, tiles) as tile:
             for begin in range(0, vectors, at_once):
@@ -267,7 +268,12 @@ class CpuSchedule(Schedule):
     def _tile(
         self, states: Any, matrix: Any, tile: Any, first: Any, rows: int, vectors: int
     ) -> list[Any]:
-        """Multiply by a register tile; return the sums of each row."""
+        """Multiply by a register tile; return the sums of each row.
+
+        1. Clear the sums, one buffer of `vectors` vectors for each row.
+        2. For each state k, load `vectors` vectors of weights, and add their products with state k
+           of each row to the sums of the row.
+        """
         # A buffer for each row: TVM puts larger ones on the heap.
         count, dtype = vectors * self.lanes, str(states.dtype)
         sums = [self.registers_for(count, dtype) for _ in range(rows)]

@@ -52,6 +52,7 @@ def schedule_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     tirx.PrimFunc or None
         None if there is no reduction, or if the result does not consist of rows.
     """
+    # 1. Find the reductions, and inline what is cheap or read once into its readers.
     # TVM cannot prove that the blocks cover a result of unknown extents.
     sch = Schedule(function, enable_check=False)
     reductions = [block for block in _blocks(sch) if sch.get(block).init is not None]
@@ -59,15 +60,18 @@ def schedule_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
         return None
     row_counts = [count_of(sch.get(block).writes[0].source.shape) for block in reductions]
     _inline(sch, row_counts)
+    # 2. The loops over rows are those of the result that index the values of the reductions.
     *before, result = _blocks(sch)
     rows = _row_loops(sch, result)
     if rows is None or _is_of_elements(sch, rows, result, row_counts):
         return None
+    # 3. All reductions run along rows, or all across them: then all columns count as one row.
     across = {_reduces_across(sch.get(block)) for block in reductions}
     if len(across) > 1 or None in across or (True in across and not rows):
         return None
     if True in across:
         rows = _before_windows(sch, rows[:-1], [*before, result])
+    # 4. Move all other blocks into the innermost loop over rows, and run the rows in parallel.
     if rows:
         row_loops = [sch.get(loop) for loop in rows]
         others = [
@@ -79,6 +83,7 @@ def schedule_rows(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
         for block in reversed(before):
             sch.compute_at(block, rows[-1], preserve_unit_loops=True)
         parallelize(sch, rows)
+    # 5. A row of intermediate values takes the place of its results: less data in the cache.
     return _in_place(sch.mod["main"])
 
 

@@ -27,6 +27,16 @@ element of each row of the first. A constant matrix that the whole batch shares 
 tile at compile time; other matrices are packed at run time if the tiles do not divide the columns,
 or if many rows are multiplied. Calls with unknown shapes, and calls that are not known to be for a
 CPU, go to TVM's function.
+
+The steps of :func:`_lower`:
+
+1. Make both operands matrices, and pad the common axis to the depth of the dot product.
+2. Choose the tile (:func:`.tiles.choose_tile`).  Its sums, a row of the second operand, a broadcast
+   element of the first and a spare fit in the registers: ``rows * vectors + vectors + 2`` of them.
+3. Cut long sums in chunks (:func:`.tiles.depth_chunk`): ``chunk * columns`` elements of the second
+   operand stay in the cache while all rows are multiplied by them.
+4. Emit the product and schedule its loops around the microkernel.
+5. Restore the shape of the call.
 """
 
 from collections.abc import Callable
@@ -149,6 +159,7 @@ def _lower(
 ) -> relax.Expr:
     lhs, rhs = call.args
     *lhs_rows, depth = lhs.ty.shape.values
+    # 1. Vectors become matrices; rows that share one matrix become the rows of one product.
     if len(rhs.ty.shape.values) == 1:
         rhs = reshape_to(emit, rhs, [depth, tirx.const(1, "int64")])
     if len(rhs.ty.shape.values) == 2 or not lhs_rows:
@@ -160,6 +171,7 @@ def _lower(
     rhs = pad_to_multiple(emit, rhs, -2, multiply_accumulate.depth) if packed is None else packed
     product = Product(str(call.ty.dtype), multiply_accumulate, tile, columns)
     func, args, out_type = gen_call_tir_inputs(product.compute, lhs, rhs)
+    # A bound of the columns would make extents of vectors symbolic: compute for any number of them.
     if packed is None and (free := with_free_columns(rhs)) is not rhs:
         func, args, _ = gen_call_tir_inputs(product.compute, lhs, free)
         args = [rhs if arg.same_as(free) else arg for arg in args]
