@@ -32,7 +32,7 @@ namespace {
 
 using Axes = std::optional<std::vector<AxisParts>>;
 
-bool IsReshape(const CallView& call) {
+bool IsReshapeOrFlatten(const CallView& call) {
   return call.IsOp("relax.reshape") || call.IsOp("relax.expand_dims") ||
          call.IsOp("relax.squeeze") || call.IsOp("relax.flatten");
 }
@@ -169,7 +169,7 @@ AxisParts MergeParts(const Scalars& scalars, const AxisParts& parts, const Objec
 bool IsBroadcastStep(const CallView& call) {
   return !call.args().empty() &&
          (call.IsOp("relax.broadcast_to") || call.IsOp("relax.tile") || call.IsOp("relax.repeat") ||
-          call.IsOp("relax.permute_dims") || IsReshape(call));
+          call.IsOp("relax.permute_dims") || IsReshapeOrFlatten(call));
 }
 
 std::optional<BroadcastStep> FollowStep(const Scalars& scalars, const BroadcastView& operand,
@@ -185,7 +185,7 @@ std::optional<BroadcastStep> FollowStep(const Scalars& scalars, const BroadcastV
   if (call.IsOp("relax.broadcast_to")) axes = Broadcast(scalars, operand, *from, *to);
   if (call.IsOp("relax.tile")) axes = Tile(operand, *from, *to);
   if (call.IsOp("relax.repeat")) axes = Repeat(operand, call);
-  if (IsReshape(call)) axes = Reshape(operand, *to);
+  if (IsReshapeOrFlatten(call)) axes = Reshape(operand, *to);
   if (!axes) return std::nullopt;
   return BroadcastStep{{*std::move(axes)}, std::nullopt};
 }

@@ -46,8 +46,6 @@ bool IsHuge(int64_t number) {
   return number > Scalars::kMaxLiteral || number < -Scalars::kMaxLiteral;
 }
 
-ObjectRef Ref(const Any& any) { return any.cast<ObjectRef>(); }
-
 /*! \brief Whether an expression is an int64 scalar, the type of extents. */
 bool IsInt64(const ObjectRef& expr) {
   const DLDataType dtype = DTypeOf(TypeOf(expr));

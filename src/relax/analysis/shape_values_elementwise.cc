@@ -87,7 +87,7 @@ Value EvaluateNotEqual(const ShapeValues& values, const CallView& call) {
 }
 
 template <typename Compute>
-Value Map(const ShapeValues& values, const CallView& call, Compute compute) {
+Value MapElements(const ShapeValues& values, const CallView& call, Compute compute) {
   auto value = Operand(values, call, 0);
   if (!value) return std::nullopt;
   for (ObjectRef& element : value->elements) {
@@ -97,27 +97,28 @@ Value Map(const ShapeValues& values, const CallView& call, Compute compute) {
 }
 
 Value EvaluateNegative(const ShapeValues& values, const CallView& call) {
-  return Map(values, call, [](const Scalars& scalars, const ObjectRef& x) {
+  return MapElements(values, call, [](const Scalars& scalars, const ObjectRef& x) {
     if (auto real = AsFloat(x)) return Scalars::Float(-*real);
     return scalars.Subtract(Scalars::Int(0), x);
   });
 }
 
 Value EvaluateAbs(const ShapeValues& values, const CallView& call) {
-  return Map(values, call, [](const Scalars& scalars, const ObjectRef& x) {
+  return MapElements(values, call, [](const Scalars& scalars, const ObjectRef& x) {
     if (auto real = AsFloat(x)) return Scalars::Float(std::abs(*real));
     return scalars.Maximum(x, scalars.Subtract(Scalars::Int(0), x));
   });
 }
 
 Value EvaluateNot(const ShapeValues& values, const CallView& call) {
-  return Map(values, call,
-             [](const Scalars& scalars, const ObjectRef& x) { return scalars.Not(x); });
+  return MapElements(values, call,
+                     [](const Scalars& scalars, const ObjectRef& x) { return scalars.Not(x); });
 }
 
 Value EvaluateSquare(const ShapeValues& values, const CallView& call) {
-  return Map(values, call,
-             [](const Scalars& scalars, const ObjectRef& x) { return scalars.Multiply(x, x); });
+  return MapElements(values, call, [](const Scalars& scalars, const ObjectRef& x) {
+    return scalars.Multiply(x, x);
+  });
 }
 
 /*!
@@ -126,7 +127,7 @@ Value EvaluateSquare(const ShapeValues& values, const CallView& call) {
  */
 template <double (*compute)(double), bool keeps_integers>
 Value EvaluateFloat(const ShapeValues& values, const CallView& call) {
-  return Map(values, call, [](const Scalars&, const ObjectRef& x) {
+  return MapElements(values, call, [](const Scalars&, const ObjectRef& x) {
     if (auto real = AsFloat(x)) return Scalars::Float(compute(*real));
     return keeps_integers ? x : ObjectRef(nullptr);
   });
@@ -139,8 +140,9 @@ double Sqrt(double x) { return std::sqrt(x); }
 
 Value EvaluateCast(const ShapeValues& values, const CallView& call) {
   const DLDataType dtype = DTypeOf(TypeOf(call.ref()));
-  return Map(values, call,
-             [&](const Scalars& scalars, const ObjectRef& x) { return scalars.Cast(x, dtype); });
+  return MapElements(values, call, [&](const Scalars& scalars, const ObjectRef& x) {
+    return scalars.Cast(x, dtype);
+  });
 }
 
 Value EvaluateClip(const ShapeValues& values, const CallView& call) {
@@ -148,7 +150,7 @@ Value EvaluateClip(const ShapeValues& values, const CallView& call) {
   if (!least || !greatest) return std::nullopt;
   const ObjectRef low = OnlyElement(*least), high = OnlyElement(*greatest);
   const DLDataType dtype = DTypeOf(TypeOf(call.ref()));
-  return Map(values, call, [&](const Scalars& scalars, const ObjectRef& x) {
+  return MapElements(values, call, [&](const Scalars& scalars, const ObjectRef& x) {
     return scalars.Minimum(scalars.Maximum(x, scalars.Cast(low, dtype)), scalars.Cast(high, dtype));
   });
 }

@@ -31,8 +31,6 @@ namespace refl = tvm::ffi::reflection;
 
 namespace {
 
-ObjectRef Ref(const Any& any) { return any.cast<ObjectRef>(); }
-
 Array<ObjectRef> OrEmpty(const Array<ObjectRef>& array) {
   return array.defined() ? array : Array<ObjectRef>();
 }

@@ -27,6 +27,9 @@
 
 namespace tvm_fixes {
 
+/*! \brief The node that a function of TVM returned. */
+inline ObjectRef Ref(const Any& any) { return any.cast<ObjectRef>(); }
+
 /*! \brief A BlockBuilder for `mod`, which may be null. It infers the types of new calls. */
 ObjectRef MakeBlockBuilder(const ObjectRef& mod);
 

@@ -40,7 +40,7 @@ ObjectRef Broadcast(const CallView& call, const VarLayouts& var_layouts) {
   return answer.defined() ? answer : RestoreLayouts(call);
 }
 
-LayoutGuard guards[] = {
+LayoutGuard broadcast_guards[] = {
     {"relax.add", Broadcast},          {"relax.atan2", Broadcast},
     {"relax.bitwise_and", Broadcast},  {"relax.bitwise_or", Broadcast},
     {"relax.bitwise_xor", Broadcast},  {"relax.divide", Broadcast},

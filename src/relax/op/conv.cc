@@ -49,8 +49,6 @@
 namespace tvm_fixes {
 namespace {
 
-constexpr const char* kAttr = "FRelaxInferLayout";
-
 struct Convolution {
   StockOpAttr stock;
   int spatial_axes;
@@ -70,12 +68,12 @@ struct Convolution {
 };
 
 Convolution convolutions[] = {
-    {{"relax.nn.conv1d", kAttr}, 1, false},
-    {{"relax.nn.conv2d", kAttr}, 2, false},
-    {{"relax.nn.conv3d", kAttr}, 3, false},
-    {{"relax.nn.conv1d_transpose", kAttr}, 1, true},
-    {{"relax.nn.conv2d_transpose", kAttr}, 2, true},
-    {{"relax.nn.conv3d_transpose", kAttr}, 3, true},
+    {{"relax.nn.conv1d", kInferLayout}, 1, false},
+    {{"relax.nn.conv2d", kInferLayout}, 2, false},
+    {{"relax.nn.conv3d", kInferLayout}, 3, false},
+    {{"relax.nn.conv1d_transpose", kInferLayout}, 1, true},
+    {{"relax.nn.conv2d_transpose", kInferLayout}, 2, true},
+    {{"relax.nn.conv3d_transpose", kInferLayout}, 3, true},
 };
 
 /*! \brief Layouts of data, kernel and result, by axis names (NCHW) or relative (ABCD). */

@@ -32,13 +32,12 @@
 namespace tvm_fixes {
 namespace {
 
-constexpr const char* kAttr = "FInferType";
-constexpr const char* kFixId = "conv-transpose-output-padding";
+constexpr const char* kOutputPaddingFix = "conv-transpose-output-padding";
 
 /*! \brief TVM's rules, by the number of spatial axes, minus one. */
-StockOpAttr stock_rules[] = {{"relax.nn.conv1d_transpose", kAttr},
-                             {"relax.nn.conv2d_transpose", kAttr},
-                             {"relax.nn.conv3d_transpose", kAttr}};
+StockOpAttr stock_conv_transpose_rules[] = {{"relax.nn.conv1d_transpose", kInferType},
+                                            {"relax.nn.conv2d_transpose", kInferType},
+                                            {"relax.nn.conv3d_transpose", kInferType}};
 
 std::string Text(const Array<int64_t>& values) {
   std::string text;
@@ -53,7 +52,7 @@ std::string Text(const Array<int64_t>& values) {
  * output_padding + 1: reducing the padding at the end is the same as increasing output_padding.
  */
 ObjectRef InferType(size_t spatial_axes, const ObjectRef& call_ref, const ObjectRef& builder) {
-  const StockOpAttr& rule = stock_rules[spatial_axes - 1];
+  const StockOpAttr& rule = stock_conv_transpose_rules[spatial_axes - 1];
   auto stock = [&](const ObjectRef& call) { return rule(call, builder); };
   auto call = As<CallView>(call_ref);
   const ConvTransposeAttrsNode& fields = conv_transpose_attrs[spatial_axes - 1];
@@ -69,7 +68,7 @@ ObjectRef InferType(size_t spatial_axes, const ObjectRef& call_ref, const Object
   }
   const bool stock_accepts =
       std::equal(output_padding.begin(), output_padding.end(), strides.begin(), std::less<>());
-  if (stock_accepts || !IsEnabled(kFixId)) return stock(call_ref);
+  if (stock_accepts || !IsEnabled(kOutputPaddingFix)) return stock(call_ref);
   Array<int64_t> moved_output_padding;
   for (size_t axis = 0; axis < spatial_axes; ++axis) {
     if (output_padding[axis] >= std::max(strides[axis], dilation[axis])) {
@@ -81,7 +80,7 @@ ObjectRef InferType(size_t spatial_axes, const ObjectRef& call_ref, const Object
     padding.Set(end, padding[end] - output_padding[axis]);
     moved_output_padding.push_back(0);
   }
-  NoteUse(kFixId, call_ref);
+  NoteUse(kOutputPaddingFix, call_ref);
   const ObjectRef moved =
       WithFields(call->attrs(), {{"padding", padding}, {"output_padding", moved_output_padding}});
   return stock(
@@ -93,7 +92,8 @@ TVM_FIXES_INIT_BLOCK() {
     auto infer_type = [spatial_axes](const ObjectRef& call, const ObjectRef& builder) {
       return InferType(spatial_axes, call, builder);
     };
-    OverrideOpAttr(stock_rules[spatial_axes - 1].op_name(), kAttr, Function::FromTyped(infer_type));
+    OverrideOpAttr(stock_conv_transpose_rules[spatial_axes - 1].op_name(), kInferType,
+                   Function::FromTyped(infer_type));
   }
 }
 

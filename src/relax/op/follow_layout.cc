@@ -43,7 +43,7 @@ void Register(const char* op_name, Rule rule, const char* fix_id) {
     NoteUse(fix_id, call_ref);
     return answer;
   };
-  OverrideOpAttr(op_name, "FRelaxInferLayout", Function::FromTyped(infer_layout));
+  OverrideOpAttr(op_name, kInferLayout, Function::FromTyped(infer_layout));
 }
 
 }  // namespace

@@ -139,7 +139,7 @@ ObjectRef Split(const CallView& call, const VarLayouts& var_layouts) {
       WithFields(call.attrs(), {{"indices_or_sections", sections}, {"axis", place->position}}));
 }
 
-LayoutGuard guards[] = {
+LayoutGuard join_guards[] = {
     {"relax.concat", Concat},
     {"relax.stack", Stack},
     {"relax.split", Split},

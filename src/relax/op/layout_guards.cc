@@ -37,7 +37,7 @@
 namespace tvm_fixes {
 namespace {
 
-constexpr const char* kFixId = "layout-guards";
+constexpr const char* kLayoutGuardsFix = "layout-guards";
 
 std::vector<const LayoutGuard*>& Guards() {
   static std::vector<const LayoutGuard*> guards;
@@ -47,12 +47,12 @@ std::vector<const LayoutGuard*>& Guards() {
 }  // namespace
 
 LayoutGuard::LayoutGuard(const char* op_name, GuardRule rule)
-    : stock_(op_name, "FRelaxInferLayout"), rule_(rule) {
+    : stock_(op_name, kInferLayout), rule_(rule) {
   Guards().push_back(this);
 }
 
 LayoutGuard::LayoutGuard(const char* op_name, DataGuardRule rule)
-    : stock_(op_name, "FRelaxInferLayout"), data_rule_(rule) {
+    : stock_(op_name, kInferLayout), data_rule_(rule) {
   Guards().push_back(this);
 }
 
@@ -77,10 +77,10 @@ ObjectRef LayoutGuard::InferLayout(const ObjectRef& call_ref, const DesiredLayou
                                    const VarLayouts& var_layouts) const {
   auto call = As<CallView>(call_ref);
   const bool listed = desired_layouts.count(stock_.op_name()) != 0;
-  if (call && !call->args().empty() && !listed && ChoosesLayouts(kFixId)) {
+  if (call && !call->args().empty() && !listed && ChoosesLayouts(kLayoutGuardsFix)) {
     const ObjectRef answer = Answer(*call, var_layouts);
     if (answer.defined()) {
-      NoteUse(kFixId, call_ref);
+      NoteUse(kLayoutGuardsFix, call_ref);
       return answer;
     }
   }
@@ -127,7 +127,7 @@ ObjectRef PRelu(const CallView& call, const VarLayouts& var_layouts) {
   return FollowData(call, *layout, *layout, WithFields(call.attrs(), {{"axis", *position}}));
 }
 
-LayoutGuard guards[] = {
+LayoutGuard single_guards[] = {
     {"relax.nn.dropout", Dropout},   {"relax.repeat", Repeat},
     {"relax.scatter_nd", ScatterND}, {"relax.ccl.allgather", AllGather},
     {"relax.nn.softmax", Softmax},   {"relax.nn.prelu", PRelu},

@@ -80,7 +80,7 @@ ObjectRef ChannelNorm(const CallView& call, const std::string& layout) {
   return follows ? ObjectRef(nullptr) : RestoreLayouts(call);
 }
 
-LayoutGuard guards[] = {
+LayoutGuard norm_guards[] = {
     {"relax.nn.layer_norm", LayerNorm},
     {"relax.nn.rms_norm", RMSNorm},
     {"relax.nn.group_norm", ChannelNorm<group_norm_attrs>},

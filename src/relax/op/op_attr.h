@@ -27,6 +27,9 @@
 
 namespace tvm_fixes {
 
+constexpr const char* kInferLayout = "FRelaxInferLayout";
+constexpr const char* kInferType = "FInferType";
+
 /*! \brief Override attribute `key` of operator `op_name`. */
 void OverrideOpAttr(const char* op_name, const char* key, const Function& function);
 

@@ -65,16 +65,18 @@ std::optional<std::vector<int64_t>> PermutedAxes(const CallView& call) {
 
 namespace {
 
-constexpr const char* kOp = "relax.permute_dims";
-constexpr const char* kFixId = "permute-dims-infer-layout";
+constexpr const char* kPermuteDims = "relax.permute_dims";
+constexpr const char* kPermuteDimsFix = "permute-dims-infer-layout";
 
-StockOpAttr stock_infer_layout(kOp, "FRelaxInferLayout");
+StockOpAttr stock_permute_dims_layout(kPermuteDims, kInferLayout);
 
-ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_layouts,
-                      const VarLayouts& var_layouts) {
-  const auto stock = [&] { return stock_infer_layout(call_ref, desired_layouts, var_layouts); };
+ObjectRef InferPermuteDimsLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_layouts,
+                                 const VarLayouts& var_layouts) {
+  const auto stock = [&] {
+    return stock_permute_dims_layout(call_ref, desired_layouts, var_layouts);
+  };
   auto call = As<CallView>(call_ref);
-  if (!call || !ChoosesLayouts(kFixId)) return stock();
+  if (!call || !ChoosesLayouts(kPermuteDimsFix)) return stock();
   auto axes = PermutedAxes(*call);
   if (!axes) return stock();
   auto layout = LayoutOf(call->args()[0], var_layouts);
@@ -93,12 +95,12 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
   if (!out_layout) return stock();
   Array<int64_t> identity;
   for (size_t i = 0; i < axes->size(); ++i) identity.push_back(static_cast<int64_t>(i));
-  NoteUse(kFixId, call_ref);
+  NoteUse(kPermuteDimsFix, call_ref);
   return FollowData(*call, *layout, *out_layout, WithFields(call->attrs(), {{"axes", identity}}));
 }
 
 TVM_FIXES_INIT_BLOCK() {
-  OverrideOpAttr(kOp, "FRelaxInferLayout", Function::FromTyped(InferLayout));
+  OverrideOpAttr(kPermuteDims, kInferLayout, Function::FromTyped(InferPermuteDimsLayout));
 }
 
 }  // namespace

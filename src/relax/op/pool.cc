@@ -46,16 +46,15 @@ struct PoolWindowAttrsNode : PoolAttrsNode {
 PoolWindowAttrsNode pool_window_attrs[3] = {"relax.attrs.Pool1DAttrs", "relax.attrs.Pool2DAttrs",
                                             "relax.attrs.Pool3DAttrs"};
 
-constexpr const char* kAttr = "FInferType";
-constexpr const char* kFixId = "pool-ceil-mode";
+constexpr const char* kCeilModeFix = "pool-ceil-mode";
 
 /*! \brief TVM's rules for max and average pooling, by the number of spatial axes minus one. */
-StockOpAttr stock_rules[2][3] = {{{"relax.nn.max_pool1d", kAttr},
-                                  {"relax.nn.max_pool2d", kAttr},
-                                  {"relax.nn.max_pool3d", kAttr}},
-                                 {{"relax.nn.avg_pool1d", kAttr},
-                                  {"relax.nn.avg_pool2d", kAttr},
-                                  {"relax.nn.avg_pool3d", kAttr}}};
+StockOpAttr stock_pool_rules[2][3] = {{{"relax.nn.max_pool1d", kInferType},
+                                       {"relax.nn.max_pool2d", kInferType},
+                                       {"relax.nn.max_pool3d", kInferType}},
+                                      {{"relax.nn.avg_pool1d", kInferType},
+                                       {"relax.nn.avg_pool2d", kInferType},
+                                       {"relax.nn.avg_pool3d", kInferType}}};
 
 /*! \brief Whether an extent of a tensor type is a call. */
 bool HasCall(const ObjectRef& type) {
@@ -95,23 +94,23 @@ ObjectRef InferType(const StockOpAttr& rule, size_t axes, const ObjectRef& call_
   auto call = As<CallView>(call_ref);
   const PoolWindowAttrsNode& fields = pool_window_attrs[axes - 1];
   if (!call || !fields.IsInstance(call->attrs().get()) || !HasCall(type)) return type;
-  if (!fields.ceil_mode(call->attrs().get()) || !IsEnabled(kFixId)) return type;
+  if (!fields.ceil_mode(call->attrs().get()) || !IsEnabled(kCeilModeFix)) return type;
   const ObjectRef attrs = RoundedDown(call->attrs(), fields, axes);
   if (!attrs.defined()) return type;
-  NoteUse(kFixId, call_ref);
+  NoteUse(kCeilModeFix, call_ref);
   return rule(
       MakeCall(call->op(), call->args(), attrs, call->ty_args(), nodes.expr.span(call_ref.get())),
       builder);
 }
 
 TVM_FIXES_INIT_BLOCK() {
-  for (const auto& rules : stock_rules) {
+  for (const auto& rules : stock_pool_rules) {
     for (size_t axes = 1; axes <= 3; ++axes) {
       const StockOpAttr* rule = &rules[axes - 1];
       auto infer_type = [rule, axes](const ObjectRef& call, const ObjectRef& builder) {
         return InferType(*rule, axes, call, builder);
       };
-      OverrideOpAttr(rule->op_name(), kAttr, Function::FromTyped(infer_type));
+      OverrideOpAttr(rule->op_name(), kInferType, Function::FromTyped(infer_type));
     }
   }
 }

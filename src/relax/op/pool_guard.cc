@@ -92,7 +92,7 @@ ObjectRef Resize3D(const CallView& call, const VarLayouts& var_layouts) {
   return FollowResize(call, var_layouts, {resize3d_attrs, "NCDHW", "NDHWC"});
 }
 
-LayoutGuard guards[] = {
+LayoutGuard pool_guards[] = {
     {"relax.nn.adaptive_avg_pool1d", Pool}, {"relax.nn.adaptive_avg_pool2d", Pool},
     {"relax.nn.adaptive_avg_pool3d", Pool}, {"relax.nn.avg_pool1d", Pool},
     {"relax.nn.avg_pool2d", Pool},          {"relax.nn.avg_pool3d", Pool},

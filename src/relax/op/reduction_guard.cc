@@ -63,7 +63,7 @@ ObjectRef Reduction(const CallView& call, const VarLayouts& var_layouts) {
                     WithFields(call.attrs(), {{"axis", PartsOf(axes, *layout)}}));
 }
 
-LayoutGuard guards[] = {
+LayoutGuard reduction_guards[] = {
     {"relax.max", Reduction},      {"relax.mean", Reduction}, {"relax.min", Reduction},
     {"relax.prod", Reduction},     {"relax.std", Reduction},  {"relax.sum", Reduction},
     {"relax.variance", Reduction},

@@ -93,7 +93,7 @@ ObjectRef StridedSlice(const CallView& call, const VarLayouts& var_layouts) {
   return SliceOfBlocks(call, *layout);
 }
 
-LayoutGuard guards[] = {{"relax.strided_slice", StridedSlice}};
+LayoutGuard slice_guards[] = {{"relax.strided_slice", StridedSlice}};
 
 }  // namespace
 }  // namespace tvm_fixes

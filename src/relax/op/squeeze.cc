@@ -33,10 +33,10 @@
 namespace tvm_fixes {
 namespace {
 
-constexpr const char* kOp = "relax.squeeze";
-constexpr const char* kFixId = "squeeze-infer-layout";
+constexpr const char* kSqueeze = "relax.squeeze";
+constexpr const char* kSqueezeFix = "squeeze-infer-layout";
 
-StockOpAttr stock_infer_layout(kOp, "FRelaxInferLayout");
+StockOpAttr stock_squeeze_layout(kSqueeze, kInferLayout);
 
 /*! \brief Which axes of the argument are removed, or std::nullopt if that is unknown. */
 std::optional<std::vector<bool>> RemovedAxes(const CallView& call) {
@@ -61,23 +61,23 @@ std::optional<std::vector<bool>> RemovedAxes(const CallView& call) {
   return removed;
 }
 
-ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_layouts,
-                      const VarLayouts& var_layouts) {
+ObjectRef InferSqueezeLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_layouts,
+                             const VarLayouts& var_layouts) {
   auto call = As<CallView>(call_ref);
   const bool usable =
       call && call->args().size() == 1 && squeeze_attrs.IsInstance(call->attrs().get());
-  if (!usable || !IsEnabled(kFixId)) {
-    return stock_infer_layout(call_ref, desired_layouts, var_layouts);
+  if (!usable || !IsEnabled(kSqueezeFix)) {
+    return stock_squeeze_layout(call_ref, desired_layouts, var_layouts);
   }
   auto removed = RemovedAxes(*call);
-  if (!ChoosesLayouts(kFixId)) {
+  if (!ChoosesLayouts(kSqueezeFix)) {
     const Array<int64_t>& axes = squeeze_attrs.axis(call->attrs().get());
     const auto is_negative = [](int64_t axis) { return axis < 0; };
     // TVM's rule corrupts memory.
     if (axes.defined() && std::any_of(axes.begin(), axes.end(), is_negative)) {
       return RestoreLayouts(*call);
     }
-    return stock_infer_layout(call_ref, desired_layouts, var_layouts);
+    return stock_squeeze_layout(call_ref, desired_layouts, var_layouts);
   }
   auto layout = LayoutOf(call->args()[0], var_layouts);
   if (!removed || !layout) return RestoreLayouts(*call);
@@ -93,12 +93,12 @@ ObjectRef InferLayout(const ObjectRef& call_ref, const DesiredLayouts& desired_l
   }
   auto out_layout = RenameAxes(*layout, becomes);
   if (!out_layout) return RestoreLayouts(*call);
-  NoteUse(kFixId, call_ref);
+  NoteUse(kSqueezeFix, call_ref);
   return FollowData(*call, *layout, *out_layout, WithFields(call->attrs(), {{"axis", new_axes}}));
 }
 
 TVM_FIXES_INIT_BLOCK() {
-  OverrideOpAttr(kOp, "FRelaxInferLayout", Function::FromTyped(InferLayout));
+  OverrideOpAttr(kSqueeze, kInferLayout, Function::FromTyped(InferSqueezeLayout));
 }
 
 }  // namespace

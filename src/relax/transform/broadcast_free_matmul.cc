@@ -46,8 +46,8 @@
 namespace tvm_fixes {
 namespace {
 
-constexpr const char* kFixId = "broadcast-free-matmul";
-constexpr const char* kName = "BroadcastFreeMatmul";
+constexpr const char* kBroadcastFreeMatmulFix = "broadcast-free-matmul";
+constexpr const char* kBroadcastFreeMatmul = "BroadcastFreeMatmul";
 
 using Vars = std::unordered_set<const Object*>;
 
@@ -331,8 +331,9 @@ class Analysis : public Visitor {
   }
 
   void Log(const Object* var, const std::string& why) const {
-    if (LogsDebug(kName)) {
-      LogDebug(kName, name_ + ": `" + std::string(VarView(var).name()) + "`: " + why);
+    if (LogsDebug(kBroadcastFreeMatmul)) {
+      LogDebug(kBroadcastFreeMatmul,
+               name_ + ": `" + std::string(VarView(var).name()) + "`: " + why);
     }
   }
 
@@ -491,18 +492,18 @@ class Rewriter : public Mutator {
 
 ObjectRef BroadcastFreeMatmul(const ObjectRef& function, const ObjectRef& mod) {
   const auto view = As<FunctionView>(function);
-  if (!IsEnabled(kFixId) || !view || IsKernel(*view)) return function;
+  if (!IsEnabled(kBroadcastFreeMatmulFix) || !view || IsKernel(*view)) return function;
   const auto symbol = FunctionAttr(view->attrs(), "global_symbol");
   const std::string name = symbol ? std::string(symbol->cast<String>()) : std::string("function");
   const Analysis analysis(function, name);
   if (analysis.matmuls().empty()) return function;
-  NoteUse(kFixId);
+  NoteUse(kBroadcastFreeMatmulFix);
   return RemoveNewlyDead(Rewriter(mod, analysis).Rewrite(function), function, mod);
 }
 
 TVM_FIXES_INIT_BLOCK() {
   tvm::ffi::reflection::GlobalDef().def("tvm_fixes.transform.BroadcastFreeMatmul", []() {
-    return MakeFunctionPass(BroadcastFreeMatmul, kName);
+    return MakeFunctionPass(BroadcastFreeMatmul, kBroadcastFreeMatmul);
   });
 }
 

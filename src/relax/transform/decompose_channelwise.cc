@@ -44,7 +44,7 @@
 namespace tvm_fixes {
 namespace {
 
-constexpr const char* kFixId = "decompose-channelwise";
+constexpr const char* kDecomposeChannelwiseFix = "decompose-channelwise";
 
 const GlobalFunction kGreater("relax.op.greater");
 const GlobalFunction kWhere("relax.op.where");
@@ -219,9 +219,9 @@ class Decomposer : public Mutator {
 };
 
 ObjectRef DecomposeChannelwise(const ObjectRef& function, const ObjectRef& mod) {
-  if (!IsEnabled(kFixId)) return function;
+  if (!IsEnabled(kDecomposeChannelwiseFix)) return function;
   const ObjectRef decomposed = Decomposer(mod).Rewrite(function);
-  if (!decomposed.same_as(function)) NoteUse(kFixId);
+  if (!decomposed.same_as(function)) NoteUse(kDecomposeChannelwiseFix);
   return decomposed;
 }
 

@@ -48,8 +48,8 @@
 namespace tvm_fixes {
 namespace {
 
-constexpr const char* kFixId = "dynamic-to-static";
-constexpr const char* kName = "DynamicToStatic";
+constexpr const char* kDynamicToStaticFix = "dynamic-to-static";
+constexpr const char* kDynamicToStatic = "DynamicToStatic";
 
 using Symbols = std::unordered_set<ObjectRef, ObjectPtrHash, ObjectPtrEqual>;
 
@@ -349,7 +349,8 @@ class ShapeResolver : public Mutator {
   static std::string Name(const ObjectRef& var) { return std::string(VarView(var.get()).name()); }
 
   void Log(const std::string& text) const {
-    if (LogsDebug(kName)) LogDebug(kName, name_ + ": `" + binding_ + "`: " + text);
+    if (LogsDebug(kDynamicToStatic))
+      LogDebug(kDynamicToStatic, name_ + ": `" + binding_ + "`: " + text);
   }
 
   std::string name_;
@@ -376,7 +377,7 @@ ObjectRef RefineResult(const ObjectRef& function, const ObjectRef& original) {
 }
 
 ObjectRef DynamicToStatic(const ObjectRef& mod) {
-  if (!IsEnabled(kFixId)) return mod;
+  if (!IsEnabled(kDynamicToStaticFix)) return mod;
   Map<ObjectRef, ObjectRef> functions;
   bool changed = false;
   for (const auto& [global_var, function] : nodes.module.functions(mod.get())) {
@@ -391,13 +392,14 @@ ObjectRef DynamicToStatic(const ObjectRef& mod) {
     functions.Set(global_var, resolved);
   }
   if (!changed) return mod;
-  NoteUse(kFixId);
+  NoteUse(kDynamicToStaticFix);
   return RefreshTypes(WithFields(mod, {{"functions", functions}}));
 }
 
 TVM_FIXES_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("tvm_fixes.transform.DynamicToStatic",
-                                        []() { return MakeModulePass(DynamicToStatic, kName); });
+  tvm::ffi::reflection::GlobalDef().def("tvm_fixes.transform.DynamicToStatic", []() {
+    return MakeModulePass(DynamicToStatic, kDynamicToStatic);
+  });
 }
 
 }  // namespace

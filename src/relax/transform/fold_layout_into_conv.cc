@@ -52,14 +52,14 @@
 namespace tvm_fixes {
 namespace {
 
-constexpr const char* kFixId = "fold-layout-into-conv";
+constexpr const char* kFoldLayoutIntoConvFix = "fold-layout-into-conv";
 
 char Capital(char letter) {
   return letter >= 'a' && letter <= 'z' ? static_cast<char>(letter - 'a' + 'A') : letter;
 }
 
 /*! \brief A convolution with a lowering for any layouts. */
-struct Convolution {
+struct LayoutFreeConvolution {
   std::string data_layout;
   std::string out_layout;
   /*! \brief The number of data channels. */
@@ -79,7 +79,7 @@ const ConvAttrsNode* ConvAttrsOf(const CallView& call) {
   return nullptr;
 }
 
-std::optional<Convolution> AsConvolution(const CallView& call) {
+std::optional<LayoutFreeConvolution> AsConvolution(const CallView& call) {
   const ConvAttrsNode* fields = ConvAttrsOf(call);
   const Object* attrs = call.attrs().get();
   if (fields == nullptr || !fields->IsInstance(attrs) || call.args().size() != 2 ||
@@ -93,7 +93,7 @@ std::optional<Convolution> AsConvolution(const CallView& call) {
       !std::all_of(kernel->begin(), kernel->end(), is_static)) {
     return std::nullopt;
   }
-  Convolution convolution{fields->data_layout(attrs), fields->out_layout(attrs), 1};
+  LayoutFreeConvolution convolution{fields->data_layout(attrs), fields->out_layout(attrs), 1};
   const std::vector<LayoutAxis> axes = AxesOf(convolution.data_layout);
   if (axes.size() != data->size()) return std::nullopt;
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -354,9 +354,9 @@ class Folder : public Mutator {
 };
 
 ObjectRef FoldLayoutIntoConv(const ObjectRef& function, const ObjectRef& mod) {
-  if (!IsEnabled(kFixId)) return function;
+  if (!IsEnabled(kFoldLayoutIntoConvFix)) return function;
   const ObjectRef folded = Folder(mod, function).Rewrite(function);
-  if (!folded.same_as(function)) NoteUse(kFixId);
+  if (!folded.same_as(function)) NoteUse(kFoldLayoutIntoConvFix);
   return folded;
 }
 

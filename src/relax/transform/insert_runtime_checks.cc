@@ -45,7 +45,7 @@
 namespace tvm_fixes {
 namespace {
 
-constexpr const char* kFixId = "runtime-checks";
+constexpr const char* kRuntimeChecksFix = "runtime-checks";
 
 using verifier::Call;
 using verifier::DimId;
@@ -371,7 +371,7 @@ ObjectRef RunPass(const ObjectRef& pass, const ObjectRef& mod) {
 ObjectRef InsertRuntimeChecks(const ObjectRef& mod) {
   static const GlobalFunction to_non_dataflow("relax.transform.ToNonDataflow");
   static const GlobalFunction convert_to_dataflow("relax.transform.ConvertToDataflow");
-  if (!IsEnabled(kFixId)) return mod;
+  if (!IsEnabled(kRuntimeChecksFix)) return mod;
   // Checks have side effects, so they go between dataflow blocks, which are rebuilt around them.
   const ObjectRef plain = RunPass(to_non_dataflow().cast<ObjectRef>(), mod);
   Verifier verifier(plain);
@@ -383,7 +383,7 @@ ObjectRef InsertRuntimeChecks(const ObjectRef& mod) {
     functions.Set(global_var, checked);
   }
   if (!changed) return mod;
-  NoteUse(kFixId);
+  NoteUse(kRuntimeChecksFix);
   const ObjectRef result = WithFields(plain, {{"functions", functions}});
   return RunPass(convert_to_dataflow(1).cast<ObjectRef>(), result);
 }

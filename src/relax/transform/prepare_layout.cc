@@ -50,7 +50,7 @@
 namespace tvm_fixes {
 namespace {
 
-constexpr const char* kFixId = "prepare-layout";
+constexpr const char* kPrepareLayoutFix = "prepare-layout";
 
 /*! \brief Whether a call is a reshape of its first argument. */
 bool IsReshape(const CallView& call) {
@@ -431,10 +431,10 @@ class DeadBindingRemover : public Mutator {
 };
 
 ObjectRef PrepareLayout(const ObjectRef& function, const ObjectRef& mod) {
-  if (!IsEnabled(kFixId)) return function;
+  if (!IsEnabled(kPrepareLayoutFix)) return function;
   const ObjectRef simplified = Simplifier(mod, function).Rewrite(function);
   const ObjectRef prepared = DeadBindingRemover(mod, simplified).Rewrite(simplified);
-  if (!prepared.same_as(function)) NoteUse(kFixId);
+  if (!prepared.same_as(function)) NoteUse(kPrepareLayoutFix);
   return prepared;
 }
 

@@ -26,7 +26,7 @@
 namespace tvm_fixes::relay {
 namespace {
 
-constexpr int kMaxDepth = 500;
+constexpr int kMaxTextDepth = 500;
 
 /*! \brief Appends types to a text, up to a limit. */
 class TypeWriter {
@@ -48,7 +48,7 @@ class TypeWriter {
   }
 
   void Add(const Type& type) {
-    if (depth_ > kMaxDepth || text_.size() >= limit_) {
+    if (depth_ > kMaxTextDepth || text_.size() >= limit_) {
       text_ += "...";
       return;
     }

@@ -29,7 +29,7 @@ constexpr size_t kNull = 0;
 
 /*! \brief The kinds of TypeVars: of a type, and of an extent. */
 constexpr char kTypeKind[] = "0";
-constexpr char kShapeKind[] = "1";
+constexpr char kShapeKindText[] = "1";
 constexpr char kDataKind[] = "5";
 
 /*! \brief Finish an expression, without its place and its inferred type. */
@@ -57,7 +57,7 @@ size_t GraphWriter::IndexOfTypeParams(const Array<ObjectRef>& params) {
       continue;
     }
     NodeText node("TypeVar");
-    node.Field("name_hint", IndexOfName(var->name)).Field("kind", kShapeKind);
+    node.Field("name_hint", IndexOfName(var->name)).Field("kind", kShapeKindText);
     // TVM 0.19 ignores "var", which holds the dimension of the parameter.
     elements.push_back(AddLeaf(&node.Field("span", kNull).Field("var", IndexOf(param))));
   }

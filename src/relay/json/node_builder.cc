@@ -27,7 +27,7 @@
 namespace tvm_fixes::relay {
 namespace {
 
-constexpr int kMaxDepth = 100;
+constexpr int kMaxNodeDepth = 100;
 
 /*! \brief The fields of each kind of node that refer to nodes which are needed. */
 std::vector<const char*> NodeFields(NodeKind kind) {
@@ -172,9 +172,9 @@ void NodeBuilder::CheckDepth(size_t node) {
   for (size_t dependency : Dependencies(node)) {
     depth = std::max<int>(depth, depths_[dependency] + 1);
   }
-  if (depth > kMaxDepth) {
-    table_.Fail(
-        node, "data, types and patterns nest deeper than " + std::to_string(kMaxDepth) + " levels");
+  if (depth > kMaxNodeDepth) {
+    table_.Fail(node, "data, types and patterns nest deeper than " + std::to_string(kMaxNodeDepth) +
+                          " levels");
   }
   depths_[node] = static_cast<uint8_t>(depth);
 }

@@ -59,7 +59,7 @@ void DeclareBinary() {
   }
 }
 
-[[maybe_unused]] const bool declared = (DeclareUnary(), DeclareBinary(), true);
+[[maybe_unused]] const bool declared_elementwise = (DeclareUnary(), DeclareBinary(), true);
 
 RELAY_OP("clip")
     .Inputs({"data"})

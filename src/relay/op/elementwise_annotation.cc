@@ -78,7 +78,7 @@ void DeclareRejected() {
   }
 }
 
-[[maybe_unused]] const bool declared = (DeclareAnnotations(), DeclareRejected(), true);
+[[maybe_unused]] const bool declared_annotations = (DeclareAnnotations(), DeclareRejected(), true);
 
 }  // namespace
 }  // namespace tvm_fixes::relay

@@ -118,7 +118,7 @@ void DeclareReductions() {
   }
 }
 
-[[maybe_unused]] const bool declared = (DeclareReductions(), true);
+[[maybe_unused]] const bool declared_reductions = (DeclareReductions(), true);
 
 RELAY_OP("variance")
     .Inputs({"data", "mean"})

@@ -21,8 +21,6 @@
 namespace tvm_fixes::relay {
 namespace {
 
-std::string SpatialAxes(size_t count) { return std::string("DHW").substr(3 - count); }
-
 int64_t Groups(const InferContext& context) {
   int64_t groups = context.Int("groups");
   if (groups < 1) context.FailAttr("groups", "positive int");

@@ -136,7 +136,7 @@ void DeclareRejected(std::initializer_list<const char*> names, const char* reaso
   for (const char* name : names) DeclareOp(name).Variadic().Rejected(reason);
 }
 
-[[maybe_unused]] const bool declared =
+[[maybe_unused]] const bool declared_rejected_nn =
     (DeclareRejected({"nn.contrib_conv2d_winograd_without_weight_transform",
                       "nn.contrib_conv2d_winograd_weight_transform",
                       "nn.contrib_conv2d_winograd_nnpack_without_weight_transform",

@@ -21,8 +21,6 @@
 namespace tvm_fixes::relay {
 namespace {
 
-std::string SpatialAxes(size_t count) { return std::string("DHW").substr(3 - count); }
-
 /*! \brief The layout, with checks that the input has it and that no spatial axis is packed. */
 Layout PoolLayout(const InferContext& context, const TensorType& data, size_t num_axes) {
   std::string spatial = SpatialAxes(num_axes);
@@ -76,9 +74,9 @@ Type PoolGradRelation(InferContext& context) {
   return data;
 }
 
-using Ints = std::initializer_list<int64_t>;
+using IntList = std::initializer_list<int64_t>;
 
-std::vector<AttrField> PoolAttrs(const char* layout, Ints ones, Ints zeros, bool is_average) {
+std::vector<AttrField> PoolAttrs(const char* layout, IntList ones, IntList zeros, bool is_average) {
   std::vector<AttrField> fields = {
       RequiredAttr("pool_size", AttrKind::kIntArray),
       IntArrayAttr("strides", ones),
@@ -92,7 +90,7 @@ std::vector<AttrField> PoolAttrs(const char* layout, Ints ones, Ints zeros, bool
   return fields;
 }
 
-void DeclarePool(const char* suffix, const char* layout, Ints ones, Ints zeros,
+void DeclarePool(const char* suffix, const char* layout, IntList ones, IntList zeros,
                  TypeRelation relation) {
   for (bool is_average : {false, true}) {
     std::string name = std::string("nn.") + (is_average ? "avg" : "max") + "_pool" + suffix;
@@ -139,7 +137,7 @@ void DeclarePoolGrad() {
   }
 }
 
-[[maybe_unused]] const bool declared =
+[[maybe_unused]] const bool declared_pools =
     (DeclarePool("1d", "NCW", {1}, {0}, PoolRelation<1>),
      DeclarePool("2d", "NCHW", {1, 1}, {0, 0}, PoolRelation<2>),
      DeclarePool("3d", "NCDHW", {1, 1, 1}, {0, 0, 0}, PoolRelation<3>),

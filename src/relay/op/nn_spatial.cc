@@ -124,7 +124,7 @@ Type UpSampling3DRelation(InferContext& context) {
 }
 
 /*! \brief dim / divisor, which must divide it. */
-Dim Divide(const InferContext& context, const Dim& dim, int64_t divisor, const char* what) {
+Dim DivideDim(const InferContext& context, const Dim& dim, int64_t divisor, const char* what) {
   std::optional<int64_t> extent = StaticDim(dim);
   if (!extent) return divisor == 1 ? dim : AnyDim();
   if (*extent % divisor != 0) {
@@ -149,7 +149,7 @@ Type DepthToSpaceRelation(InferContext& context) {
   }
   int64_t block = BlockSize(context);
   Shape shape = layout.ToCanonical(context, 0, data->shape);
-  shape.Set(1, Divide(context, shape[1], block * block, "block_size * block_size"));
+  shape.Set(1, DivideDim(context, shape[1], block * block, "block_size * block_size"));
   shape.Set(2, MultiplyDim(shape[2], block));
   shape.Set(3, MultiplyDim(shape[3], block));
   return TensorType(layout.FromCanonical(context, shape), data->dtype);
@@ -161,8 +161,8 @@ Type SpaceToDepthRelation(InferContext& context) {
   int64_t block = BlockSize(context);
   Shape shape = layout.ToCanonical(context, 0, data->shape);
   shape.Set(1, MultiplyDim(shape[1], block * block));
-  shape.Set(2, Divide(context, shape[2], block, "block_size"));
-  shape.Set(3, Divide(context, shape[3], block, "block_size"));
+  shape.Set(2, DivideDim(context, shape[2], block, "block_size"));
+  shape.Set(3, DivideDim(context, shape[3], block, "block_size"));
   return TensorType(layout.FromCanonical(context, shape), data->dtype);
 }
 
@@ -184,7 +184,7 @@ Type SpaceToBatchRelation(InferContext& context) {
       context.FailAttr("paddings", "ints of at least 0");
     }
     Dim padded = Grow(context, shape[i + 1], pairs[i]);
-    shape.Set(i + 1, Divide(context, padded, blocks[i], "block_shape"));
+    shape.Set(i + 1, DivideDim(context, padded, blocks[i], "block_shape"));
     shape.Set(0, MultiplyDim(shape[0], blocks[i]));
   }
   return TensorType(shape, data->dtype);
@@ -198,7 +198,7 @@ Type BatchToSpaceRelation(InferContext& context) {
   for (size_t i = 0; i < blocks.size(); ++i) {
     auto [begin, end] = pairs[i];
     if (begin < 0 || end < 0) context.FailAttr("crops", "ints of at least 0");
-    shape.Set(0, Divide(context, shape[0], blocks[i], "block_shape"));
+    shape.Set(0, DivideDim(context, shape[0], blocks[i], "block_shape"));
     shape.Set(i + 1, Grow(context, MultiplyDim(shape[i + 1], blocks[i]), {-begin, -end}));
   }
   return TensorType(shape, data->dtype);

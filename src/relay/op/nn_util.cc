@@ -31,6 +31,8 @@ char ToUpper(char c) { return IsLower(c) ? static_cast<char>(c - 'a' + 'A') : c;
 
 }  // namespace
 
+std::string SpatialAxes(size_t count) { return std::string("DHW").substr(3 - count); }
+
 Layout::Layout(const InferContext& context, const char* attr, const std::string& canonical)
     : Layout(context, attr, context.Str(attr), canonical) {}
 

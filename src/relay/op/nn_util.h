@@ -58,6 +58,9 @@ class Layout {
   std::vector<Axis> axes_;
 };
 
+/*! \brief The letters of the last `count` of the spatial axes D, H and W. */
+std::string SpatialAxes(size_t count);
+
 /*! \brief The layout of the result: out_layout, or data_layout if it is empty. */
 Layout OutLayout(const InferContext& context, const std::string& canonical);
 

@@ -216,7 +216,7 @@ void DeclareQuantized() {
   }
 }
 
-[[maybe_unused]] const bool declared = (DeclareQuantized(), true);
+[[maybe_unused]] const bool declared_quantized = (DeclareQuantized(), true);
 
 RELAY_OP("qnn.quantize")
     .Inputs({"data", "output_scale", "output_zero_point"})

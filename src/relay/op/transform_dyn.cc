@@ -44,7 +44,7 @@ Type RankRelation(InferContext& context) {
   return TensorType(UnknownShape(VectorLength(context, 1)), data->dtype);
 }
 
-Type TileRelation(InferContext& context) {
+Type DynTileRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
   int64_t rank = std::max<int64_t>(data->ndim(), VectorLength(context, 1));
   return TensorType(UnknownShape(rank), data->dtype);
@@ -55,13 +55,13 @@ Type InitRelation(InferContext& context) {
   return TensorType(UnknownShape(VectorLength(context, 0)), context.DType("dtype"));
 }
 
-Type FullRelation(InferContext& context) {
+Type DynFullRelation(InferContext& context) {
   TensorType value = context.Tensor(0, 0);
   int64_t rank = VectorLength(context, 1);
   return TensorType(UnknownShape(rank), context.DType("dtype", value->dtype));
 }
 
-Type OneHotRelation(InferContext& context) {
+Type DynOneHotRelation(InferContext& context) {
   TensorType indices = context.Tensor(0);
   context.Tensor(1, 0);
   context.Tensor(2, 0);
@@ -79,7 +79,7 @@ Type OneHotRelation(InferContext& context) {
   return TensorType(shape, context.DType("dtype"));
 }
 
-Type StridedSliceRelation(InferContext& context) {
+Type DynStridedSliceRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
   int64_t count = VectorLength(context, 1);
   if (count > data->ndim()) context.FailInput(1, "at most as many indices as dimensions");
@@ -93,7 +93,7 @@ Type StridedSliceRelation(InferContext& context) {
   return TensorType(shape, data->dtype);
 }
 
-Type SparseToDenseRelation(InferContext& context) {
+Type DynSparseToDenseRelation(InferContext& context) {
   TensorType indices = context.Tensor(0);
   TensorType values = context.Tensor(1);
   context.Tensor(2, 0);
@@ -103,7 +103,7 @@ Type SparseToDenseRelation(InferContext& context) {
   return TensorType(UnknownShape(VectorLength(context, 3)), values->dtype);
 }
 
-Type ExpandDimsRelation(InferContext& context) {
+Type DynExpandDimsRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
   context.Tensor(1, 0);
   int64_t count = context.Int("num_newaxis");
@@ -111,14 +111,14 @@ Type ExpandDimsRelation(InferContext& context) {
   return TensorType(UnknownShape(data->ndim() + count), data->dtype);
 }
 
-Type SqueezeRelation(InferContext& context) {
+Type DynSqueezeRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
   int64_t count = VectorLength(context, 1);
   if (count > data->ndim()) context.FailInput(1, "at most as many axes as dimensions");
   return TensorType(UnknownShape(data->ndim() - count), data->dtype);
 }
 
-Type TopkRelation(InferContext& context) {
+Type DynTopkRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
   TensorType k = context.Tensor(1);
   if (k->ndim() > 1 || (k->ndim() == 1 && StaticDim(k->shape[0]) != 1)) {
@@ -167,7 +167,7 @@ Type UpsamplingRelation(InferContext& context) {
   return ResizedType(context, context.num_inputs() == 4 ? "DHW" : "HW", context.Tensor(0)->dtype);
 }
 
-Type PadRelation(InferContext& context) {
+Type DynPadRelation(InferContext& context) {
   TensorType data = context.Tensor(0);
   TensorType widths = context.Tensor(1, 2);
   context.Tensor(2, 0);
@@ -190,7 +190,7 @@ RELAY_OP("dyn.reshape")
 RELAY_OP("dyn.tile")
     .Inputs({"data", "reps"})
     .Attrs("relay.attrs.TileAttrs", {OptionalAttr("reps", AttrKind::kIntArray)})
-    .Relation(TileRelation);
+    .Relation(DynTileRelation);
 
 RELAY_OP("dyn.broadcast_to")
     .Inputs({"data", "shape"})
@@ -210,13 +210,13 @@ RELAY_OP("dyn.ones")
 RELAY_OP("dyn.full")
     .Inputs({"fill_value", "shape"})
     .Attrs("relay.attrs.InitOpAttrs", kInitAttrs)
-    .Relation(FullRelation);
+    .Relation(DynFullRelation);
 
 RELAY_OP("dyn.one_hot")
     .Inputs({"indices", "on_value", "off_value", "depth"})
     .Attrs("relay.attrs.OneHotAttrs",
            {IntAttr("depth", 1), IntAttr("axis", -1), DTypeAttr("dtype")})
-    .Relation(OneHotRelation);
+    .Relation(DynOneHotRelation);
 
 RELAY_OP("dyn.strided_slice")
     .Inputs({"data", "begin", "end", "strides"})
@@ -224,29 +224,29 @@ RELAY_OP("dyn.strided_slice")
            {OptionalAttr("begin", AttrKind::kIntArray), OptionalAttr("end", AttrKind::kIntArray),
             OptionalAttr("strides", AttrKind::kIntArray), StringAttr("slice_mode", "end"),
             OptionalAttr("axes", AttrKind::kIntArray)})
-    .Relation(StridedSliceRelation);
+    .Relation(DynStridedSliceRelation);
 
 RELAY_OP("dyn.sparse_to_dense")
     .Inputs({"sparse_indices", "sparse_values", "default_value", "output_shape"})
     .Attrs("relay.attrs.SparseToDenseAttrs", {OptionalAttr("output_shape", AttrKind::kIntArray)})
-    .Relation(SparseToDenseRelation);
+    .Relation(DynSparseToDenseRelation);
 
 RELAY_OP("dyn.expand_dims")
     .Inputs({"data", "axis"})
     .Attrs("relay.attrs.DynExpandDimsAttrs", {IntAttr("num_newaxis", 1)})
-    .Relation(ExpandDimsRelation);
+    .Relation(DynExpandDimsRelation);
 
 RELAY_OP("dyn.squeeze")
     .Inputs({"data", "axes"})
     .Attrs("relay.attrs.SqueezeAttrs", {OptionalAttr("axis", AttrKind::kIntArray)})
-    .Relation(SqueezeRelation);
+    .Relation(DynSqueezeRelation);
 
 RELAY_OP("dyn.topk")
     .Inputs({"data", "k"})
     .Attrs("relay.attrs.TopkAttrs",
            {OptionalAttr("k", AttrKind::kInt), IntAttr("axis", -1), StringAttr("ret_type", "both"),
             BoolAttr("is_ascend", false), DTypeAttr("dtype")})
-    .Relation(TopkRelation);
+    .Relation(DynTopkRelation);
 
 RELAY_OP("dyn.image.resize2d")
     .Inputs({"data", "size", "roi"})
@@ -263,7 +263,7 @@ RELAY_OP("dyn.nn.pad")
     .Inputs({"data", "pad_width", "pad_val"})
     .Attrs("relay.attrs.PadAttrs", {OptionalAttr("pad_width", AttrKind::kNestedIntArray),
                                     StringAttr("pad_mode", "constant")})
-    .Relation(PadRelation);
+    .Relation(DynPadRelation);
 
 RELAY_OP("dyn.nn.upsampling")
     .Inputs({"data", "scale_h", "scale_w"})

@@ -31,7 +31,7 @@
 namespace tvm_fixes::relay {
 namespace {
 
-constexpr uint64_t kMagic = 0xF7E58D4F05049CB7;
+constexpr uint64_t kParamsMagic = 0xF7E58D4F05049CB7;
 constexpr size_t kWord = sizeof(uint64_t);
 
 /*! \brief Reads a file of parameters from the beginning. */
@@ -40,7 +40,7 @@ class ParamReader {
   explicit ParamReader(std::string_view data) : data_(data) {}
 
   Map<String, Tensor> Read() {
-    if (Word("the magic number") != kMagic) {
+    if (Word("the magic number") != kParamsMagic) {
       Fail(0,
            "the magic number of a file of parameters is missing: expected what "
            "relay.save_param_dict wrote");
@@ -128,7 +128,7 @@ std::string WriteParams(const Map<String, Tensor>& params) {
   auto write = [&out](uint64_t value) {
     out.append(reinterpret_cast<const char*>(&value), sizeof(value));
   };
-  write(kMagic);
+  write(kParamsMagic);
   write(0);
   write(params.size());
   for (const auto& [name, tensor] : params) {

@@ -27,7 +27,7 @@
 namespace tvm_fixes::relay {
 namespace {
 
-constexpr uint64_t kMagic = 0xDD5E40F096B4A13F;
+constexpr uint64_t kTensorMagic = 0xDD5E40F096B4A13F;
 constexpr int kMaxDims = 64;
 
 /*! \brief Reads numbers, which are stored little-endian. */
@@ -84,7 +84,7 @@ DLDataType ReadDType(ByteReader* reader) {
 
 Tensor ReadTensor(std::string_view data, size_t* used) {
   ByteReader reader(data);
-  if (reader.Read<uint64_t>("header") != kMagic) {
+  if (reader.Read<uint64_t>("header") != kTensorMagic) {
     ThrowRelayError("a saved tensor does not begin with TVM's magic number");
   }
   reader.Read<uint64_t>("header");
@@ -119,7 +119,7 @@ void WriteTensor(const Tensor& tensor, std::string* out) {
   auto write = [out](const auto& value) {
     out->append(reinterpret_cast<const char*>(&value), sizeof(value));
   };
-  write(kMagic);
+  write(kTensorMagic);
   write(uint64_t{0});
   write(int32_t{kDLCPU});
   write(int32_t{0});

@@ -28,15 +28,15 @@ namespace tvm_fixes::relay {
 namespace {
 
 /*! \brief At this depth, even the large frames of sanitizers fit a stack of 8 MiB. */
-constexpr int kMaxDepth = 400;
+constexpr int kMaxExprDepth = 400;
 
 }  // namespace
 
 Parser::Nesting::Nesting(Parser* parser) : parser_(parser) {
-  if (++parser->depth_ > kMaxDepth) {
+  if (++parser->depth_ > kMaxExprDepth) {
     --parser->depth_;
     ThrowParseError(parser->token().span,
-                    "expressions nest deeper than " + std::to_string(kMaxDepth) + " levels");
+                    "expressions nest deeper than " + std::to_string(kMaxExprDepth) + " levels");
   }
 }
 

@@ -32,7 +32,7 @@ namespace tvm_fixes::relay {
 namespace {
 
 /*! \brief The parser's limit: deeper text could not be read back. */
-constexpr int kMaxDepth = 190;
+constexpr int kMaxBlockDepth = 190;
 
 /*! \brief A tuple whose text is longer is bound to a number. */
 constexpr size_t kMaxInline = 60;
@@ -119,8 +119,8 @@ void Printer::AddTypeData(const TypeData& data) {
 }
 
 void Printer::AddScope(const Expr& root) {
-  if (++depth_ > kMaxDepth) {
-    ThrowRelayError("blocks nest deeper than " + std::to_string(kMaxDepth) +
+  if (++depth_ > kMaxBlockDepth) {
+    ThrowRelayError("blocks nest deeper than " + std::to_string(kMaxBlockDepth) +
                     " levels: the text could not be read back");
   }
   Expr expr = root;

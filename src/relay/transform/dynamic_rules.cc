@@ -24,7 +24,7 @@
 namespace tvm_fixes::relay {
 namespace {
 
-using Ints = std::optional<std::vector<int64_t>>;
+using KnownInts = std::optional<std::vector<int64_t>>;
 
 /*! \brief A call of a dyn.* operator. */
 struct DynCall {
@@ -44,7 +44,7 @@ struct DynCall {
   }
 
   /*! \brief The elements of an integer operand with up to `max_ndim` dimensions. */
-  Ints IntOperand(size_t index, int64_t max_ndim = 1) const {
+  KnownInts IntOperand(size_t index, int64_t max_ndim = 1) const {
     std::optional<ConstValue> value = Value(index);
     if (!value || value->is_float() || value->ndim() > max_ndim) return std::nullopt;
     std::vector<int64_t> ints;
@@ -53,8 +53,8 @@ struct DynCall {
   }
 
   /*! \brief A shape: none of its extents is negative. */
-  Ints ShapeOperand(size_t index) const {
-    Ints shape = IntOperand(index);
+  KnownInts ShapeOperand(size_t index) const {
+    KnownInts shape = IntOperand(index);
     if (!shape) return shape;
     for (int64_t dim : *shape) {
       if (dim < 0) Fail("the shape has the extent " + std::to_string(dim));
@@ -94,7 +94,7 @@ Array<Any> ToArray(const std::vector<int64_t>& values) {
 }
 
 Expr Reshape(const DynCall& dyn) {
-  Ints shape = dyn.IntOperand(1);
+  KnownInts shape = dyn.IntOperand(1);
   if (!shape) return Expr();
   for (int64_t dim : *shape) {
     // -2 and -4 would change the number of dimensions; only the static operator has them.
@@ -105,7 +105,7 @@ Expr Reshape(const DynCall& dyn) {
 
 /*! \brief Remove exactly the axes that the operand names. */
 Expr Squeeze(const DynCall& dyn) {
-  Ints axes = dyn.IntOperand(1);
+  KnownInts axes = dyn.IntOperand(1);
   int64_t ndim = dyn.Rank(0);
   if (!axes || ndim < 0) return Expr();
   // An empty list of axes removes nothing; without axes the static operator removes all of
@@ -126,26 +126,26 @@ Expr Squeeze(const DynCall& dyn) {
 }
 
 Expr ExpandDims(const DynCall& dyn) {
-  Ints axis = dyn.IntOperand(1);
+  KnownInts axis = dyn.IntOperand(1);
   if (!axis || axis->size() != 1) return Expr();
   return dyn.Make("expand_dims", 1, "axis", (*axis)[0]);
 }
 
 Expr OneHot(const DynCall& dyn) {
-  Ints depth = dyn.IntOperand(3);
+  KnownInts depth = dyn.IntOperand(3);
   if (!depth || depth->size() != 1) return Expr();
   return dyn.Make("one_hot", 3, "depth", (*depth)[0]);
 }
 
 Expr TopK(const DynCall& dyn) {
-  Ints k = dyn.IntOperand(1);
+  KnownInts k = dyn.IntOperand(1);
   // The static operator takes k below 1 for "all".
   if (!k || k->size() != 1 || (*k)[0] < 1) return Expr();
   return dyn.Make("topk", 1, "k", (*k)[0]);
 }
 
 Expr Pad(const DynCall& dyn) {
-  Ints widths = dyn.IntOperand(1, 2);
+  KnownInts widths = dyn.IntOperand(1, 2);
   if (!widths || dyn.num_args() != 3 || dyn.Value(1)->ndim() != 2) return Expr();
   if (dyn.Value(1)->shape[1] != 2) dyn.Fail("pad_width needs two columns");
   Array<Any> pairs;
@@ -162,7 +162,7 @@ Expr StridedSlice(const DynCall& dyn) {
   Attrs attrs = dyn.call->attrs;
   const char* names[] = {"begin", "end", "strides"};
   for (size_t i = 0; i < 3; ++i) {
-    Ints values = dyn.IntOperand(i + 1);
+    KnownInts values = dyn.IntOperand(i + 1);
     if (!values) return Expr();
     attrs.Set(names[i], ToArray(*values));
   }
@@ -171,7 +171,7 @@ Expr StridedSlice(const DynCall& dyn) {
 }
 
 Expr Resize2D(const DynCall& dyn) {
-  Ints size = dyn.ShapeOperand(1);
+  KnownInts size = dyn.ShapeOperand(1);
   if (!size) return Expr();
   Attrs attrs = dyn.call->attrs;
   attrs.Set("size", ToArray(*size));
@@ -215,7 +215,7 @@ using Rule = std::function<Expr(const DynCall&)>;
 /*! \brief The rule of an operator whose last operand, a shape, becomes an attribute. */
 Rule LastOperandToAttr(const char* op, size_t operand, const char* attr) {
   return [=](const DynCall& dyn) {
-    Ints shape = dyn.ShapeOperand(operand);
+    KnownInts shape = dyn.ShapeOperand(operand);
     return shape ? dyn.Make(op, operand, attr, ToArray(*shape)) : Expr();
   };
 }

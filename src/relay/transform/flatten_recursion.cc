@@ -28,7 +28,7 @@ namespace tvm_fixes::relay {
 namespace {
 
 /*! \brief The maximum nesting of branches; MapEnds recurses into them. */
-constexpr int kMaxDepth = 200;
+constexpr int kMaxBranchDepth = 200;
 
 /*! \brief A function of the module that calls itself in tail position only. */
 class TailRecursion {
@@ -77,7 +77,7 @@ class TailRecursion {
       stack.pop_back();
       if (!tail_.insert(expr.get()).second) continue;
       calls_itself_ = calls_itself_ || IsSelfCall(expr);
-      is_deep_ = is_deep_ || depth > kMaxDepth;
+      is_deep_ = is_deep_ || depth > kMaxBranchDepth;
       if (const auto* let = expr.as<LetObj>()) stack.emplace_back(let->body, depth);
       if (const auto* branch = expr.as<IfObj>()) {
         stack.emplace_back(branch->true_branch, depth + 1);

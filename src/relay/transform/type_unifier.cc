@@ -25,14 +25,14 @@
 namespace tvm_fixes::relay {
 namespace {
 
-constexpr int kMaxDepth = 500;
+constexpr int kMaxTypeDepth = 500;
 
 /*! \brief Throws if functions that walk over a type nest too deeply. */
 class DepthGuard {
  public:
   explicit DepthGuard(int* depth) : depth_(depth) {
-    if (*depth >= kMaxDepth) {
-      ThrowRelayError("a type nests deeper than " + std::to_string(kMaxDepth) + " levels");
+    if (*depth >= kMaxTypeDepth) {
+      ThrowRelayError("a type nests deeper than " + std::to_string(kMaxTypeDepth) + " levels");
     }
     ++*depth_;
   }

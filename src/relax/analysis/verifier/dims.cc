@@ -35,12 +35,12 @@ namespace verifier {
 namespace {
 
 /*! \brief Deeper expressions become one atom, to protect the stack. */
-constexpr int kMaxDepth = 200;
+constexpr int kMaxDimDepth = 200;
 
 /*!
  * \brief Larger extents become one atom: products of sums and shared subexpressions may explode.
  */
-constexpr size_t kMaxSize = 500;
+constexpr size_t kMaxDimSize = 500;
 
 /*! \brief Larger extents are not passed to TVM's analyzer: each part may double its time. */
 constexpr size_t kMaxSizeToProve = 40;
@@ -91,7 +91,7 @@ DimId DimTable::Compute(const ObjectRef& expr, int depth) {
   };
   if (As<VarView>(node)) {
     id = OfAtom({Op::kVar, node, kUnknownDim, kUnknownDim});
-  } else if (depth > kMaxDepth) {
+  } else if (depth > kMaxDimDepth) {
     id = OfAtom({Op::kOther, node, kUnknownDim, kUnknownDim});
   } else if (tir_nodes.add.IsInstance(node)) {
     id = binary(Op::kAdd, tir_nodes.add);
@@ -212,14 +212,14 @@ std::optional<DimTable::Polynomial> DimTable::Product(const Polynomial& lhs,
 
 DimId DimTable::Add(DimId lhs, DimId rhs) {
   if (lhs == kUnknownDim || rhs == kUnknownDim) return kUnknownDim;
-  if (dims_[lhs].size + dims_[rhs].size > kMaxSize) return kUnknownDim;
+  if (dims_[lhs].size + dims_[rhs].size > kMaxDimSize) return kUnknownDim;
   auto sum = Sum(dims_[lhs].polynomial, dims_[rhs].polynomial, 1);
   return sum ? InternPolynomial(std::move(*sum)) : OfAtom({Op::kAdd, nullptr, lhs, rhs});
 }
 
 DimId DimTable::Subtract(DimId lhs, DimId rhs) {
   if (lhs == kUnknownDim || rhs == kUnknownDim) return kUnknownDim;
-  if (dims_[lhs].size + dims_[rhs].size > kMaxSize) return kUnknownDim;
+  if (dims_[lhs].size + dims_[rhs].size > kMaxDimSize) return kUnknownDim;
   auto difference = Sum(dims_[lhs].polynomial, dims_[rhs].polynomial, -1);
   if (difference) return InternPolynomial(std::move(*difference));
   return Add(lhs, Multiply(FromInt(-1), rhs));
@@ -227,7 +227,7 @@ DimId DimTable::Subtract(DimId lhs, DimId rhs) {
 
 DimId DimTable::Multiply(DimId lhs, DimId rhs) {
   if (lhs == kUnknownDim || rhs == kUnknownDim) return kUnknownDim;
-  if (dims_[lhs].size * dims_[rhs].size > kMaxSize) return kUnknownDim;
+  if (dims_[lhs].size * dims_[rhs].size > kMaxDimSize) return kUnknownDim;
   auto product = Product(dims_[lhs].polynomial, dims_[rhs].polynomial);
   return product ? InternPolynomial(std::move(*product)) : OfAtom({Op::kMul, nullptr, lhs, rhs});
 }
@@ -437,7 +437,7 @@ AtomId DimTable::InternAtom(const Atom& atom) {
 }
 
 DimId DimTable::OfAtom(const Atom& atom) {
-  if (dims_[atom.lhs].size + dims_[atom.rhs].size > kMaxSize) return kUnknownDim;
+  if (dims_[atom.lhs].size + dims_[atom.rhs].size > kMaxDimSize) return kUnknownDim;
   return InternPolynomial({{{InternAtom(atom)}, 1}});
 }
 

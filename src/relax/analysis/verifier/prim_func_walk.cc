@@ -35,7 +35,7 @@ namespace verifier {
 namespace {
 
 /*! \brief Deeper and larger functions are skipped, to protect the stack. */
-constexpr size_t kMaxDepth = 500;
+constexpr size_t kMaxWalkDepth = 500;
 constexpr size_t kMaxNodes = 1000000;
 
 }  // namespace
@@ -79,7 +79,7 @@ void PrimFuncWalk::AddSymbol(const Object* var) {
 }
 
 bool PrimFuncWalk::MayVisit(const ObjectRef& node) {
-  if (steps_.size() > kMaxDepth || ++num_visited_ > kMaxNodes) has_jump_ = true;
+  if (steps_.size() > kMaxWalkDepth || ++num_visited_ > kMaxNodes) has_jump_ = true;
   return !has_jump_ && node.defined();
 }
 
@@ -394,7 +394,7 @@ void PrimFuncWalk::VisitSecondOperand(const ObjectRef& first, bool expected,
   // LLVM code evaluates both operands; C-like code short-circuits. A condition on loop variables
   // therefore narrows the second operand, but one on data does not.
   const BinaryOpNode& layout = expected ? tir_nodes.logical_and : tir_nodes.logical_or;
-  if (depth < kMaxDepth && layout.IsInstance(first.get())) {
+  if (depth < kMaxWalkDepth && layout.IsInstance(first.get())) {
     const auto next = [&] {
       VisitSecondOperand(layout.b(first.get()), expected, visit, depth + 1);
     };

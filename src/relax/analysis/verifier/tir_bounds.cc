@@ -33,7 +33,7 @@ namespace verifier {
 namespace {
 
 /*! \brief The maximum number of sample points. */
-constexpr int64_t kMaxPoints = 256;
+constexpr int64_t kMaxBoundPoints = 256;
 
 /*! \brief More deeply nested conditions are ignored. */
 constexpr int kMaxConditions = 100;
@@ -218,7 +218,7 @@ std::vector<std::vector<int64_t>> LoopNest::Points(DimId value,
   auto are_few = [&](auto size) {
     int64_t count = 1;
     for (size_t i = 0; i < axes.size(); ++i) {
-      if (size(i) > kMaxPoints / count) return false;
+      if (size(i) > kMaxBoundPoints / count) return false;
       count *= size(i);
     }
     return true;

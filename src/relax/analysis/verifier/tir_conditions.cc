@@ -30,10 +30,10 @@ namespace verifier {
 namespace {
 
 /*! \brief The maximum number of sample points. */
-constexpr int64_t kMaxPoints = 4096;
+constexpr int64_t kMaxConditionPoints = 4096;
 
 /*! \brief More deeply nested conditions are ignored. */
-constexpr int kMaxDepth = 100;
+constexpr int kMaxConditionDepth = 100;
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
@@ -67,7 +67,7 @@ std::optional<LoopNest::Comparison> LoopNest::AsComparison(const ObjectRef& cond
 
 void LoopNest::Comparisons(const ObjectRef& condition, int depth, std::vector<Comparison>* found) {
   const Object* node = condition.get();
-  if (node == nullptr || depth > kMaxDepth) return;
+  if (node == nullptr || depth > kMaxConditionDepth) return;
   if (auto comparison = AsComparison(condition)) {
     found->push_back(*comparison);
   } else if (tir_nodes.logical_not.IsInstance(node)) {
@@ -83,7 +83,7 @@ void LoopNest::Comparisons(const ObjectRef& condition, int depth, std::vector<Co
 
 bool LoopNest::IsOfLoops(const ObjectRef& condition, int depth) {
   const Object* node = condition.get();
-  if (node == nullptr || depth > kMaxDepth) return false;
+  if (node == nullptr || depth > kMaxConditionDepth) return false;
   if (AsInt(condition)) return true;
   if (auto comparison = AsComparison(condition)) return comparison->difference.has_value();
   if (tir_nodes.logical_not.IsInstance(node)) {
@@ -100,7 +100,7 @@ bool LoopNest::IsOfLoops(const ObjectRef& condition, int depth) {
 Relation LoopNest::HoldsAt(const ObjectRef& condition,
                            const std::unordered_map<const Object*, int64_t>& numbers, int depth) {
   const Object* node = condition.get();
-  if (node == nullptr || depth > kMaxDepth) return Relation::kUnknown;
+  if (node == nullptr || depth > kMaxConditionDepth) return Relation::kUnknown;
   if (auto literal = AsInt(condition)) {
     return *literal != 0 ? Relation::kProved : Relation::kDisproved;
   }
@@ -186,7 +186,7 @@ std::optional<DimRange> LoopNest::TakenWhere(DimId value, DimId extent,
   int64_t count = 1;
   bool is_all = true;
   for (const Axis& axis : axes) {
-    is_all = is_all && axis.rounds() <= kMaxPoints / count;
+    is_all = is_all && axis.rounds() <= kMaxConditionPoints / count;
     if (is_all) count *= axis.rounds();
   }
   count = 1;
@@ -197,7 +197,7 @@ std::optional<DimRange> LoopNest::TakenWhere(DimId value, DimId extent,
     } else {
       own = Thresholds(axis, comparisons, divisors);
     }
-    if (static_cast<int64_t>(own.size()) > kMaxPoints / count) return std::nullopt;
+    if (static_cast<int64_t>(own.size()) > kMaxConditionPoints / count) return std::nullopt;
     count *= static_cast<int64_t>(own.size());
     points.push_back(std::move(own));
   }

@@ -36,9 +36,9 @@ namespace verifier {
 namespace {
 
 /*! \brief Types nested deeper count as malformed, to protect the stack. */
-constexpr int kMaxDepth = 200;
+constexpr int kMaxTypeDepth = 200;
 /*! \brief Larger types count as malformed, too. Shared parts can make a type grow exponentially. */
-constexpr size_t kMaxSize = 100000;
+constexpr size_t kMaxTypeSize = 100000;
 
 /*! \brief Whether the derive_func of an opaque function type is null. */
 bool HasNullDeriveFunc(const Object* func_type) {
@@ -104,7 +104,7 @@ TypeId TypeTable::Intern(TypeInfo info) {
   };
   for (TypeId field : info.fields) add(field);
   add(info.ret);
-  if (info.depth > kMaxDepth || info.size > kMaxSize) return kUnknownType;
+  if (info.depth > kMaxTypeDepth || info.size > kMaxTypeSize) return kUnknownType;
   auto [it, is_new] = id_of_type_.try_emplace(std::move(info), kUnknownType);
   if (is_new) {
     types_.push_back(it->first);
@@ -148,7 +148,7 @@ const std::vector<TypeProblem>& TypeTable::Problems(const ObjectRef& type) const
 
 TypeId TypeTable::Read(const ObjectRef& type, int depth, std::vector<TypeProblem>* problems) {
   const Object* node = type.get();
-  if (depth > kMaxDepth) {
+  if (depth > kMaxTypeDepth) {
     problems->push_back({"ir.malformed", "the type is nested more than 200 deep"});
     return kUnknownType;
   }
@@ -243,7 +243,7 @@ TypeId TypeTable::ReadFields(const ObjectRef& fields, int depth, TypeInfo info,
   if (id == kUnknownType && problems->empty()) {
     problems->push_back(
         {"ir.malformed", "the type is nested more than 200 deep, or has more than " +
-                             std::to_string(kMaxSize) + " parts"});
+                             std::to_string(kMaxTypeSize) + " parts"});
   }
   return id;
 }

@@ -34,7 +34,7 @@ using Elements = std::optional<std::vector<DimId>>;
 
 constexpr size_t kMaxElements = 1024;
 /*! \brief Longer chains of values are not evaluated. */
-constexpr int kMaxDepth = 50;
+constexpr int kMaxChain = 50;
 
 template <typename T>
 std::vector<DimId> Read(const tvm::ffi::Tensor& tensor, DimTable* dims) {
@@ -67,7 +67,7 @@ class Evaluator {
 
   Elements Of(const Object* expr, int depth) {
     expr = verifier_->ValueOf(expr);
-    if (expr == nullptr || depth > kMaxDepth) return std::nullopt;
+    if (expr == nullptr || depth > kMaxChain) return std::nullopt;
     if (auto known = known_.find(expr); known != known_.end()) return known->second;
     Elements elements = Compute(expr, depth);
     if (elements && !HasSize(expr, elements->size())) elements.reset();

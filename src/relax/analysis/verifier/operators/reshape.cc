@@ -35,7 +35,7 @@ struct ExpandDimsAttrsNode : NodeLayout {
 ExpandDimsAttrsNode expand_dims_attrs;
 
 /*! \brief The number of elements of an argument: a tensor, or the shape of one. */
-Extent Elements(Obligations* obligations, size_t arg, const char* what) {
+Extent ElementCount(Obligations* obligations, size_t arg, const char* what) {
   const TypeInfo& info = obligations->type(obligations->call().args[arg]);
   const bool is_shaped =
       info.type_class == TypeClass::kTensor || info.type_class == TypeClass::kShape;
@@ -48,8 +48,8 @@ Extent Elements(Obligations* obligations, size_t arg, const char* what) {
 }
 
 void Reshape(Obligations* obligations) {
-  obligations->Equal(Elements(obligations, 1, "the product of the extents"),
-                     Elements(obligations, 0, "the number of elements"));
+  obligations->Equal(ElementCount(obligations, 1, "the product of the extents"),
+                     ElementCount(obligations, 0, "the number of elements"));
 }
 
 void PermuteDims(Obligations* obligations) {
