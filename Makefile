@@ -56,15 +56,19 @@ demo: native  ## Compile the example models from PyTorch and ONNX, and print a t
 	@$(RUN) -m examples.demo $(ARGS)
 
 .PHONY: test
-test: native  ## Run the tests with fixed seeds and samples of the large grids.
+test: native-relay  ## Run the tests with fixed seeds and samples of the large grids.
 	@$(RUN) -m pytest -n auto --dist worksteal $(ARGS)
 
 .PHONY: test-changed
-test-changed: native  ## Run the tests of what changed since origin/main, in about a minute.
+test-changed: native-relay  ## Run the tests of what changed since origin/main, in about a minute.
 	@PYTHONPATH=tests/python $(RUN) -m helpers.affected $(ARGS)
 
+.PHONY: test-relay
+test-relay: native-relay  ## Run only the tests of Relay programs.
+	@$(RUN) -m pytest -n auto --dist worksteal -m relay $(ARGS)
+
 .PHONY: check-full
-check-full: native $(LIBRARIES)/.installed  ## Run all cases of all grids, and write docs/tables.
+check-full: native-relay $(LIBRARIES)/.installed  ## Run all cases of all grids, and write docs/tables.
 	@TVM_FIXES_LIBRARIES=$(abspath $(LIBRARIES)) \
 	  $(RUN) -m pytest --tier full -o faulthandler_timeout=0 --tables docs/tables $(ARGS)
 
@@ -78,11 +82,11 @@ upstream-tests: native  ## Run apache/tvm's own tests: make upstream-tests TVM=p
 	@PYTHONPATH=.:tests/python $(RUN) -m tests.tvm_tests --tvm '$(TVM)' $(ARGS)
 
 .PHONY: fuzz
-fuzz: native  ## Fuzz with random models, programs and files, e.g. ARGS="--minutes 60".
+fuzz: native-relay  ## Fuzz with random models, programs and files, e.g. ARGS="--minutes 60".
 	@PYTHONPATH=tests/python $(RUN) -m tests.fuzz $(ARGS)
 
 .PHONY: bench bench-quick
-bench: native  ## Run the benchmarks (hours); an interrupted run resumes.
+bench: native-relay  ## Run the benchmarks (hours); an interrupted run resumes.
 	@$(RUN) -m benchmarks $(ARGS)
 bench-quick: native  ## Benchmark single layers on one core (minutes).
 	@$(RUN) -m benchmarks speed --quick $(ARGS)
@@ -92,12 +96,12 @@ lint: $(STAMP)  ## Run all linters: ruff, mypy, clang-format, hadolint and other
 	@bash ci/lint.sh
 
 .PHONY: docs
-docs: native  ## Write the API pages to build/docs.
+docs: native-relay  ## Write the API pages to build/docs.
 	@$(RUN) ci/api_pages.py build/docs
 	@echo build/docs/index.html
 
 .PHONY: test-wheel
-test-wheel: native  ## Build a wheel and load it from an otherwise empty folder.
+test-wheel: native-relay  ## Build a wheel and load it from an otherwise empty folder.
 	@bash ci/wheel.sh
 
 .PHONY: wheels
@@ -109,7 +113,7 @@ test-wheels: native  ## Test the wheels on bare Debian (root; needs debootstrap 
 	@bash ci/test-wheels.sh $(ARGS)
 
 .PHONY: test-versions
-test-versions: native  ## Test each supported version of TVM and tvm-ffi, and print a table.
+test-versions: native-relay  ## Test each supported version of TVM and tvm-ffi, and print a table.
 	@$(RUN) ci/test_versions.py $(ARGS)
 
 .PHONY: test-sanitize
@@ -132,12 +136,14 @@ gpu-check: native  ## Compile for this machine's GPU, and compare with PyTorch.
 gpu-kernels: native  ## Compile kernels for GPUs without one, and write docs/tables/gpu_kernels.md.
 	@$(RUN) -m pytest --tier full --tables docs/tables tests/python/test_gpu_kernels.py $(ARGS)
 
-.PHONY: native build-sanitize
+.PHONY: native native-relay build-sanitize
 native: build/build.ninja  ## Build the native library and the extension module into build.
+	@.venv/bin/ninja -C build native
+native-relay: build/build.ninja  ## Build them and the library of Relay.
 	@.venv/bin/ninja -C build
 build-sanitize: build-sanitize/build.ninja  ## Build them with the sanitizers.
 	@.venv/bin/ninja -C build-sanitize
-build-sanitize/build.ninja: cmake_flags := -DTVM_FIXES_SANITIZE=ON
+build-sanitize/build.ninja: cmake_flags := -DTVM_FIXES_SANITIZE=ON -DTVM_FIXES_UNITY=OFF
 
 # ninja reruns cmake if a CMake file changes; this rule does if the environment or compiler changes.
 build/build.ninja build-sanitize/build.ninja: %/build.ninja: $(STAMP)

@@ -21,9 +21,12 @@ trap 'rm -rf "$scratch"' EXIT
 PIP_CONSTRAINT=constraints.txt .venv/bin/python -m pip wheel --no-deps --wheel-dir "$scratch" .
 .venv/bin/python -m pip install --quiet --no-deps --target "$scratch/site" "$scratch"/*.whl
 
-# Next to an installed tvm_ffi, the library must find libtvm_ffi.so by its run path.
+# Next to an installed tvm_ffi, the libraries must find libtvm_ffi.so by their run path.
 ln -s "$(.venv/bin/python -c 'import tvm_ffi; print(*tvm_ffi.__path__)')" "$scratch/site/tvm_ffi"
-ldd "$scratch/site/tvm_fixes/lib/libtvm_fixes.so" | grep -F 'lib/../../tvm_ffi/lib/libtvm_ffi.so'
+libraries=("$scratch"/site/tvm_fixes/lib/libtvm_fixes{,_relay}.so)
+for library in "${libraries[@]}"; do
+  ldd "$library" | grep -F 'lib/../../tvm_ffi/lib/libtvm_ffi.so'
+done
 
 # Without the site module, the editable installation of this checkout is not found.
 site_packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
@@ -40,14 +43,15 @@ assert package == Path(os.environ["PYTHONPATH"].partition(":")[0]) / "tvm_fixes"
 assert (package / "py.typed").is_file()
 assert "</html>" in (package / "report" / "page" / "page.html").read_text()
 assert _ffi.load() == package / "lib" / "libtvm_fixes.so", _ffi.load()
+assert _ffi.load_relay() == package / "lib" / "libtvm_fixes_relay.so", _ffi.load_relay()
 extension = Path(_ffi.artifact_extension().__file__)
 assert extension.parent == package / "lib", extension
 PY
 .venv/bin/python -S -m tvm_fixes_cli --version
 
-# Only the extension module depends on the interpreter; the library must not.
-if nm -D --undefined-only "$scratch/site/tvm_fixes/lib/libtvm_fixes.so" | grep -E ' _?Py'; then
-  echo "libtvm_fixes.so depends on Python" >&2
+# Only the extension module depends on the interpreter; the libraries must not.
+if nm -D --undefined-only "${libraries[@]}" | grep -E ' _?Py'; then
+  echo "a native library depends on Python" >&2
   exit 1
 fi
 .venv/bin/python - "$scratch"/*.whl <<'PY'

@@ -107,10 +107,10 @@ for cpu; do
     # Only the extension module depends on Python.
     build "$cpu" "$work/$version" "$work/$cpu/$version" tvm_fixes_artifact
     if [[ $python == "${pythons[0]}" ]]; then
-      build "$cpu" "$work/$version" "$work/$cpu/native" tvm_fixes tvm_fixes_cuda
+      build "$cpu" "$work/$version" "$work/$cpu/native" tvm_fixes tvm_fixes_relay tvm_fixes_cuda
     fi
     pack "$cpu" "cp${version/./}" "$work/$cpu/$version"/_artifact.*.so \
-      "$work/$cpu"/native/libtvm_fixes{.so,_cuda.a}
+      "$work/$cpu"/native/libtvm_fixes{.so,_relay.so,_cuda.a}
     took "$cpu: Python $version"
   done
 done

@@ -12,9 +12,9 @@
 # and limitations under the License.
 """Compile the examples from PyTorch, ONNX and Relay, and print one table.
 
-``python -m examples.demo [MODEL ...] [--layout LAYOUT] [--json]``; the exit status is 0 if the
-outputs of every model equal those of its original, and channels-last, if it is requested, needs no
-superfluous layout transforms.
+``python -m examples.demo [MODEL ...] [--layout LAYOUT] [--relay] [--json]``; the exit status is 0
+if the outputs of every model equal those of its original, and channels-last, if it is requested,
+needs no superfluous layout transforms.
 """
 
 import argparse
@@ -133,6 +133,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         choices=LAYOUTS,
         help="convert the convolutions to this layout, and count the layout transforms left",
     )
+    parser.add_argument(
+        "--relay", action="store_true", help="compile a Relay program, too; needs its own library"
+    )
     parser.add_argument("--json", action="store_true", help="print the rows as one JSON array")
     arguments = parser.parse_args(argv)
     unknown = [name for name in arguments.models if name not in MODELS]
@@ -140,8 +143,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unknown model {unknown[0]!r}; expected one of {', '.join(MODELS)}")
 
     chosen = [name for name in MODELS if name in arguments.models or not arguments.models]
-    with Watch(sum(len(sources_of(name)) for name in chosen)) as watch:
-        rows = [row for name in chosen for row in compile_model(name, watch, arguments.layout)]
+    layout, relay = arguments.layout, arguments.relay
+    with Watch(sum(len(sources_of(name, relay=relay)) for name in chosen)) as watch:
+        rows = [row for name in chosen for row in compile_model(name, watch, layout, relay=relay)]
     if arguments.json:
         print(json.dumps([row.to_dict() for row in rows], indent=2))
     else:
@@ -196,12 +200,15 @@ class Watch:
             print(f"{row.model} from {row.source}: {row.problem or 'equal'}", file=sys.stderr)
 
 
-def sources_of(name: str) -> list[str]:
+def sources_of(name: str, *, relay: bool = False) -> list[str]:
     """The formats in which a model exists."""
-    return [source for source in SOURCES if name in RARE_SOURCES.get(source, MODELS)]
+    sources = [source for source in SOURCES if name in RARE_SOURCES.get(source, MODELS)]
+    return [source for source in sources if relay or source != "relay"]
 
 
-def compile_model(name: str, watch: Watch, layout: str | None = None) -> Iterator[Row]:
+def compile_model(
+    name: str, watch: Watch, layout: str | None = None, *, relay: bool = False
+) -> Iterator[Row]:
     """Compile the example `name` from each source."""
     watch.say(f"{name}: export")
     module, inputs = importlib.import_module(f"examples.{name}").factory()
@@ -211,7 +218,7 @@ def compile_model(name: str, watch: Watch, layout: str | None = None) -> Iterato
     models = {"torch": program, "onnx": to_onnx(program)}
     if "onnx-int8" in sources_of(name):
         models["onnx-int8"] = quantize.static(to_onnx(program), *(x.numpy() for x in inputs))
-    for source in sources_of(name):
+    for source in sources_of(name, relay=relay):
         if source == "relay":
             row = _compile_relay(name, module, inputs, layout, watch)
         else:

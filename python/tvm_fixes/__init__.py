@@ -16,13 +16,15 @@ Importing this package loads the native library and enables the fixes of operato
 planner for all pipelines of the process. ``TVM_FIXES_DISABLE=id,id`` turns fixes off.
 """
 
+from importlib import import_module as _import_module
 from importlib import metadata as _metadata
+from types import ModuleType as _ModuleType
 
 from . import _ffi
 
 _ffi.load()
 
-from . import debug, frontend, relay, testing, transform  # noqa: E402
+from . import debug, frontend, testing, transform  # noqa: E402
 from .compiler import build, compile  # noqa: E402
 from .compiler.lifting import lift  # noqa: E402
 from .compiler.optimizing import opt  # noqa: E402
@@ -75,3 +77,10 @@ __all__ = [
     "transform",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> _ModuleType:
+    # It loads a library of its own.
+    if name == "relay":
+        return _import_module(".relay", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Finds, checks and loads the native library, and gives access to the functions it registers."""
+"""Finds, checks and loads the native libraries, and gives access to the functions they register.
+
+Relay has a library of its own, which is loaded when :mod:`tvm_fixes.relay` is imported.
+"""
 
 import importlib.util
 import os
@@ -25,6 +28,7 @@ from typing import Any
 from . import versions
 
 LIBRARY_NAME = "libtvm_fixes.so"
+RELAY_LIBRARY_NAME = "libtvm_fixes_relay.so"
 CUDA_ARCHIVE_NAME = "libtvm_fixes_cuda.a"
 LIBRARY_VARIABLE = "TVM_FIXES_LIBRARY"
 EXTENSION_NAME = "_artifact"
@@ -93,14 +97,10 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
             f"tvm-fixes needs apache-tvm-ffi {versions.OLDEST_TVM_FFI} or newer, but "
             f"{tvm_ffi.__version__} at {Path(tvm_ffi.__file__).parent} is loaded"
         )
-    from .errors import summarize
     from .support import logs, switches
 
     path = library_path()
-    try:
-        module = tvm_ffi.load_module(str(path), keep_module_alive=True)
-    except (OSError, RuntimeError) as error:
-        raise ImportError(f"the native library cannot be loaded: {summarize(error)}") from None
+    module = _open(path)
     try:
         module.init(tvm.__version__, size_overrides or {})
     except RuntimeError as error:
@@ -110,6 +110,40 @@ def load(size_overrides: dict[str, int] | None = None) -> Path:
         name = f"tvm_fixes.{module}.{function.__name__}"
         tvm_ffi.register_global_func(name, function, override=True)
     return path
+
+
+def load_relay() -> Path:
+    """Load the native library, then that of Relay, a file next to it.
+
+    Returns
+    -------
+    Path
+        The path of the library of Relay.
+
+    Raises
+    ------
+    ImportError
+        If a library is missing or broken, or for any reason of :func:`load`.
+    """
+    path = load().parent / RELAY_LIBRARY_NAME
+    if not path.is_file():
+        raise ImportError(
+            f"the native library of Relay is missing: expected {path}; 'make native-relay' builds "
+            "it in a checkout"
+        )
+    _open(path).init()
+    return path
+
+
+def _open(path: Path) -> Any:
+    import tvm_ffi
+
+    from .errors import summarize
+
+    try:
+        return tvm_ffi.load_module(str(path), keep_module_alive=True)
+    except (OSError, RuntimeError) as error:
+        raise ImportError(f"the native library cannot be loaded: {summarize(error)}") from None
 
 
 def _explain_mismatch(problems: str, tvm_version: str) -> str:
@@ -173,7 +207,7 @@ def layout() -> list[tuple[str, str, int, int]]:
 
 @dataclass(frozen=True)
 class NativeStatus:
-    """The state of the native library.
+    """The state of the native library, and of that of Relay.
 
     Attributes
     ----------
@@ -183,12 +217,15 @@ class NativeStatus:
         The number of TVM's classes and of their fields whose layout the library has bound.
     problem : str or None
         Why the library does not load; None if it loads.
+    relay_problem : str or None
+        Why that of Relay does not load; None if it loads.
     """
 
     path: str | None
     checked_types: int = 0
     checked_fields: int = 0
     problem: str | None = None
+    relay_problem: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -197,12 +234,17 @@ class NativeStatus:
 
 
 def native_status() -> NativeStatus:
-    """Load the native library and return its state."""
+    """Load the native libraries and return their state."""
     path = None
     try:
         path = str(library_path())
         load()
     except ImportError as error:
-        return NativeStatus(path, problem=str(error))
+        return NativeStatus(path, problem=str(error), relay_problem=str(error))
+    relay_problem = None
+    try:
+        load_relay()
+    except ImportError as error:
+        relay_problem = str(error)
     rows = layout()
-    return NativeStatus(path, checked_types=len({row[0] for row in rows}), checked_fields=len(rows))
+    return NativeStatus(path, len({row[0] for row in rows}), len(rows), None, relay_problem)

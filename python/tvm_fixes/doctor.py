@@ -200,6 +200,8 @@ class DoctorReport:
                 f"{switches.ENVIRONMENT_VARIABLE} turns off {', '.join(self.disabled)}; "
                 "the probes ran with all fixes off and then on nevertheless"
             )
+        if self.native.ok and self.native.relay_problem:
+            found.append(f"Relay programs: {self.native.relay_problem}")
         found += [
             f"{row.id}: {row.note}"
             for row in self.rows

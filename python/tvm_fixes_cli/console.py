@@ -15,6 +15,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,7 +24,6 @@ from rich.table import Table
 
 from tvm_fixes.compiler import Step
 from tvm_fixes.frontend.operators import Operator
-from tvm_fixes.frontend.relay import ProgramDescription
 from tvm_fixes.observe.comparison import BLOCKS
 from tvm_fixes.report.layers import LayerComparison, ValueComparison
 from tvm_fixes.report.profiling import Profile
@@ -36,6 +36,9 @@ from tvm_fixes.source.examples import describe_sizes
 from tvm_fixes.source.preflight import Preflight
 from tvm_fixes.support import activity
 from tvm_fixes.verifier import Diagnostics
+
+if TYPE_CHECKING:
+    from tvm_fixes.frontend.relay import ProgramDescription
 
 # The maximum number of rows in a table of an inspection without --all.
 _MAX_ROWS = 20
@@ -197,7 +200,7 @@ def _sections(found: Inspection) -> Table:
     return rows
 
 
-def render_program(found: ProgramDescription, console: Console) -> None:
+def render_program(found: "ProgramDescription", console: Console) -> None:
     """Print what a Relay program needs and holds, unsupported operators first."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)

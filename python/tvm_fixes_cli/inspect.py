@@ -67,11 +67,11 @@ def add(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> Result:
     with loaded(with_torch=False):
         from tvm_fixes.runtime.inspection import inspect
-        from tvm_fixes.source.relay_file import describe_file, is_program_name
+        from tvm_fixes.source.relay_file import is_program_name, reader
         from tvm_fixes_cli.console import render_inspection, render_program
 
         if is_program_name(arguments.path):
-            program = describe_file(arguments.path, arguments.params)
+            program = reader().describe_file(arguments.path, arguments.params)
             to_json, show = program.to_json, partial(render_program, program)
         elif arguments.params is not None:
             raise Failure("--params can be given only for a Relay program", WRONG_USE)

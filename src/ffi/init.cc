@@ -14,12 +14,11 @@
  */
 /*!
  * \file src/ffi/init.cc
- * \brief Entry points of the library.
+ * \brief Entry points of the library, and access to switches and logs of Python.
  */
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
-#include <memory>
 #include <string>
 
 #include "nodes.h"
@@ -30,28 +29,6 @@ namespace tvm_fixes {
 
 Nodes nodes;
 TirNodes tir_nodes;
-
-std::vector<void (*)()>& InitBlocks() {
-  static std::vector<void (*)()> blocks;
-  return blocks;
-}
-
-std::vector<Requirement*>& Requirements() {
-  static std::vector<Requirement*> requirements;
-  return requirements;
-}
-
-Requirement::Requirement() { Requirements().push_back(this); }
-
-const Function& GlobalFunction::get() const {
-  const Function* function = function_.load(std::memory_order_acquire);
-  if (function != nullptr) return *function;
-  auto looked_up = std::make_unique<Function>(Function::GetGlobalRequired(name_));
-  if (function_.compare_exchange_strong(function, looked_up.get(), std::memory_order_acq_rel)) {
-    function = looked_up.release();
-  }
-  return *function;
-}
 
 bool IsEnabled(const char* fix_id) {
   static const GlobalFunction enabled("tvm_fixes.switches.enabled");

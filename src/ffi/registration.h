@@ -60,11 +60,12 @@ std::vector<Requirement*>& Requirements();
 #define TVM_FIXES_CONCAT(a, b) TVM_FIXES_CONCAT_IMPL(a, b)
 
 /*! \brief `TVM_FIXES_INIT_BLOCK() { … }`: run the body once the layout checks have passed. */
-#define TVM_FIXES_INIT_BLOCK()                                                   \
-  static void TVM_FIXES_CONCAT(tvm_fixes_init_, __LINE__)();                     \
-  static const ::tvm_fixes::InitBlock TVM_FIXES_CONCAT(                          \
-      tvm_fixes_block_, __LINE__)(&TVM_FIXES_CONCAT(tvm_fixes_init_, __LINE__)); \
-  static void TVM_FIXES_CONCAT(tvm_fixes_init_, __LINE__)()
+#define TVM_FIXES_INIT_BLOCK() TVM_FIXES_INIT_BLOCK_IMPL(__COUNTER__)
+#define TVM_FIXES_INIT_BLOCK_IMPL(id)                                \
+  static void TVM_FIXES_CONCAT(tvm_fixes_init_, id)();               \
+  static const ::tvm_fixes::InitBlock TVM_FIXES_CONCAT(              \
+      tvm_fixes_block_, id)(&TVM_FIXES_CONCAT(tvm_fixes_init_, id)); \
+  static void TVM_FIXES_CONCAT(tvm_fixes_init_, id)()
 
 /*!
  * \brief A global function of TVM, looked up at its first call.

@@ -113,6 +113,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name.startswith(("test_relay_", "test_frontend_relay_")):
+            item.add_marker("relay")
     # Start long tests first, so that none runs alone at the end.
     items.sort(key=lambda item: item.path.name not in _LONGEST)
 

@@ -212,6 +212,14 @@ def test_a_native_library_that_does_not_fit_is_a_problem(monkeypatch):
     assert [row.fix for row in report.rows] == list(FIXES)
 
 
+def test_a_missing_library_of_relay_is_a_warning(monkeypatch):
+    status = NativeStatus("/x/libtvm_fixes.so", 1, 1, relay_problem="it is missing")
+    monkeypatch.setattr(doctor._ffi, "native_status", lambda: status)
+    report = doctor.run([])
+    assert report.ok
+    assert report.warnings == ["Relay programs: it is missing"]
+
+
 def place_tvm(monkeypatch, tmp_path):
     package = tmp_path / "python" / "tvm"
     package.mkdir(parents=True)
@@ -287,7 +295,14 @@ def test_json():
     }
     assert report["ok"] is False
     assert set(report["tvm"]) == {"version", "path", "origin", "commit", "tested"}
-    assert set(report["native"]) == {"path", "ok", "checked_types", "checked_fields", "problem"}
+    assert set(report["native"]) == {
+        "path",
+        "ok",
+        "checked_types",
+        "checked_fields",
+        "problem",
+        "relay_problem",
+    }
     assert report["problems"] == [f"{PROBED.id}: fails with the fix on: TypeError: wrong dtype"]
     assert {row["id"]: row["kind"] for row in report["fixes"]} == {
         PROBED.id: "operator attribute",

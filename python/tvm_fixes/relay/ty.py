@@ -20,7 +20,7 @@ import tvm_ffi
 from .. import _ffi
 from .node import required
 
-_ffi.load()
+_ffi.load_relay()
 
 
 @tvm_ffi.register_object("tvm_fixes.relay.Type")

@@ -24,12 +24,11 @@ from typing import Any
 
 import tvm
 
-from .. import relay
 from ..errors import CompileError, UsageError, summarize
 from .base import Reference, Shapes, Source, existing, import_extra
 from .onnx import OnnxSource
 from .relax import RelaxSource
-from .relay_file import SUFFIXES, Params, RelaySource, is_program
+from .relay_file import SUFFIXES, Params, is_program, reader
 from .torch import TorchSource
 
 __all__ = ["Params", "Reference", "Shapes", "Source", "open_source"]
@@ -60,8 +59,10 @@ def open_source(
     """
     if isinstance(source, Source):
         return source
-    if isinstance(source, relay.IRModule):
-        return RelaySource(source, shapes=shapes, params=params)
+    # An object of a library that is not loaded cannot exist.
+    relay, onnx, torch = map(sys.modules.get, ("tvm_fixes.relay", "onnx", "torch"))
+    if relay is not None and isinstance(source, relay.IRModule):
+        return reader().RelaySource(source, shapes=shapes, params=params)
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         if path.suffix in (*SUFFIXES, ".json"):
@@ -74,8 +75,6 @@ def open_source(
         if shapes:
             raise UsageError("cannot set shapes of a Relax module; change the module instead")
         return RelaxSource(source)
-    # An object of a library that is not loaded cannot exist.
-    onnx, torch = sys.modules.get("onnx"), sys.modules.get("torch")
     if onnx is not None and isinstance(source, onnx.ModelProto):
         return OnnxSource(source, source.graph.name or "ONNX model", shapes)
     if torch is not None and isinstance(source, torch.export.ExportedProgram):
@@ -109,7 +108,7 @@ def _open_relay(path: Path, shapes: Shapes | None, params: Params | None) -> Sou
         raise UsageError(
             f"{path}: expected a Relay program that tvm.ir.save_json of TVM 0.6 to 0.19 wrote"
         )
-    return RelaySource.load(path, shapes, params)
+    return reader().RelaySource.load(path, shapes, params)
 
 
 def _open_factory(source: str, shapes: Shapes | None) -> Source:

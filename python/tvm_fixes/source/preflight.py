@@ -24,7 +24,7 @@ from ..frontend.operators import Operator
 from . import Params, Shapes, open_source
 from .base import existing
 from .onnx import read_model
-from .relay_file import describe_file, is_program_name
+from .relay_file import is_program_name, reader
 from .torch import TorchSource
 
 
@@ -112,7 +112,7 @@ def _operators(
         path = Path(source)
         name = path.name
         if is_program_name(path):
-            return name, describe_file(path).operators
+            return name, reader().describe_file(path).operators
         if path.suffix == ".onnx":
             model = read_model(existing(path))
     onnx = sys.modules.get("onnx")

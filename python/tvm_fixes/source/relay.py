@@ -13,10 +13,8 @@
 """Relay programs of TVM 0.6 to 0.19: text or saved JSON, with saved parameters."""
 
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tvm
@@ -28,14 +26,7 @@ from ..relax.constants.provenance import constants_of
 from ..runtime.manifest import describe_function
 from ..support.tensors import raw_bytes
 from .base import Reference, Shapes, Source, existing
-
-SUFFIXES = (".relay", ".txt")
-"""The suffixes of files with Relay's text; JSON is recognized by its contents."""
-
-# A node of save_json, or of the graph executor, for which the reader raises its own error.
-_OLD_NODE = re.compile(rb'"type_key"|"op":\s*"(null|tvm_op)"')
-
-Params = Mapping[str, np.ndarray[Any, Any]] | str | os.PathLike[str]
+from .relay_file import Params
 
 
 class RelaySource(Source):
@@ -119,7 +110,7 @@ def read_program(path: Path) -> relay.IRModule:
         raise CompileError(f"{path}: {summarize(error)}") from error
 
 
-def read_params(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
+def read_params(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """Read a file of ``relay.save_param_dict``.
 
     Raises
@@ -135,19 +126,6 @@ def read_params(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]
         raise RelayError(f"{os.fspath(path)}: {error.message}") from error
     except OSError as error:
         raise UsageError(f"{os.fspath(path)}: {error.strerror or summarize(error)}") from error
-
-
-def is_program(path: Path) -> bool:
-    """Whether a ``.json`` file holds a Relay program, or another object saved by TVM up to 0.19."""
-    with path.open("rb") as file:
-        head = file.read(1 << 16)
-    # TVM since 0.20 writes "root_index", and "type" in nodes.
-    return b'"root_index"' not in head and _OLD_NODE.search(head) is not None
-
-
-def is_program_name(path: str | os.PathLike[str]) -> bool:
-    """Whether a name ends like those of Relay's text or of saved JSON."""
-    return Path(path).suffix in (*SUFFIXES, ".json")
 
 
 def describe_file(

@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Tests of loading the native library, and of error types across the FFI."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -122,16 +123,68 @@ def test_missing_library_is_rejected(monkeypatch, tmp_path):
         _ffi.load()
 
 
+def copy_libraries(folder, names):
+    for name in names:
+        shutil.copy(_ffi.library_path().parent / name, folder / name)
+    return str(folder / _ffi.LIBRARY_NAME)
+
+
 def test_loading_twice_is_harmless(monkeypatch, tmp_path):
+    _ffi.load_relay()
     before = registered()
     infer_layout = tvm.ir.Op.get("relax.reshape").get_attr("FRelaxInferLayout")
     _ffi.load()
-    copy = tmp_path / "libtvm_fixes_copy.so"
-    shutil.copy(_ffi.library_path(), copy)
-    monkeypatch.setenv(_ffi.LIBRARY_VARIABLE, str(copy))
-    assert _ffi.load() == copy
+    copy = copy_libraries(tmp_path, [_ffi.LIBRARY_NAME, _ffi.RELAY_LIBRARY_NAME])
+    monkeypatch.setenv(_ffi.LIBRARY_VARIABLE, copy)
+    assert str(_ffi.load()) == copy
+    assert _ffi.load_relay() == tmp_path / _ffi.RELAY_LIBRARY_NAME
     assert registered() == before
     assert tvm.ir.Op.get("relax.reshape").get_attr("FRelaxInferLayout").same_as(infer_layout)
+
+
+WITH_RELAY = """
+import sys
+import tvm_ffi
+import tvm_fixes
+from tvm_fixes.errors import CompileError
+def has_relay():
+    names = tvm_ffi.registry.list_global_func_names()
+    return any(name.startswith("tvm_fixes.relay.") for name in names)
+
+print(has_relay(), "tvm_fixes.relay" in sys.modules)
+try:
+    tvm_fixes.compile("x.relay")
+except CompileError as error:
+    print(error.message)
+print(has_relay())
+"""
+
+
+def load_relay(folder, names):
+    """Compile a Relay program with copies of these libraries; return what happened."""
+    (folder / "x.relay").write_text("def @main( {")
+    environment = os.environ | {_ffi.LIBRARY_VARIABLE: copy_libraries(folder, names)}
+    command = [sys.executable, "-c", WITH_RELAY]
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=folder, env=environment
+    )
+    return run.stdout.splitlines()
+
+
+def test_relay_loads_with_its_first_program(tmp_path):
+    before, problem, after = load_relay(tmp_path, [_ffi.LIBRARY_NAME, _ffi.RELAY_LIBRARY_NAME])
+    assert before == "False False"
+    assert problem.startswith("x.relay: ")
+    assert after == "True"
+
+
+def test_a_missing_library_of_relay_is_an_error_of_relay_programs(tmp_path):
+    assert load_relay(tmp_path, [_ffi.LIBRARY_NAME]) == [
+        "False False",
+        f"the native library of Relay is missing: expected {tmp_path / _ffi.RELAY_LIBRARY_NAME}; "
+        "'make native-relay' builds it in a checkout",
+        "False",
+    ]
 
 
 def test_layout_describes_every_bound_field():
