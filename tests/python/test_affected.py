@@ -137,7 +137,7 @@ def test_files_that_commits_often_change_together(repository, tmp_path):
     assert distances(repository, source)["relax/test_view.py"] == 2
 
 
-def test_what_changed(repository, tmp_path):
+def test_changed_files(repository, tmp_path):
     head = repository.git("rev-parse", "HEAD").strip()
     commit(tmp_path, {"docs/fixes.md": "text\n"})
     tmp_path.joinpath("src/relax/op/pad.cc").write_text("\n")

@@ -214,7 +214,7 @@ def test_without_data_nothing_is_measured(tmp_path):
 
 
 @pytest.mark.parametrize("request_", ["check", "run"])
-def test_what_takes_too_long_is_capped_and_ended(tmp_path, request_):
+def test_slow_runtimes_are_capped_and_ended(tmp_path, request_):
     # The other requests answer at once; this one exceeds the cap.
     settings = Settings(turns=2, cap=3.0, build_cap=3.0)
     runtimes = ["eager", "ours"]
@@ -250,7 +250,7 @@ def test_the_error_is_relative_to_the_largest_value():
         largest_error(expected[None], expected)
 
 
-def test_what_a_request_raises_is_its_reply():
+def test_an_exception_is_the_reply_to_its_request():
     def answer(request):
         return {"half": 1 / request["number"]}
 

@@ -350,7 +350,7 @@ class TestCompile:
             assert err.startswith("tvm-fixes: error: ")
             assert err.endswith(f"needs the package {module}: pip install 'tvm-fixes[{extra}]'")
 
-    def test_what_a_terminal_would_obey_is_escaped(self, tmp_path, capfd):
+    def test_control_characters_are_escaped(self, tmp_path, capfd):
         """Names of nodes, inputs and outputs are untrusted."""
         evil = f"{ESCAPE}]0;evil\a{ESCAPE}[31m\x9b31m\u202e"
         x, y = (onnx_helper.make_tensor_value_info(n + evil, 1, ["n" + evil, 4]) for n in "xy")

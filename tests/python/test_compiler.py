@@ -287,7 +287,7 @@ class TestVerify:
         model = compile_model(conv_net(), layout="NHWC", compare=False, verify_each=True)
         assert model.report.unproved == 0
 
-    def test_the_instruments_of_the_caller_stay(self):
+    def test_the_instruments_of_the_caller_are_kept(self):
         seen = []
 
         @tvm.ir.instrument.pass_instrument
@@ -378,7 +378,7 @@ class TestUnsupported:
         assert message.startswith("graph: cannot import Pad at node 'pad0': ")
         assert capfd.readouterr().out == ""
 
-    def test_onnx_input_that_is_no_tensor(self):
+    def test_onnx_input_that_is_not_a_tensor(self):
         model = onnx_conv()
         sequence = helper.make_tensor_sequence_value_info("s", FLOAT, [1])
         model.graph.input.append(sequence)
@@ -503,7 +503,7 @@ class TestNothingHalfWritten:
             compile_model(conv_net())
         assert left_in(temporary) == []
 
-    def test_nothing_is_left_of_a_model(self, temporary):
+    def test_a_model_without_operators(self, temporary):
         model = compile_model(conv_net(), compare=False)
         assert len(left_in(temporary)) == 1
         del model

@@ -87,7 +87,7 @@ def difference(ours, theirs, *runs, dtype="float32") -> str:
     return tolerance.difference(*pair, truths(*runs), dtype)
 
 
-def test_what_is_as_near_to_float64_as_the_oracle_is_equal() -> None:
+def test_an_equal_float64_error_is_no_difference() -> None:
     assert difference([1.0], [1.0]) == ""
     assert difference([np.nan, np.inf], [np.nan, np.inf]) == ""
     exact = [1.0, 2.0]
@@ -100,7 +100,7 @@ def test_what_is_as_near_to_float64_as_the_oracle_is_equal() -> None:
     "ours, theirs",
     (([1.01, 2.0], [1.0, 2.0]), ([np.nan, 2.0], [1.0, 2.0]), ([np.inf, 2.0], [1.0, 2.0])),
 )
-def test_what_is_farther_from_float64_is_not(ours: list[float], theirs: list[float]) -> None:
+def test_a_larger_float64_error_is_a_difference(ours: list[float], theirs: list[float]) -> None:
     message = "output 0 float32(2,): 1 of 2 elements differ; at (0,) expected 1.0, got "
     assert difference(ours, theirs, [1.0, 2.0], [1.0, 2.0]).startswith(message)
 
@@ -216,7 +216,7 @@ def test_how_a_case_ends(ended: Outcome, verdict: Verdict) -> None:
     assert judge(7, ended).verdict is verdict
 
 
-def test_a_run_goes_on_where_it_was(tmp_path) -> None:
+def test_a_run_resumes(tmp_path) -> None:
     path = tmp_path / "onnx.jsonl"
     journal = Journal(path)
     assert journal.next_seed(40) == 40

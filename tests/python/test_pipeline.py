@@ -168,7 +168,7 @@ def test_the_current_layout_changes_nothing():
 
 
 @pytest.mark.parametrize("layout", ["NCHW4c", "NCHW8c"])
-def test_channels_that_the_block_does_not_divide_stay_as_they_are(layout):
+def test_channels_that_the_block_does_not_divide_are_unchanged(layout):
     mod = convolution(2)  # of 4 channels
     converted = layout_stage(layout)(mod)
     first, second = calls(converted, "relax.nn.conv2d")

@@ -78,7 +78,7 @@ def test_all_of_tvm_s_passes_are_left_at_the_start(device):
         ("Lower/AttachGlobalSymbol", None),
     ],
 )
-def test_what_is_left_after_a_pass(after, left):
+def test_state_after_a_pass(after, left):
     target, _ = TARGETS["cpu"]
     stage = after.partition("/")[0]
     within = [place.stage.path(place.step) for place in places(target) if place.stage.name == stage]

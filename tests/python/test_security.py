@@ -326,7 +326,7 @@ class TestProgramsOfPyTorch:
             archive.writestr("serialized_state_dict.pt", pickled(Payload(tmp_path / "made")))
         assert "old format" in fails(tmp_path / "model.pt2", UntrustedError)
 
-    def test_what_is_harmless_loads_as_by_pytorch(self, dynamic, tmp_path):
+    def test_harmless_files_load_as_in_pytorch(self, dynamic, tmp_path):
         path = tmp_path / "model.pt2"
         path.write_bytes(dynamic)
         ours, theirs = open_source(path), open_source(path, trust=True)
@@ -372,7 +372,7 @@ class TestProgramsOfPyTorch:
         path = rewrite(dynamic, tmp_path / "model.pt2", {MODEL: with_guard(guard)})
         assert "comparison operator 'in' is not allowed" in fails(path, UntrustedError)
 
-    def test_what_is_wrong_is_named(self, dynamic, tmp_path):
+    def test_untrusted_expressions_are_named(self, dynamic, tmp_path):
         edit = with_expression("Symbol('s0', commutative=True)")
         path = rewrite(dynamic, tmp_path / "model.pt2", {MODEL: edit})
         message = fails(path, UntrustedError)

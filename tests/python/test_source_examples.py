@@ -125,7 +125,7 @@ def test_given_sizes_of_a_pytorch_program():
         ({"inputs": {"ids": np.full((1, 1), 9, "int32")}}, "the reference fails with inputs ids"),
     ],
 )
-def test_what_does_not_fit(options, message):
+def test_options_that_do_not_fit_the_model(options, message):
     with pytest.raises(Exception, match=message):
         compile_model(embedding(), **options)
 

@@ -103,7 +103,7 @@ def test_operator_with_a_body() -> None:
     check(likelihoods(), normal(4, 3), np.array([2, 0, 1, 2]))
 
 
-def test_initializers_stay_as_they_are() -> None:
+def test_initializers_are_unchanged() -> None:
     model = parser.parse_model(NESTED)
     model.graph.initializer.append(numpy_helper.from_array(normal(40, 40), "weight"))
     model.graph.node.append(helper.make_node("Sum", ["weight"], ["unused"]))

@@ -55,7 +55,7 @@ def with_texts(*nodes: onnx.NodeProto, output: str = "y") -> onnx.ModelProto:
         ),
     ),
 )
-def test_strings_that_nothing_needs(nodes: tuple[onnx.NodeProto, ...]) -> None:
+def test_unused_strings(nodes: tuple[onnx.NodeProto, ...]) -> None:
     model = with_texts(*nodes)
     assert_follows_onnx_runtime(from_onnx, model, [normal(3)])
     assert [operator.name for operator in operators_of(model)] == ["Relu"]
@@ -73,7 +73,7 @@ def test_strings_that_an_output_needs() -> None:
         from_onnx(with_texts(constant, output="z"))
 
 
-def test_outputs_that_nothing_reads() -> None:
+def test_unused_outputs() -> None:
     """The indices of a MaxPool need static extents, and a mask is not computed."""
     nodes = {
         "p,places": ("MaxPool", ["x"], {"kernel_shape": [2]}),

@@ -96,7 +96,7 @@ def test_nested_graphs_and_functions() -> None:
     np.testing.assert_allclose(got, -np.exp(x), rtol=1e-6)
 
 
-def test_whatever_reads_the_graph() -> None:
+def test_unordered_nodes_compile_and_compare() -> None:
     model = chain(3, 2, 1, 0)
     assert tvm_fixes.compile(model).report.equal
     assert [value.name for value in compare(model).values] == ["v0", "v1", "v2", "v3"]

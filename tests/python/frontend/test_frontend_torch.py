@@ -331,7 +331,7 @@ def test_options_are_those_of_tvm(option: str) -> None:
 
 
 @pytest.mark.parametrize("is_bound", (False, True))
-def test_a_single_result_that_is_no_tuple(is_bound: bool) -> None:
+def test_a_single_result_that_is_not_a_tuple(is_bound: bool) -> None:
     """It has no tuple to bind; two results still have one."""
     options = {"unwrap_unit_return_tuple": True, "no_bind_return_tuple": not is_bound}
     x = torch.arange(3.0)

@@ -75,7 +75,7 @@ def written(x: torch.Tensor) -> tuple:
     return x * 2, x.shape[0], None, 3
 
 
-def test_writes_and_results_that_are_no_tensors() -> None:
+def test_writes_and_results_that_are_not_tensors() -> None:
     check_compiled(written, (torch.randn(4, 5),), (torch.randn(5, 5),))
 
 

@@ -259,7 +259,7 @@ def test_dropout_returns_its_operand() -> None:
     assert torch.equal(run(import_fx(Model().train(), (x,)), x), 2 * x)
 
 
-def test_results_that_are_no_tensors() -> None:
+def test_results_that_are_not_tensors() -> None:
     rows = tirx.Var("rows", "int64")
     graph = fx.symbolic_trace(lambda x: (x.size(), (x.numel(), x.shape[0]), [x], x.dim()))
     static = from_fx(graph, [((2, 3), "float32")])["main"].ret_ty.fields

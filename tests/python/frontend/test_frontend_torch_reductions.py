@@ -96,7 +96,7 @@ def test_remainders_of_bfloat16() -> None:
     check_exactly(lambda x, y: (torch.fmod(x, y), torch.remainder(x, y)), x, y)
 
 
-def test_zero_times_what_is_not_finite() -> None:
+def test_zero_times_infinity_and_nan() -> None:
     x = torch.tensor([1.0, NAN, INF, -INF])
     check_exactly(lambda x: (x * 0, 0.0 * x, torch.mul(x, 0.0)), x)
 

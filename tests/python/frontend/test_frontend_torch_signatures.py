@@ -226,7 +226,7 @@ class TestResults:
         names = ("int", "float", "bool", "nested.1.1", "computed", "half")
         assert [results[name].item() for name in names] == [3, 0.5, True, 3, 7, 1.5]
 
-    def test_none_is_left_out(self):
+    def test_none_results_are_omitted(self):
         class Pair(nn.Module):
             def forward(self, x):
                 return None, x + 1
@@ -235,7 +235,7 @@ class TestResults:
         assert [spec.name for spec in model.outputs] == ["output1"]
         torch.testing.assert_close(model.run(X), X + 1)
 
-    def test_only_none(self):
+    def test_a_model_without_tensor_results_is_rejected(self):
         class Nothing(nn.Module):
             def forward(self, x):
                 return None, "text"

@@ -185,7 +185,7 @@ class TestDumpIR:
         assert os.listdir(tmp_path) == ["index.json"]
 
     @pytest.mark.parametrize("others", [["notes.txt"], ["index.json", "notes.txt"], ["index.json"]])
-    def test_other_files_stay(self, tmp_path, others):
+    def test_other_files_are_kept(self, tmp_path, others):
         for name in others:
             (tmp_path / name).write_text("{}")
         with pytest.raises(UsageError, match="contains files that are not of an earlier dump"):

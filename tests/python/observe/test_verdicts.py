@@ -153,7 +153,7 @@ def test_a_run_in_float64_that_is_at_fault_excuses_nothing():
     assert not judged(ours, theirs, 1e-6, exact)[0].equal
 
 
-def test_few_runs_say_nothing():
+def test_few_runs_do_not_excuse_a_difference():
     ours, theirs = off(1e-3), off(1e-3, 2)
     for runs in ([], [[theirs[:2]]] * 5):
         [found] = compare_all(["y"], [ours], [theirs], Evidence(lambda _, r=runs: r, lambda: None))

@@ -113,7 +113,7 @@ def test_a_lower_ratio_than_the_warning():
 
 
 @pytest.mark.parametrize("ratio", [0, -1, math.nan])
-def test_a_ratio_that_is_none(ratio):
+def test_a_row_without_a_ratio(ratio):
     message = fails(onnx_conv(), error=UsageError, max_size_ratio=ratio)
     assert message == f"max_size_ratio must be positive, got {ratio}"
 

@@ -102,12 +102,12 @@ def test_results() -> None:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_convolutions_stay(name: str) -> None:
+def test_other_convolutions_are_kept(name: str) -> None:
     [operator] = [each for each in lowered(OTHERS[name]) if each.startswith("conv")]
     assert operator.endswith("d_transpose")
 
 
-def test_a_variable_kernel_stays() -> None:
+def test_a_variable_kernel_is_kept() -> None:
     assert "conv1d_transpose" in operators(legalized(module(CASE), CPU))
 
 

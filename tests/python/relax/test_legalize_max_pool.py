@@ -236,7 +236,7 @@ def test_a_kernel_has_the_symbols_of_its_operand():
     assert len(pooled.args[1].fields) == 1
 
 
-def test_another_output_layout_stays():
+def test_another_output_layout_is_kept():
     mod = build(
         {"x": tensor(1, 2, 4, 4)},
         lambda _, x: relax.op.nn.max_pool2d(x, layout="NCHW", out_layout="NHWC"),

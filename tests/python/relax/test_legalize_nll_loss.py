@@ -81,7 +81,7 @@ def test_ignored_targets_have_no_loss_and_no_gradient(ignored):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-7, err_msg=name)
 
 
-def test_targets_that_are_no_classes():
+def test_targets_that_are_not_classes():
     """Such targets are an error; without index checks, no other memory is read."""
     mods = {name: mod for name, mod in modules(-100).items() if "row" not in name}
     checked = machine(mods)

@@ -104,7 +104,7 @@ def test_others_are_lowered_as_before(size, modes, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "float16", "bfloat16", "uint8", "bool"])
-def test_elements_stay_as_they_are(dtype):
+def test_elements_are_unchanged(dtype):
     element = {"float64": 1 + 2**-50, "int32": 2**30 + 1}.get(dtype, 1)
     x = np.where(np.arange(24).reshape(1, 2, 3, 4) % 3 == 0, element, 0)
     x = x.astype(getattr(ml_dtypes, dtype, dtype))

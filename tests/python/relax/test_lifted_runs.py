@@ -97,7 +97,7 @@ def test_lifting_and_lowering_restore_a_module():
     tvm.ir.assert_structural_equal(lower_runs(lifted), mod)
 
 
-def test_a_run_of_one_kernel_stays():
+def test_a_run_of_one_kernel_is_kept():
     @I.ir_module
     class Single:
         @R.function
@@ -109,7 +109,7 @@ def test_a_run_of_one_kernel_stays():
     assert lift_runs(mod).same_as(mod)
 
 
-def test_dataflow_blocks_stay():
+def test_dataflow_blocks_are_kept():
     @I.ir_module
     class Straight:
         @R.function

@@ -339,7 +339,7 @@ class TestNotPossible:
         assert layouts(after, CONV2D_TRANSPOSE) == ("NCHW", "IOHW", "NCHW")
 
     @each_operator
-    def test_where_it_is_not_the_others_are(self, op):
+    def test_only_the_inner_convolutions_are_packed(self, op):
         """A typical network: three channels in and out, blocks between."""
         chain = [op.case(*channels) for channels in ((3, 8), (8, 8), (8, 3))]
         desired = [op.layout("NC*4c"), op.layout("OI*4i4o")]
@@ -410,7 +410,7 @@ class TestForACpu:
 class TestUnlisted:
     @pytest.mark.parametrize("spatial", ["W", "HW", "DHW"])
     @pytest.mark.parametrize("transposed", [False, True])
-    def test_follows_what_is_plain(self, spatial, transposed):
+    def test_an_unlisted_convolution_follows_a_plain_layout(self, spatial, transposed):
         first, second = Operator(spatial, not transposed), Operator(spatial, transposed)
         chain = [first.case(), second.case(8, 4)]
         before = sequence(chain)

@@ -282,7 +282,7 @@ class TestReverseSequence:
         assert (int(reversed_.attrs.seq_axis), int(reversed_.attrs.batch_axis)) == axes
 
     @pytest.mark.parametrize("data", [tensor(*SHAPE), relax.TensorType(dtype="float32")])
-    def test_a_value_in_its_original_layout_stays(self, data):
+    def test_a_value_in_its_original_layout_is_kept(self, data):
         def emit(builder, x, lengths):
             return relax.op.reverse_sequence(x, lengths, -2, -4)
 

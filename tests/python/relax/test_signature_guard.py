@@ -154,7 +154,7 @@ def test_a_function_that_is_gone():
     assert (change.changed, change.after) == ("it is gone", "gone")
 
 
-def test_a_sequence_is_told_of_once_and_goes_on_from_there():
+def test_a_nested_sequence_is_reported_once():
     inner = tvm.transform.Sequential(
         [transform.LiftTransformParams(), transform.BundleModelParams()], name="Inner"
     )
@@ -167,7 +167,7 @@ def test_a_sequence_is_told_of_once_and_goes_on_from_there():
     ]
 
 
-def test_what_keeps_parameters_is_silent():
+def test_passes_that_keep_parameters_do_not_warn():
     guard = tvm_fixes.SignatureGuard()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -59,7 +59,7 @@ def test_empty_constants_are_allocated(monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_what_has_no_elements_is_not_computed(rows):
+def test_empty_results_are_not_computed(rows):
     """TVM turns the permute into a reshape, which replaces an extent of 0 by the data's."""
 
     def emit(b, data, indices):

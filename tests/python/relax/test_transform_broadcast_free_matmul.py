@@ -209,7 +209,7 @@ class TestStays:
         )
 
 
-def test_a_broadcast_that_something_else_reads_stays_for_it():
+def test_a_broadcast_with_another_reader_is_kept():
     def before(b, x, w):
         w = b.emit(op.broadcast_to(w, (4, 8, 8)))
         return op.add(w, b.emit(op.matmul(x, w)))

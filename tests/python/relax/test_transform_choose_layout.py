@@ -384,7 +384,7 @@ def test_results_whose_bounds_are_lost_keep_the_layout(caplog):
     assert "convolutions are not converted" in caplog.text
 
 
-def test_a_module_without_convolutions_stays_as_it_is():
+def test_a_module_without_convolutions_is_unchanged():
     """ConvertLayout infers types without bounds of dims, so the output type would change."""
     s, t = (tirx.Var(name, "int64") for name in "st")
     shorter = relax.ShapeExpr([tirx.max(tirx.const(0, "int64"), tirx.min(s, t))])

@@ -192,7 +192,7 @@ def test_one_slope_for_all_channels_is_a_scalar():
     tvm.ir.assert_structural_equal(DecomposeChannelwise()(Before), Expected)
 
 
-def test_all_results_of_a_batch_norm_are_there():
+def test_batch_norm_keeps_all_its_results():
     vectors = {f"v{i}": tensor(8) for i in range(4)}
     before = build(
         {"x": tensor(*SHAPE)} | vectors,
@@ -244,7 +244,7 @@ def test_calls_in_branches():
     ],
     ids=["training", "without scale", "without offset", "symbolic groups", "unknown shape"],
 )
-def test_what_stays(shape, emit):
+def test_unsafe_loads_are_kept(shape, emit):
     data = relax.TensorType(None, "float32", ndim=4) if shape is None else tensor(*shape)
     before = build({"x": data} | {f"v{i}": tensor(8) for i in range(4)}, emit)
     assert DecomposeChannelwise()(before)["main"].same_as(before["main"])

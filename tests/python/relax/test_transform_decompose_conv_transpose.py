@@ -265,7 +265,7 @@ def test_sums_that_are_read_twice():
         ),
     ],
 )
-def test_convolutions_that_stay(x, w, options):
+def test_convolutions_that_are_kept(x, w, options):
     mod = transposed(x, w, **({"strides": 1} | options))
     tvm.ir.assert_structural_equal(DecomposeConvTranspose()(mod), mod)
 

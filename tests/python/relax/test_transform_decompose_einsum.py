@@ -117,12 +117,12 @@ def test_products(equation, kind):
         pytest.param("ab->ba", "float32", id="one operand"),
     ],
 )
-def test_others_stay(equation, dtype):
+def test_others_are_kept(equation, dtype):
     mod = einsum(equation, dtype=dtype)
     tvm.ir.assert_structural_equal(DecomposeEinsum()(mod), mod)
 
 
-def test_extents_that_may_differ_stay():
+def test_extents_that_may_differ_are_kept():
     n, m = (tirx.Var(name, "int64") for name in "nm")
     mod = build(
         {"x": tensor(3, n), "y": tensor(m, 4)},

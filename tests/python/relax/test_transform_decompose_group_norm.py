@@ -144,7 +144,7 @@ def test_without_center_or_scale(center, scale):
         ((1, 8, 0, 4), {}),
     ],
 )
-def test_norms_that_stay(shape, options):
+def test_norms_that_are_kept(shape, options):
     mod = norm(*shape, **options)
     tvm.ir.assert_structural_equal(DecomposeGroupNorm()(mod), mod)
 

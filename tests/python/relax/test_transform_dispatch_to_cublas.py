@@ -139,13 +139,13 @@ def test_symbolic_rows_and_batch():
         ((3, 0), (0, 5)),
     ],
 )
-def test_products_that_stay(lhs, rhs):
+def test_products_that_are_kept(lhs, rhs):
     mod = product(lhs, rhs)
     tvm.ir.assert_structural_equal(dispatched(mod), mod)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "int8"])
-def test_dtypes_that_stay(dtype):
+def test_dtypes_that_are_kept(dtype):
     types = {"a": tensor(3, 4, dtype=dtype), "b": tensor(4, 5, dtype=dtype)}
     mod = build(types, lambda builder, a, b: op.matmul(a, b))
     tvm.ir.assert_structural_equal(dispatched(mod), mod)

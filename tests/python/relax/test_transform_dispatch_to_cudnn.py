@@ -171,7 +171,7 @@ def conv(**options):
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_depthwise_convolutions_stay(layout):
+def test_depthwise_convolutions_are_kept(layout):
     """With channels last, threads that compute neighboring channels read neighboring weights."""
     last = layout == "NHWC"
     types = {
@@ -198,7 +198,7 @@ def test_depthwise_convolutions_stay(layout):
 
 
 @pytest.mark.parametrize("options", [{"padding": [0, 1, 1, 1]}, {"out_layout": "NCHW2c"}])
-def test_convolutions_that_stay(options):
+def test_convolutions_that_are_kept(options):
     mod = conv(**options)
     tvm.ir.assert_structural_equal(dispatched(mod), mod)
 
@@ -223,7 +223,7 @@ def test_the_result_of_halves_is_rounded(has_bias):
     assert called == ["cudnn_convolution"]
 
 
-def test_a_result_in_float32_of_halves_stays():
+def test_a_result_in_float32_of_halves_is_kept():
     mod = build(HALVES, lambda bb, x, w: relax.op.nn.conv2d(x, w, out_dtype="float32"))
     tvm.ir.assert_structural_equal(dispatched(mod), mod)
 
@@ -270,12 +270,12 @@ class ReadByMatchCast:
 
 
 @pytest.mark.parametrize("mod", [ReadTwice, ReadInBranch, ReadByMatchCast])
-def test_a_result_that_is_also_read_in_float32_stays(mod):
+def test_a_result_that_is_also_read_in_float32_is_kept(mod):
     tvm.ir.assert_structural_equal(dispatched(mod), mod)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int8"])
-def test_dtypes_that_stay(dtype):
+def test_dtypes_that_are_kept(dtype):
     types = {"x": tensor(1, 4, 8, 8, dtype=dtype), "w": tensor(6, 4, 3, 3, dtype=dtype)}
     mod = build(types, lambda bb, x, w: relax.op.nn.conv2d(x, w))
     tvm.ir.assert_structural_equal(dispatched(mod), mod)

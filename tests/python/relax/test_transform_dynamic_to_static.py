@@ -211,7 +211,7 @@ def test_a_cast_of_a_tensor():
 
 
 @pytest.mark.parametrize("dims", [("m", 4), (4, 4)])
-def test_a_check_that_is_not_proved_stays(dims):
+def test_a_check_that_is_not_proved_is_kept(dims):
     symbols = {name: tvm.tirx.Var(name, "int64") for name in "nm"}
     x = relax.Var("x", tensor(symbols["n"], 4))
     y = relax.Var("y", tensor(symbols["m"], 4))
@@ -584,7 +584,7 @@ def test_squeeze_of_a_symbol():
         relax_modules.run(resolve(Before), data(2, 4))
 
 
-def test_a_broadcast_of_two_symbols_stays():
+def test_a_broadcast_of_two_symbols_is_kept():
     @I.ir_module
     class Mod:
         @R.function
@@ -599,7 +599,7 @@ def test_a_broadcast_of_two_symbols_stays():
     stays(Mod)
 
 
-def test_code_that_was_dead_stays():
+def test_code_that_was_dead_is_kept():
     @I.ir_module
     class Mod:
         @R.function
@@ -611,7 +611,7 @@ def test_code_that_was_dead_stays():
     stays(Mod)
 
 
-def test_side_effects_stay():
+def test_side_effects_are_kept():
     @I.ir_module
     class Before:
         @R.function(pure=False)

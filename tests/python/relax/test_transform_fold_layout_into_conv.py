@@ -276,11 +276,11 @@ def padded(b, x):
         padded,
     ],
 )
-def test_a_transform_stays(emit):
+def test_a_transform_is_kept(emit):
     stays({"x": type_in("NCHW")}, emit)
 
 
-def test_a_block_that_is_split_stays():
+def test_a_block_that_is_split_is_kept():
     x = {"x": type_in("NCHW")}
     before = build(x, split_twice)
     expected = build(
@@ -308,7 +308,7 @@ def test_many_channels_are_read_innermost(channels, folds):
 
 
 @pytest.mark.parametrize("unknown", ["channels", "kernel", "shape"])
-def test_what_is_not_known_stays(unknown):
+def test_unknown_values_are_kept(unknown):
     n = tirx.Var("n", "int64")
     shape = (2, n, 3, 5) if unknown == "channels" else (2, 8, 3, 5)
     data = relax.TensorType(ndim=4, dtype="float32") if unknown == "shape" else tensor(*shape)
@@ -354,7 +354,7 @@ def ends(present: str, layout: str, wanted: str, transposed: bool):
     return emit
 
 
-def test_the_numbers_stay():
+def test_the_numbers_are_kept():
     """With and without the pass; sums of integers are exact."""
     before, arrays = {}, {}
     for (present, layout), transposed in sample(list(product(MOVES, (False, True))), 3, seed=4):

@@ -78,7 +78,7 @@ def test_axes_and_blocks(shape, index_map):
         ((4, 3), lambda i, j: (i // 2, j, i % 2), 0.0),
     ],
 )
-def test_others_stay(shape, index_map, pad_value):
+def test_others_are_kept(shape, index_map, pad_value):
     """Padding, merged axes and nested blocks."""
     data = integers(*shape)
     mod = module(data, index_map, pad_value)
@@ -88,14 +88,14 @@ def test_others_stay(shape, index_map, pad_value):
     np.testing.assert_array_equal(got, moved(data, index_map, pad_value) + x)
 
 
-def test_what_is_read_twice_is_one_constant():
+def test_a_constant_with_two_readers_is_stored_once():
     mod = FoldLayoutTransform()(module(integers(4, 6), lambda i, j: (j, i), readers=2))
     constants = [binding.value.args[0] for binding in mod["main"].body.blocks[0].bindings]
     assert len(constants) == 2
     assert constants[0].value.same_as(constants[1].value)
 
 
-def test_what_would_grow_the_constants_stays():
+def test_folding_that_grows_constants_is_declined():
     """The matrix is also read unchanged."""
     data = relax.const(integers(64, 48))
 

@@ -80,7 +80,7 @@ def test_it_can_be_switched_off(monkeypatch):
     ],
     ids=str,
 )
-def test_others_stay(options):
+def test_others_are_kept(options):
     """Pad values other than 0, and pads of non-spatial axes."""
     channels = 3 + sum(options["pad_width"][2:4])
 

@@ -246,7 +246,7 @@ def test_special_values():
     ],
     ids=["small blocks", "folded", "small"],
 )
-def test_others_stay_as_they_are(make: Emit, options: dict):
+def test_others_are_unchanged(make: Emit, options: dict):
     mod = product((1, 96), make)
     assert fused(mod, **options).same_as(mod)
 
@@ -268,7 +268,7 @@ def test_a_scale_per_column():
     assert fused(mod).same_as(mod)
 
 
-def test_symbolic_depth_stays_as_it_is():
+def test_symbolic_depth_is_unchanged():
     make = weight(96, 64)
     mod = product((2, tirx.Var("m", "int64")), make)
     assert fused(mod).same_as(mod)
@@ -276,7 +276,7 @@ def test_symbolic_depth_stays_as_it_is():
     assert_products(run(mod, x, pipeline=pipeline()), x, array_of(make))
 
 
-def test_other_dtypes_and_targets_stay_as_they_are():
+def test_other_dtypes_and_targets_are_unchanged():
     def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
         matrix = bb.emit(relax.op.astype(weight(96, 64)(bb), "float16"))
         return relax.op.matmul(x, matrix)

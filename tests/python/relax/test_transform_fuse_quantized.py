@@ -320,7 +320,7 @@ def test_weight_that_is_scaled_after_the_product(moves_first: bool) -> None:
     ],
     ids=["16-bit weight", "scales of the common axis"],
 )
-def test_other_products_stay(dtype: str, scales: relax.Expr, axis: int, reason: str) -> None:
+def test_other_products_are_kept(dtype: str, scales: relax.Expr, axis: int, reason: str) -> None:
     weight = random(8, 4).astype(dtype)
 
     def emit(bb: relax.BlockBuilder, x: relax.Var) -> relax.Expr:
@@ -338,7 +338,7 @@ def test_other_products_stay(dtype: str, scales: relax.Expr, axis: int, reason: 
     np.testing.assert_allclose(run(mod, x, pipeline=pipeline()), expected, rtol=1e-6)
 
 
-def test_sums_that_might_overflow_stay() -> None:
+def test_sums_that_might_overflow_are_kept() -> None:
     mod = quantized(
         lambda bb, x, y: relax.op.matmul(
             bb.emit(relax.op.dequantize(x, scalar(1.0), scalar(0, "uint8"), 0)),

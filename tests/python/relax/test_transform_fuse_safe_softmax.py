@@ -93,7 +93,7 @@ def test_values_of_16_bits(dtype):
         {"axis": 0, "keepdims": False},
     ],
 )
-def test_others_stay(options):
+def test_others_are_kept(options):
     mod = build({"x": tensor(4, 4)}, lambda bb, x: safe_softmax(bb, x, **options))
     tvm.ir.assert_structural_equal(FuseSafeSoftmax()(mod), mod)
 

@@ -138,7 +138,7 @@ def test_a_kernel_with_several_results():
     np.testing.assert_array_equal(z, x.astype("int32"))
 
 
-def test_kernels_that_stay():
+def test_kernels_that_are_kept():
     """One of symbolic shape, and one that somebody may call."""
 
     @I.ir_module(s_tir=True)

@@ -103,7 +103,7 @@ def test_runs():
         run(x + 2, holds)
 
 
-def test_other_values_stay():
+def test_other_values_are_kept():
     @I.ir_module
     class Before:
         @R.function

@@ -52,7 +52,7 @@ def test_equal_constants_become_one():
     [np.full((32, 32), np.nan, "float32"), normal(32, 32) + np.float32(1e-6), normal(16, 64)],
     ids=["bits", "nearly", "shape"],
 )
-def test_others_stay(other):
+def test_others_are_kept(other):
     one = normal(32, 32)
     mod = build(
         {"x": tensor(1, 32)},
@@ -63,7 +63,7 @@ def test_others_stay(other):
     assert MergeEqualConstants()(mod).same_as(mod)
 
 
-def test_small_constants_stay():
+def test_small_constants_are_kept():
     mod = chain(
         np.ones((32, 8), "float32"), np.ones((8, 32), "float32"), np.ones((32, 8), "float32")
     )

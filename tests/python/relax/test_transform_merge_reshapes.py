@@ -100,7 +100,7 @@ def names(mod):
     return [call.op.name.removeprefix("relax.") for call in calls(MergeReshapes()(mod))]
 
 
-def test_a_step_with_another_reader_stays():
+def test_a_step_with_another_reader_is_kept():
     def emit(b, x):
         wide = b.emit(op.expand_dims(x, [1]))
         rows = b.emit(op.reshape(wide, (3, 4)))

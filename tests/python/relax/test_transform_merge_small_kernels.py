@@ -117,7 +117,7 @@ def test_large_groups_are_split():
     assert kernels(after) == 3
 
 
-def test_large_tensors_are_left_alone():
+def test_large_tensors_are_unchanged():
     small, large = MAX_ELEMENTS // 2, MAX_ELEMENTS + 1
     for extent, expected in ((small, 1), (large, 2)):
         _, after = merged({"x": tensor(extent)}, lambda b, x: op.exp(b.emit(op.negative(x))))
@@ -146,7 +146,7 @@ def test_a_kernel_that_reads_a_large_result_begins_a_group():
     np.testing.assert_allclose(got, y - MAX_ELEMENTS * np.exp(-x).sum(), rtol=1e-4)
 
 
-def test_symbols_that_no_operand_has_are_left_alone():
+def test_symbols_that_no_operand_has_are_unchanged():
     m = tirx.Var("m", "int64")
 
     def emit(builder, x):
@@ -269,7 +269,7 @@ def test_a_reduction_over_symbolic_axes_without_elements():
         assert largest.value == x.max(initial=-(2**31))
 
 
-def test_what_fuse_tir_rejects_stays_as_it_is(monkeypatch):
+def test_what_fuse_tir_rejects_is_unchanged(monkeypatch):
     def fail(_groups):
         raise tvm.error.InternalError("for the test")
 

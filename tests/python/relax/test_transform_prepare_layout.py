@@ -68,7 +68,7 @@ def test_folded_constant_shares_its_memory():
     assert np.from_dlpack(folded.value).ctypes.data == np.from_dlpack(constant.value).ctypes.data
 
 
-def test_reshape_and_permute_of_a_value_stay():
+def test_reshape_and_permute_of_a_value_are_kept():
     n = tvm.tirx.Var("n", "int64")
     before = build(
         {"x": tensor(n, 8), "y": tensor(8), "z": tensor(8, n)},
@@ -97,7 +97,7 @@ def test_constant_operand_gets_the_rank_of_the_result(op, constant_first):
     check(before, build(x, emit(relax.const(BIAS.reshape(1, 8, 1, 1)))))
 
 
-def test_scalar_constant_stays():
+def test_scalar_constant_is_kept():
     before = build({"x": tensor(2, 3)}, lambda b, x: relax.op.add(x, relax.const(1.0, F32)))
     after = transform.PrepareLayout()(before)
     assert after["main"].same_as(before["main"])
@@ -173,7 +173,7 @@ def bind(*blocks, result, params) -> tvm.IRModule:
     return mod
 
 
-def test_scalar_that_a_shape_names_stays():
+def test_scalar_that_a_shape_names_is_kept():
     x, n = relax.Var("x", tensor(2, 3)), relax.Var("n", tvm.ir.PrimType("int64"))
     pair, k = relax.Var("pair", tvm.ir.TupleType([n.ty, n.ty])), relax.Var("k", n.ty)
     out = relax.Var("out", relax.TensorType(dtype=F32, ndim=1))
@@ -313,7 +313,7 @@ def test_field_that_is_not_a_dataflow_var_leaves_its_block():
     check(Before, Expected)
 
 
-def test_match_cast_and_impure_calls_stay():
+def test_match_cast_and_impure_calls_are_kept():
     @I.ir_module
     class Module:
         @R.function(pure=False)
@@ -366,7 +366,7 @@ def test_a_call_that_is_cast_gets_a_variable():
     )
 
 
-def test_branches_are_rewritten_and_unchanged_functions_stay():
+def test_branches_are_rewritten_and_unchanged_functions_are_kept():
     constant = relax.const(BIAS)
     builder = relax.BlockBuilder()
     cond = relax.Var("cond", relax.TensorType((), "bool"))

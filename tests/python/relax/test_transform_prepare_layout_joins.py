@@ -259,7 +259,7 @@ def test_a_transpose_is_left_to_the_matmul_that_reads_it():
     assert count(fused, "relax.permute_dims") == 1
 
 
-def test_a_value_that_others_read_stays_for_them():
+def test_a_value_with_other_readers_is_kept():
     def emit(joins):
         def emit(builder, x):
             packed = builder.emit(op.layout_transform(x, pack))

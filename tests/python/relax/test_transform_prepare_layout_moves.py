@@ -74,7 +74,7 @@ def test_a_layout_transform_that_leaves_every_element_is_a_reshape(shape, index_
         ((1, 7, 1, 1), pack),
     ],
 )
-def test_any_other_layout_transform_stays(shape, index_map):
+def test_any_other_layout_transform_is_kept(shape, index_map):
     before = build({"x": tensor(*shape)}, lambda _, x: op.layout_transform(x, index_map, 0.0))
     assert PrepareLayout()(before)["main"].same_as(before["main"])
 
@@ -141,7 +141,7 @@ def test_a_pixel_shuffle_between_convolutions_is_one_permute():
     np.testing.assert_array_equal(run(after, x), run(before, x))
 
 
-def test_moves_of_no_elements_stay():
+def test_moves_of_no_elements_are_kept():
     """In the target shape of a reshape, 0 copies an extent of the data."""
 
     def emit(builder, x):

@@ -69,7 +69,7 @@ def test_symbolic_shapes_are_not_captured():
     assert CAPTURE not in lowered(layers(tirx.Var("n", "int64")))
 
 
-def test_a_module_that_tvms_pass_breaks_stays():
+def test_a_module_that_tvms_pass_breaks_is_kept():
     """A random graph, in which TVM's pass leaves a variable undefined."""
     mod = from_onnx(onnx_models.make_graph(178).model())
     lowering = stages("gpu")
@@ -107,7 +107,7 @@ def test_functions_of_the_host_are_not_captured():
     assert CAPTURE not in lowered(mod)
 
 
-def test_the_options_of_the_context_stay():
+def test_the_options_of_the_context_are_kept():
     seen = []
 
     @tvm.ir.instrument.pass_instrument

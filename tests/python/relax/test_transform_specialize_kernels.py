@@ -69,7 +69,7 @@ def test_equal_symbols_are_one():
     tvm.testing.assert_allclose(got, np.exp(np.concatenate([x, x]) * 2), rtol=1e-5)
 
 
-def test_others_stay():
+def test_others_are_kept():
     mod = program(tirx.Var("n", "int64"), 4)
     assert SpecializeKernels()(mod).same_as(mod)
 

@@ -76,7 +76,7 @@ def test_results_are_copies():
     assert ViewReshapes()(single).same_as(single)
 
 
-def test_a_copy_that_is_reshaped_for_a_result_stays():
+def test_a_copy_that_is_reshaped_for_a_result_is_kept():
     """The copy keeps the result from sharing memory with the input."""
 
     def emit(builder, x):
@@ -89,7 +89,7 @@ def test_a_copy_that_is_reshaped_for_a_result_stays():
     assert ViewReshapes()(mod).same_as(mod)
 
 
-def test_other_kernels_stay():
+def test_other_kernels_are_kept():
     moves = (
         lambda x: op.permute_dims(x, [0, 2, 1]),
         lambda x: op.strided_slice(x, [0], [0], [1]),

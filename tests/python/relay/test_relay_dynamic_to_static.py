@@ -284,7 +284,7 @@ def test_every_dyn_operator_has_a_case():
     assert dynamic <= {case[0].op.name for case in CASES} | {"dyn.squeeze"}
 
 
-def test_operands_that_are_not_constant_stay():
+def test_operands_that_are_not_constant_are_kept():
     x, axes = tensor("x", 1, 3), tensor("axes", 1, dtype="int64")
     body, type_text = static(call("dyn.squeeze", x, axes), x, axes)
     assert body.op.name == "dyn.squeeze" and type_text == "Tensor[(?,), float32]"

@@ -238,7 +238,7 @@ def test_long_programs():
     assert result(f"{head}let %v0 = %0;\n{lets}%v{n - 1} }}") == "Tensor[(3,), float32]"
 
 
-def test_what_waits_for_a_type_in_a_long_chain():
+def test_inference_through_a_long_chain():
     n = 2_000
     chain = "".join(f"%{i} = nn.relu(%{i - 1});\n" for i in range(1, n))
     text = f"def @main() {{ let %f = fn (%x) {{ %0 = %x; {chain} %{n - 1} }}; %f(1f) }}"

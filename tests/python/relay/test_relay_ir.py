@@ -153,7 +153,7 @@ def test_bound_type_variables():
          relay.If(relay.Constant(True), relay.Constant(2), relay.Constant(1))),
     ],
 )  # fmt: skip
-def test_what_differs(a, b):
+def test_unequal_programs(a, b):
     assert not equal(a, b)
     assert equal(a, a)
 

@@ -47,7 +47,7 @@ PASSES = {
 
 
 @pytest.mark.parametrize("passes", PASSES)
-def test_results_stay(passes):
+def test_results_are_kept(passes):
     for name in PROGRAMS:
         before = program(name)
         after = transform.Sequential(PASSES[passes])(before)

@@ -150,7 +150,7 @@ def test_many_nested_lets():
     check_round_trip(relay.IRModule.from_expr(relay.Function([x], expr)))
 
 
-def test_what_has_no_text():
+def test_programs_that_cannot_be_printed():
     expr = relay.Constant(1)
     for _ in range(1000):
         expr = relay.If(relay.Constant(True), expr, expr)

@@ -391,7 +391,7 @@ def test_attributes_of_functions():
         assert relay.save_json(relay.load_json(text)) == text
 
 
-def test_what_has_no_form():
+def test_save_json_rejects_what_json_cannot_hold():
     def message(mod):
         with pytest.raises(RelayError) as error:
             relay.save_json(mod)

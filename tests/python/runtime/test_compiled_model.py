@@ -373,7 +373,7 @@ class TestSave:
             two.save(directory)
         assert (directory / extra).read_text() == "precious"
 
-    def test_a_file_added_to_an_artifact_stays(self, two, artifact):
+    def test_a_file_added_to_an_artifact_is_kept(self, two, artifact):
         (artifact / "notes.txt").write_text("precious")
         with pytest.raises(UsageError, match="contains files that are not an artifact"):
             two.save(artifact)

@@ -84,7 +84,9 @@ class TestKilled:
         return seen[0]
 
     @pytest.mark.parametrize("old, new", [(PLAIN, 4), (WITH_WEIGHTS, 3), (LIFTED, 5)])
-    def test_the_old_or_the_new_is_there(self, models, tmp_path, way, old, new):
+    def test_a_killed_writer_leaves_the_old_or_the_new_artifact(
+        self, models, tmp_path, way, old, new
+    ):
         destination = tmp_path / "out"
         lines = self.lines(models, tmp_path, old, new)
         killed = 0
@@ -188,7 +190,7 @@ class TestSeveralWriters:
         assert sorted(os.listdir(tmp_path)) == sorted([of_another.name, "other", "out"])
 
     @pytest.mark.parametrize("kind", ["file", "directory", "link", "locked"])
-    def test_foreign_files_stay(self, models, tmp_path, kind):
+    def test_foreign_files_are_kept(self, models, tmp_path, kind):
         path = leftover(tmp_path / "out")
         if kind == "link":
             (tmp_path / "mine").mkdir()
@@ -218,7 +220,7 @@ class TestSeveralWriters:
 class TestFailures:
     @pytest.mark.parametrize("replaced", [False, True])
     @pytest.mark.parametrize("step", ["sync", "rename", "_exchange", "_lock", "mkdir"])
-    def test_the_previous_artifact_stays(self, models, tmp_path, monkeypatch, step, replaced):
+    def test_the_previous_artifact_is_kept(self, models, tmp_path, monkeypatch, step, replaced):
         destination = tmp_path / "out" if replaced else tmp_path / "new" / "parents" / "out"
         models[0].save(tmp_path / "out")
         before = digests(tmp_path / "out")
@@ -236,7 +238,9 @@ class TestFailures:
         assert os.listdir(tmp_path) == ["out"]
         assert digests(tmp_path / "out") == before
 
-    def test_a_file_that_comes_while_it_is_replaced_stays(self, models, tmp_path, monkeypatch, way):
+    def test_a_file_that_comes_while_it_is_replaced_is_kept(
+        self, models, tmp_path, monkeypatch, way
+    ):
         models[0].save(tmp_path / "out")
         before = digests(tmp_path / "out")
         real = staging._exchange
@@ -374,7 +378,7 @@ class TestDestination:
         assert os.listdir(os.fsencode(tmp_path)) == [b"out\xff"]
 
     @pytest.mark.parametrize("name", ["weights.safetensors", "model.so.bak", "manifest.json.part"])
-    def test_a_file_that_the_manifest_does_not_list_stays(self, models, tmp_path, name):
+    def test_a_file_that_the_manifest_does_not_list_is_kept(self, models, tmp_path, name):
         models[PLAIN].save(tmp_path / "out")
         (tmp_path / "out" / name).write_text("precious")
         for model in models:
@@ -382,7 +386,7 @@ class TestDestination:
                 model.save(tmp_path / "out")
         assert (tmp_path / "out" / name).read_text() == "precious"
 
-    def test_special_files_stay(self, models, tmp_path):
+    def test_special_files_are_kept(self, models, tmp_path):
         models[PLAIN].save(tmp_path / "out")
         for make in (os.mkdir, os.mkfifo, lambda path: os.symlink("/", path)):
             library = tmp_path / "out" / "model.so"
@@ -403,7 +407,7 @@ class TestDestination:
 
 
 @pytest.mark.parametrize("content", [True, False])
-def test_the_mode_stays(tmp_path, models, way, content):
+def test_the_mode_is_kept(tmp_path, models, way, content):
     destination = tmp_path / "out"
     if content:
         models[PLAIN].save(destination)

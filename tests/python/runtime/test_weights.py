@@ -260,7 +260,7 @@ class TestModel:
             CompiledModel.load(artifact)
 
     @pytest.mark.parametrize("size, is_outside", [(OUTSIDE_FROM, True), (OUTSIDE_FROM - 1, False)])
-    def test_where_they_are_by_default(self, size, is_outside):
+    def test_default_place_of_weights(self, size, is_outside):
         assert are_outside("auto", size) is is_outside
         assert are_outside("outside", 0) and not are_outside("inside", size)
 

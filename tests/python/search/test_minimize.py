@@ -21,7 +21,7 @@ from tvm_fixes.search.minimize import first_change, improve, minimize
 
 
 @pytest.mark.parametrize("wanted", [[], [0], [63], [17, 18], [0, 63], [3, 31, 32, 60]])
-def test_what_is_needed_is_left(wanted):
+def test_needed_items_are_kept(wanted):
     tested = []
 
     def shows(kept):

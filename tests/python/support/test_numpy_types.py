@@ -49,7 +49,7 @@ def test_vector_type_is_rejected():
         np.zeros(3, PrimType("float32x4"))
 
 
-def test_types_equal_what_they_did():
+def test_equality_and_hash_of_types_are_unchanged():
     assert PrimType("float32") == "float32"
     assert PrimType("float32") != PrimType("float16")
     assert hash(PrimType("int32")) == hash(PrimType("int32"))

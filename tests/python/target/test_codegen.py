@@ -55,7 +55,7 @@ def test_other_modules_are_compiled_once() -> None:
     assert FIX_ID not in used
 
 
-def test_other_errors_stay() -> None:
+def test_other_errors_are_kept() -> None:
     register()
     with pytest.raises(tvm.error.InternalError, match="parsing command-line options"):
         relax.build(few(), tvm.target.Target({"kind": "llvm", "cl-opt": ["-slp-threshold=100"]}))

@@ -114,7 +114,7 @@ def test_zig_without_an_entry_in_the_password_database(bare, zig, monkeypatch):
     assert name == "ZIG_GLOBAL_CACHE_DIR"
 
 
-def test_zig_with_a_home_that_is_no_folder(bare, zig, monkeypatch):
+def test_zig_with_a_home_that_is_not_a_folder(bare, zig, monkeypatch):
     monkeypatch.setenv("HOME", "/dev/null")
     monkeypatch.setattr("tempfile.tempdir", str(bare))
     [(name, _)] = linker_for(HERE).environment
@@ -136,7 +136,7 @@ def test_zig_with_the_home_of_another_user(bare, zig, monkeypatch):
     assert name == "ZIG_GLOBAL_CACHE_DIR"
 
 
-def test_there_is_none(bare):
+def test_a_missing_cross_compiler(bare):
     program(bare / "g++")
     with pytest.raises(CompileError) as error:
         linker_for(FOREIGN)

@@ -117,7 +117,7 @@ def test_a_gpu_has_this_kind_of_machine_as_its_host(value, arch):
     assert "mcpu" not in target.cpu_of(resolved).attrs
 
 
-def test_a_host_of_ones_own_stays():
+def test_an_explicit_host_is_kept():
     host = {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}
     resolved = target.resolve({"kind": "cuda", "arch": "sm_90", "host": host})
     assert target.triple_of(resolved) == "aarch64-linux-gnu"

@@ -73,7 +73,7 @@ def test_nothing_changes_without_one():
     assert without_dead_blocks(Expected["main"]).same_as(Expected["main"])
 
 
-def test_checks_stay():
+def test_checks_are_kept():
     @T.prim_func(private=True, s_tir=True)
     def checked(x: T.Buffer((8,), "int32"), y: T.Buffer((8,), "int32")):
         a = T.sblock_alloc_buffer((8,), "int32")

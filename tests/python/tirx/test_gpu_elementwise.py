@@ -102,11 +102,11 @@ def test_vectors_and_values(name):
         (lambda bb, x: op.strided_slice(x, [2], [1], [63], [2]), (3, 9, 64)),
     ],
 )
-def test_kernels_without_whole_vectors_stay(emit, shape):
+def test_kernels_without_whole_vectors_are_kept(emit, shape):
     assert scheduled(emit, shape)[1] is None
 
 
-def test_a_small_kernel_stays(monkeypatch):
+def test_a_small_kernel_is_kept(monkeypatch):
     monkeypatch.setattr(gpu_elementwise, "_MIN_BLOCKS", 256)
     assert scheduled(lambda bb, x: op.negative(x), (3, 64))[1] is None
 

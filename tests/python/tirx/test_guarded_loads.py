@@ -58,7 +58,7 @@ def test_indices_that_may_leave_their_tensor_are_clamped() -> None:
     tvm.ir.assert_structural_equal(clamp_guarded_loads(before), after)
 
 
-def test_other_loads_stay() -> None:
+def test_other_loads_are_kept() -> None:
     @T.prim_func(private=True, s_tir=True)
     def function(x: T.Buffer((8,), "float32"), y: T.Buffer((10,), "float32"), z: T.Buffer((8,))):
         for i in range(10):

@@ -54,7 +54,7 @@ def test_an_initial_value_is_set_before_the_loops():
     tvm.ir.assert_structural_equal(set_initial_values(expected), expected)
 
 
-def test_a_reduction_among_threads_stays():
+def test_a_reduction_among_threads_is_kept():
     @T.prim_func(private=True, s_tir=True)
     def before(x: T.Buffer((4, 8), "float32"), out: T.Buffer((4,), "float32")):
         for i in range(4):

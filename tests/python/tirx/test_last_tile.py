@@ -103,7 +103,7 @@ def test_a_condition_that_stores_less_is_kept() -> None:
         np.testing.assert_array_equal(y.numpy(), [*2 * x[:stored], *[-1] * (n - stored)])
 
 
-def test_other_loops_stay_as_they_are() -> None:
+def test_other_loops_are_unchanged() -> None:
     skipping = before(2, shift=1)
     assert split_last_tiles(skipping).same_as(skipping)
 

@@ -77,7 +77,7 @@ def main(a: T.Buffer((9,), "float32"), b: T.Buffer((9,), "float32"), y: T.Buffer
         ("v < 4 and v > 2", [9]),
     ],
 )
-def test_where_it_is_split(condition, extents):
+def test_split_points(condition, extents):
     """Only at comparisons of an index."""
     assert [int(loop.extent) for loop in partition_loops(choosing(condition))] == extents
 

@@ -78,13 +78,13 @@ def test_adjacent_elements_of_a_tile_are_a_vector():
 
 
 @pytest.mark.parametrize("new", ["tile[v_column, v_channel]", "T.erf(tile[v_column, 0])"])
-def test_copies_and_other_elements_stay(new: str):
+def test_copies_and_other_elements_are_kept(new: str):
     script = before.script().replace("T.erf(tile[v_column, v_channel])", new)
     function = tvm.script.from_source(script, s_tir=True)
     tvm.ir.assert_structural_equal(vectorized(function), normal(function))
 
 
-def test_a_vector_of_columns_stays():
+def test_a_vector_of_columns_is_kept():
     schedule = Schedule(before, enable_check=False)
     schedule.vectorize(schedule.get_loops(schedule.get_sblock("y"))[-1])
     function = schedule.mod["main"]

@@ -78,7 +78,7 @@ def test_a_long_sum_has_parts():
 @pytest.mark.parametrize(
     ("old", "new"), [("1024", "400"), ("tile[i] + x[h, k]", "T.max(tile[i], x[h, k])")]
 )
-def test_others_stay(old: str, new: str):
+def test_others_are_kept(old: str, new: str):
     function = tvm.script.from_source(before.script().replace(old, new), s_tir=True)
     assert sum_in_parts(function.body, tile_of(function)).same_as(function.body)
 

@@ -114,7 +114,7 @@ def test_a_result_after_a_reduction_is_right():
     np.testing.assert_array_equal(out[0], np.maximum(expected, 0))
 
 
-def test_good_schedules_of_tvm_stay():
+def test_good_schedules_of_tvm_are_kept():
     mod = kernels(lambda builder, x: relax.op.sum(x, axis=1), (5, 9))
     with GPU:
         tvm.ir.assert_structural_equal(ApplyGpuSchedule()(mod.clone()), STOCK(mod.clone()))
@@ -141,7 +141,7 @@ def test_a_sum_over_nothing_is_zero(size):
     np.testing.assert_array_equal(out, x.sum(axis=1))
 
 
-def test_reductions_among_threads_of_a_symbolic_axis_stay():
+def test_reductions_among_threads_of_a_symbolic_axis_are_kept():
     """TVM sets their initial values: a symbolic axis needs no slower schedule."""
     columns = tirx.Var("k", "int64")
     mod = kernels(lambda builder, x: relax.op.nn.softmax(x), (3, columns))
@@ -182,7 +182,7 @@ def test_the_host_skips_a_launch_without_elements():
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 3, 5), (2, 1, 1, 1)])
-def test_what_follows_a_reduction_of_one_element_applies_once(shape):
+def test_the_epilogue_of_a_reduction_of_one_element_applies_once(shape):
     """TVM's schedules add the bias to the initial value of the sum, too."""
     bias = np.full((1, 1, 1, 1), 3, "float32")
 
@@ -341,7 +341,7 @@ def source_of(function: tirx.PrimFunc) -> str:
     return source[source.rindex('extern "C" __global__') :]
 
 
-def test_kernels_for_cpus_stay():
+def test_kernels_for_cpus_are_kept():
     mod = relax.transform.LegalizeOps()(build({"x": tensor(4, 4)}, argmax))
     with tvm.target.Target("llvm"):
         tvm.ir.assert_structural_equal(ApplyGpuSchedule()(mod), mod)

@@ -73,7 +73,7 @@ def test_the_initial_value_is_set_outside():
     tvm.ir.assert_structural_equal(DecomposeReduction()(Before), Expected)
 
 
-def test_nonempty_reductions_stay():
+def test_nonempty_reductions_are_kept():
     n = var("n")
     for shape in ((n, 3), (2, 3)):
         mod = relax.transform.LegalizeOps()(reduced(lambda x: relax.op.sum(x, 1), shape))

@@ -75,7 +75,7 @@ def kinds(mod):
 
 
 @pytest.mark.parametrize("extent", (2**31 - 1, 2**30, 3 * 2**29))
-def test_tvm_unrolls_none(extent):
+def test_guarded_loops_are_not_unrolled(extent):
     @I.ir_module
     class Twice:
         @T.prim_func(s_tir=True)

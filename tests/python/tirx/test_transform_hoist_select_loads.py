@@ -152,7 +152,7 @@ def test_symbolic_extents():
     assert "loaded" in hoisted(Symbolic).script()
 
 
-def test_what_stays():
+def test_unsafe_loads_are_kept():
     assert hoisted(Kept).same_as(Kept)
 
 

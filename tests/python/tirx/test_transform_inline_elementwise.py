@@ -132,7 +132,7 @@ STAYING = {
 
 
 @pytest.mark.parametrize("name", STAYING)
-def test_values_read_at_other_indices_stay(name):
+def test_values_read_at_other_indices_are_kept(name):
     mod = lowered(build({"x": tensor(6, 40)}, lambda _builder, x: STAYING[name](x)))
     assert len(block_names(mod)) > 1
 
@@ -344,7 +344,7 @@ def test_the_epilogue_of_a_matmul_is_fused_into_its_tiles(rows):
     np.testing.assert_allclose(run(mod, data, pipeline=pipeline()), want, rtol=1e-5, atol=1e-4)
 
 
-def test_the_condition_of_a_tile_stays() -> None:
+def test_the_condition_of_a_tile_is_kept() -> None:
     """TVM cannot prove that the rows of the product, the last of each three, are positive."""
     model = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["": 23]>

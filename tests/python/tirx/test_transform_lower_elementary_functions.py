@@ -268,7 +268,7 @@ class Exp:
             x[i] = T.exp(x[i])
 
 
-def test_other_powers_other_dtypes_and_other_machines_stay():
+def test_other_powers_other_dtypes_and_other_machines_are_kept():
     @I.ir_module
     class Before:
         @T.prim_func

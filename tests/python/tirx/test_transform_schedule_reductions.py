@@ -306,13 +306,13 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
         tvm.ir.assert_structural_equal(ScheduleReductions()(legalized()), legalized())
 
 
-def test_what_is_scheduled_stays() -> None:
+def test_scheduled_kernels_are_kept() -> None:
     with CPU:
         once = ScheduleReductions()(legalized())
         tvm.ir.assert_structural_equal(ScheduleReductions()(once), once)
 
 
-def test_a_reduction_that_fits_no_vector_stays() -> None:
+def test_a_reduction_that_fits_no_vector_is_kept() -> None:
     """Vectors of two float64 lanes; extents may be 0."""
     cases = [
         Case("mean", (15, 2, 32), (1,), "float64", (0, 1, 2)),
@@ -354,7 +354,7 @@ def test_rows_that_are_padded(batch: tuple[int, ...]) -> None:
     assert not got[..., -1].any()
 
 
-def test_windows_stay() -> None:
+def test_windows_are_kept() -> None:
     """Adjacent windows overlap or have gaps."""
     mod = LegalizeOps()(
         build({"x": tensor(1, 4, 16, 16)}, lambda _builder, x: relax.op.nn.avg_pool2d(x, (2, 2)))

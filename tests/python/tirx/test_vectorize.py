@@ -98,7 +98,7 @@ def test_sum_of_elements_that_are_apart():
     assert_becomes(before, expected)
 
 
-def test_loops_outside_of_whole_vectors_stay():
+def test_loops_outside_of_whole_vectors_are_kept():
     """A position in memory of three fused loops, 6 * 6 elements each time, keeps divisions."""
 
     @T.prim_func(private=True, s_tir=True)
@@ -173,7 +173,7 @@ def test_calls_of_one_row_are_made_once():
     assert_becomes(before, expected)
 
 
-def test_calls_in_indices_stay():
+def test_calls_in_indices_are_kept():
     """TVM computes the extent of an intermediate buffer before the loops."""
 
     @T.prim_func(private=True, s_tir=True)
@@ -240,7 +240,7 @@ def test_strided_loads_are_not_vectorized():
         assert_becomes(function, function)
 
 
-def test_a_reduction_that_does_not_begin_with_its_identity_stays():
+def test_a_reduction_that_does_not_begin_with_its_identity_is_kept():
     @T.prim_func(private=True, s_tir=True)
     def function(x: T.Buffer((T.int64(8),), "float32"), out: T.Buffer((), "float32")):
         for k in range(T.int64(8)):
@@ -254,7 +254,7 @@ def test_a_reduction_that_does_not_begin_with_its_identity_stays():
 
 
 @pytest.mark.parametrize("kind", ["parallel", "vectorized", "unroll"])
-def test_loops_of_other_kinds_stay(kind):
+def test_loops_of_other_kinds_are_kept(kind):
     @T.prim_func(private=True, s_tir=True)
     def function(x: T.Buffer((T.int64(8),), "float32"), out: T.Buffer((T.int64(8),), "float32")):
         for i in range(T.int64(8)):

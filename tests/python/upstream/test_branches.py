@@ -302,7 +302,7 @@ def test_edits_that_cannot_be_recorded(area, checkout, capsys, change, message):
     assert sorted(area.rglob("*")) == before
 
 
-def test_a_name_that_is_no_folder(area, checkout, capsys):
+def test_a_name_that_is_not_a_folder(area, checkout, capsys):
     assert record(area, checkout, "--branch", "main", "../elsewhere") == 1
     assert "expected a name of a-z, 0-9 and -, got '../elsewhere'" in capsys.readouterr().err
 

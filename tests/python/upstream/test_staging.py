@@ -106,7 +106,7 @@ def test_a_description_that_is_not_whole(area, old, new, message, capsys):
 
 
 @pytest.mark.parametrize("value", ["v0.28.0", "v0.28.0, commit:0123abc", "commit:0123abc"])
-def test_what_upstream_has(area, value):
+def test_applied_upstream(area, value):
     path = area / "more-lines" / "PR.md"
     path.write_text(DESCRIPTION.replace("Applied-Upstream: no", f"Applied-Upstream: {value}"))
     assert upstream.read_pull_request(area, "more-lines").is_applied
@@ -188,7 +188,7 @@ def test_a_series_that_is_not_that_of_the_folders(area, series):
 
 @pytest.mark.parametrize("name", ["series", "more-lines/PR.md", "more-lines/edits.toml"])
 @pytest.mark.parametrize("kind", ["latin-1", "fifo"])
-def test_what_is_not_text_in_utf_8(area, name, kind, capsys):
+def test_text_that_is_not_utf_8(area, name, kind, capsys):
     path = area / name
     if kind == "fifo":
         path.unlink()

@@ -347,7 +347,7 @@ def accepted_by_tvm(mod):
 
 
 @pytest.mark.parametrize("make, rule", REJECTED)
-def test_what_tvm_rejects_is_found(make, rule):
+def test_modules_that_tvm_rejects_are_rejected(make, rule):
     mod = make()
     assert not accepted_by_tvm(mod)
     assert rule in {finding[0] for finding in found(mod)}

@@ -934,7 +934,7 @@ class RandomFunction:
         return module(tirx.PrimFunc([buffer], body))
 
 
-def test_what_loops_reach():
+def test_bounds_agree_with_executed_loops():
     """Errors match the executed loops; for linear indices, all violations are found."""
     rng = random.Random(0)
     num_errors = 0
@@ -1052,7 +1052,7 @@ def test_extents_beyond_64_bits():
     assert [diagnostic.rule for diagnostic in verify(module(enormous))] == ["tir.bounds"]
 
 
-def test_deep_functions_are_left_alone():
+def test_deep_functions_are_unchanged():
     i = tirx.Var("i", "int64")
     A = neighbours.params[0]
     body = tirx.BufferStore(A, tirx.FloatImm("float32", 0), [i + 64])

@@ -114,7 +114,7 @@ class TestText:
         )
         assert lines[3].count("^") == len('R.Tensor((-4,), dtype="float32")')
 
-    def test_what_is_right(self):
+    def test_a_valid_module(self):
         diagnostics = verify(tvm.IRModule())
         assert diagnostics == [] and diagnostics.text() == "no errors"
         diagnostics.raise_if_errors()
@@ -205,7 +205,7 @@ class TestError:
         assert str(caught.value) == caught.value.message == ORIGIN
         assert isinstance(caught.value, CompileError) and isinstance(caught.value, ValueError)
 
-    def test_warnings_are_none(self):
+    def test_warnings_do_not_raise(self):
         warning = verify(replaced_callee())[0]
         object.__setattr__(warning, "severity", "warning")
         diagnostics = Diagnostics([warning], replaced_callee())

@@ -115,7 +115,7 @@ def test_the_first_pass_with_an_error_raises():
     assert ran == []
 
 
-def test_what_was_wrong_before_is_no_fault_of_the_pass():
+def test_earlier_errors_are_not_blamed_on_a_pass():
     findings = run(
         relax.transform.DeadCodeElimination(),
         mod=wrong_module(),
