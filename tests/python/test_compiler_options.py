@@ -16,13 +16,16 @@ import ast
 import inspect
 from dataclasses import fields
 
+import numpy as np
 import pytest
 import tvm.testing
 
 import tvm_fixes
 import tvm_fixes_cli
+from helpers.models import conv_net
 from tvm_fixes.compiler import compilation
 from tvm_fixes.compiler.options import Options
+from tvm_fixes.runtime.manifest import read_manifest
 
 NAMES = [option.name for option in fields(Options)]
 
@@ -64,6 +67,32 @@ def test_the_command_line_has_each_option():
     assert {name: arguments[name] for name in NAMES if name in arguments} == {
         name: defaults[name] for name in NAMES if name in arguments
     }
+
+
+def test_the_manifest_has_the_options_that_shape_the_artifact(tmp_path):
+    options = {
+        "layout": "nhwc",
+        "shapes": {},
+        "max_growth": 0,
+        "strip": True,
+        "seed": 3,
+        "weights": "outside",
+        "output": tmp_path / "out",
+    }
+    tvm_fixes.compile(conv_net(), compare=False, **options)
+    kept = read_manifest(tmp_path / "out").report.options
+    assert kept == {"layout": "NHWC", "max_growth": 0, "strip": True, "weights": "outside"}
+    again = tvm_fixes.compile(conv_net(), compare=False, **kept)
+    assert again.report.options == kept
+
+
+def test_shapes_are_kept_as_values_of_json():
+    shapes = {"x": (np.int64(2), "n")}
+    assert Options(shapes=shapes, updated_inputs={"a": "b"}).shaping() == {
+        "shapes": {"x": [2, "n"]},
+        "updated_inputs": {"a": "b"},
+    }
+    assert Options(max_growth=1.2, compare=False).shaping() == {}
 
 
 def test_compile_is_a_list_of_steps():

@@ -14,10 +14,11 @@
 
 import functools
 import inspect
+import json
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import tvm
@@ -42,6 +43,11 @@ OUTSIDE_FROM = 128 << 20
 
 FULL_DISK = 1 << 20
 """A disk with fewer free bytes counts as full."""
+
+_SHAPING = {
+    *("layout", "shapes", "static", "runtime_checks", "max_growth", "weights", "strip"),
+    *("unsafe_indices", "updated_inputs"),
+}
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -77,6 +83,16 @@ class Options:
     explain: bool = False
     time_passes: bool = False
     progress: Progress | None = None
+
+    def shaping(self) -> dict[str, Any]:
+        """The options that shape the artifact, as values of JSON, without defaults."""
+        values = {
+            option.name: getattr(self, option.name)
+            for option in fields(self)
+            if option.name in _SHAPING
+            and getattr(self, option.name) not in (option.default, None, {})
+        }
+        return json.loads(json.dumps(values, default=int))
 
     def check(self) -> None:
         """Check the values, and the fix ids in ``TVM_FIXES_DISABLE``.

@@ -332,6 +332,7 @@ def _report(compilation: Compilation) -> Report:
         float_products=[str(product) for product in products if product.obstacle],
         fallbacks=[str(kernel) for kernel in facts.of(ScheduledKernel) if kernel.failures],
         explanation=explanation_of(facts) if compilation.options.explain else None,
+        options=compilation.options.shaping(),
         passes=compilation.times.found(),
         not_compared=compilation.not_compared,
     )

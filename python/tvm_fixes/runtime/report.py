@@ -148,6 +148,9 @@ class Report:
         the rules that failed and why.
     explanation : Explanation or None
         What each fix did, and which optimizations were not made; None without ``explain``.
+    options : dict of str to value
+        The options of :func:`tvm_fixes.compile` that shape the artifact, except defaults and those
+        that the manifest has.
     passes : list of PassTime
         The time of each pass, those that took longest first; empty without ``time_passes``.
     """
@@ -173,6 +176,7 @@ class Report:
     float_products: list[str] = field(default_factory=list)
     fallbacks: list[str] = field(default_factory=list)
     explanation: Explanation | None = None
+    options: dict[str, Any] = field(default_factory=dict)
     passes: list[PassTime] = field(default_factory=list)
 
     @property

@@ -43,8 +43,8 @@ LAYERS = (
     ("testing", "comparison of a module before and after a pass"),
     (
         "compiler",
-        "the steps from a model to an artifact (`compilation.py`); models with lifted weights; "
-        "application of passes by name",
+        "`compile` and its steps from a model to an artifact (`steps.py`); models with lifted "
+        "weights; application of passes by name",
     ),
     ("passes", "all passes by name"),
     ("lowering", "the passes of the pipeline's table, made for a target"),
