@@ -187,6 +187,22 @@ def test_windows_and_distances() -> None:
     check_function(function, x, weight, indices, offsets, tolerance=1e-4)
 
 
+def test_segments() -> None:
+    """A segment may be empty, and the segments of each row may have other lengths."""
+    x = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+    x[1, 0, 2] = NAN
+    lengths, offsets = torch.tensor([[2, 0, 3], [0, 1, 4]]), torch.tensor([0, 1, 1, 2])
+
+    def function(x, lengths, offsets) -> tuple[torch.Tensor, ...]:
+        reductions = ("sum", "mean", "prod", "max", "min")
+        return (
+            *(torch.segment_reduce(x, r, lengths=lengths, axis=1) for r in reductions),
+            *(torch.segment_reduce(x, r, offsets=offsets, initial=2) for r in reductions),
+        )
+
+    check_function(function, x, lengths, offsets)
+
+
 def test_special_functions() -> None:
     x = torch.tensor([-3.5, -2.0, -1.1, -0.0, 0.0, 0.3, 1.0, 1.5, 2.0, 7.3, 40.0, 1e8, INF, NAN])
     small = torch.tensor([-1.0, -0.999, -0.3, -1e-20, 0.0, 0.5, 0.9999999, 1.0, 2.0, NAN])

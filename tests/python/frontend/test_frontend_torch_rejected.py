@@ -93,10 +93,6 @@ OTHERS: dict[str, tuple[Function, str]] = {
     "_sample_dirichlet": (torch._sample_dirichlet, "_sample_dirichlet.default"),
     "histogram": (lambda x: torch.histogram(x, 4)[0], "histogram.bin_ct"),
     "histogramdd": (lambda x: torch.histogramdd(x, [2, 2, 2])[0], "_histogramdd_from_bin_cts"),
-    "segment_reduce": (
-        lambda x: torch.segment_reduce(x, "sum", lengths=torch.tensor([2, 1])),
-        "segment_reduce.default",
-    ),
     "unique(dim=0)": (lambda x: torch.unique(x, dim=0), "unique_dim.default"),
     "to_sparse": (lambda x: x.to_sparse().to_dense(), "_to_sparse.default"),
 }

@@ -13,8 +13,10 @@
 """Assignments to parts of a tensor."""
 
 import math
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from .registry import decomposes
 
@@ -118,3 +120,37 @@ def _index_reduce(
 @decomposes(aten.take.default)
 def _take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return x.reshape(-1)[index.reshape(-1)].reshape(index.shape)
+
+
+_EMPTY_SEGMENTS = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
+
+
+@decomposes(aten.segment_reduce.default)
+def _segment_reduce(
+    x: torch.Tensor,
+    reduce: str,
+    *,
+    lengths: Any = None,
+    indices: torch.Tensor | None = None,
+    offsets: Any = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: float | None = None,
+) -> torch.Tensor:
+    starts = offsets if lengths is None else F.pad(lengths.cumsum(axis), (1, 0))
+    count = starts.shape[axis] - 1
+    # Element 0 belongs to segment 0, and so do those up to the start of segment 1.
+    place = torch.arange(x.shape[axis], device=x.device).expand(x.shape[: axis + 1])
+    segment = torch.searchsorted(starts[..., 1:].contiguous(), place.contiguous(), right=True)
+    segment = segment.reshape(segment.shape + (1,) * (x.ndim - axis - 1)).expand(x.shape)
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    start = x.new_full(shape, _EMPTY_SEGMENTS[reduce] if initial is None else initial)
+    kind = {"sum": "sum", "mean": "sum", "prod": "prod", "max": "amax", "min": "amin"}[reduce]
+    result = start.scatter_reduce(axis, segment, x, kind)
+    if reduce != "mean":
+        return result
+    extents = starts.diff(dim=axis).reshape(
+        *starts.shape[:axis], count, *(1,) * (x.ndim - axis - 1)
+    )
+    # The mean of no elements is `initial`, or NaN.
+    return result / (extents if initial is None else extents.clamp(min=1))

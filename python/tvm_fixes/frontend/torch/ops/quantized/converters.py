@@ -122,10 +122,6 @@ def _quantized_dtype(operands: Operands) -> torch.dtype:
     return dtype
 
 
-def _wide(call: Call, x: relax.Expr) -> relax.Expr:
-    return call.astype(x, accumulation_dtype(dtype_of(x)))
-
-
 @converts(*(f"quantize_per_tensor.{name}" for name in _PER_TENSOR), fix=FIX_ID)
 def convert_quantize_per_tensor(call: Call) -> relax.Expr:
     """Convert a quantization by one scale."""
@@ -138,7 +134,7 @@ def convert_quantize_per_tensor(call: Call) -> relax.Expr:
     inverse = cast(call, inverse_of(call, scale), torch.float32)
     limits = operands.limits(dtype)
     zero_point = cast(call, zero_point, torch.float32)
-    return _emit_quantized(call, _wide(call, operands.data), inverse, zero_point, limits)
+    return _emit_quantized(call, operands.accumulated(), inverse, zero_point, limits)
 
 
 @converts("quantize_per_channel.default", fix=FIX_ID)
@@ -146,9 +142,11 @@ def convert_quantize_per_channel(call: Call) -> relax.Expr:
     """Convert a quantization by a scale per channel."""
     operands = Operands(call)
     dtype = _quantized_dtype(operands)
-    x, scale, zero_point = operands.channel_parameters(dtype)
+    _, scale, zero_point = operands.channel_parameters(dtype)
     limits = operands.limits(dtype)
-    return _emit_quantized(call, _wide(call, x), inverse_of(call, scale), zero_point, limits)
+    return _emit_quantized(
+        call, operands.accumulated(), inverse_of(call, scale), zero_point, limits
+    )
 
 
 @converts("quantize_per_token.default", fix=FIX_ID)
@@ -199,7 +197,7 @@ def _emit_dequantized(
     out = call.recorded.dtype
     scale = _narrowed(call, data, scale, out)
     product = promote((difference, len(data.ty.shape)), type_of(scale))
-    if _is_exact(call, data, scale, zero_point, difference, product):
+    if _is_exact(data, scale, zero_point, difference, product):
         result = _emit_operator(call, data, scale, zero_point)
         if result is not None:
             result = cast(call, result, product)
@@ -237,7 +235,6 @@ def _narrowed(call: Call, data: relax.Expr, scale: Value, out: torch.dtype) -> V
 
 
 def _is_exact(
-    call: Call,
     data: relax.Expr,
     scale: Value,
     zero_point: Value | None,

@@ -24,7 +24,7 @@ from torch import fx
 from tvm import relax
 
 from .....errors import OpAttributeInvalid
-from ....dtypes import dtype_of
+from ....dtypes import accumulation_dtype, dtype_of
 from ...call import Call
 from ...values.operands import static_extent
 from .parameters import (
@@ -122,6 +122,10 @@ class Operands(dict[str, Any]):
         """The tensor to quantize or to dequantize."""
         return self.call.context.env[self["input"]]
 
+    def accumulated(self) -> relax.Expr:
+        """Cast the data to the dtype of sums, in which it is scaled."""
+        return self.call.astype(self.data, accumulation_dtype(dtype_of(self.data)))
+
     def _operand(self, argument: Any) -> Value:
         """Return an operand that is a tensor or a number."""
         if not isinstance(argument, fx.Node):
@@ -194,9 +198,8 @@ class Operands(dict[str, Any]):
         if extent is not None and size > extent:
             size = extent
         rows = math.prod(shape[:-1]) * (shape[-1] // size)
-        return reshaped(self.call, x, [rows, size]), [
-            reshaped(self.call, v, [rows, 1]) for v in values
-        ]
+        per_row = [reshaped(self.call, value, [rows, 1]) for value in values]
+        return reshaped(self.call, x, [rows, size]), per_row
 
     def in_blocks(self, *values: Value | None) -> tuple[relax.Expr, list[Value | None]]:
         """Split the axes of the data into blocks; reshape `values`, one per block, to broadcast."""
@@ -214,6 +217,5 @@ class Operands(dict[str, Any]):
             else:
                 shape += [extent // block, block]
                 counts += [extent // block, 1]
-        return reshaped(self.call, x, shape), [
-            reshaped(self.call, value, counts) for value in values
-        ]
+        per_block = [reshaped(self.call, value, counts) for value in values]
+        return reshaped(self.call, x, shape), per_block
