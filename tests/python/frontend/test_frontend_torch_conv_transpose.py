@@ -217,5 +217,16 @@ def test_from_fx_convolution_padding() -> None:
     check_all(cases, import_fx)
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.float16), ids=name_of)
+def test_conv_tbc(dtype: torch.dtype) -> None:
+    """A convolution along the first axis, as speech and translation models use it."""
+    shapes = ((9, 2, 3), (4, 3, 5), (5,))
+    inputs = tuple(random(*shape, dtype=dtype, seed=seed) for seed, shape in enumerate(shapes))
+    functions = {
+        f"pad {pad}": lambda x, w, b, pad=pad: torch.conv_tbc(x, w, b, pad) for pad in (0, 2)
+    }
+    check_all({n: (Call(f), inputs) for n, f in functions.items()}, import_exported)
+
+
 if __name__ == "__main__":
     tvm.testing.main()

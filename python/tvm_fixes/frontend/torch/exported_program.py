@@ -10,22 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Import of exported PyTorch programs into Relax.
-
-Trigger
-    Nearest interpolation that does not double the extents; linear interpolation by a scale factor
-    that is not the ratio of the extents, in float64, or antialiased; a batch norm in a program that
-    is not decomposed; an instance norm; a PReLU; a linear layer or matmul on a
-    non-contiguous input; nn.Bilinear.  ``corrections`` lists further triggers.
-Mechanism
-    Nearest elements are found by rounding half-pixel coordinates; scale factors and antialiasing
-    are dropped.  The converter of ``batch_norm`` always trains, and uses the momentum as epsilon.
-    Decomposition rewrites PReLU, instance norms, linear layers and most interpolations before the
-    converters see them.  The decomposition of an instance norm uses the running variance as
-    epsilon; that of a linear layer expands both operands for a bmm.
-How to remove
-    See ``corrections``.
-"""
+"""Import of exported PyTorch programs into Relax."""
 
 from collections.abc import Callable, Container
 from itertools import chain

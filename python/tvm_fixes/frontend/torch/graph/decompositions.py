@@ -24,7 +24,7 @@ Mechanism
     ``default_decompositions`` has fewer decompositions than PyTorch.  The converters of
     normalizations return one tensor, which the importer uses for all results.
 How to remove
-    See ``corrections``.
+    See ``call``.
 """
 
 import functools

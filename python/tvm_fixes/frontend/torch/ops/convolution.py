@@ -26,7 +26,7 @@ from typing import Any
 
 from tvm import relax
 
-from ....fixes.torch_importer import CONV_TRANSPOSE, DTYPE
+from ....fixes.torch_importer import CONV_TRANSPOSE, DECOMPOSITIONS, DTYPE
 from ....support import switches
 from ..call import Call, converts
 from ..values.operands import dtypes, integers
@@ -107,6 +107,17 @@ def convert_convolution(call: Call) -> relax.Expr:
         groups=groups,
         **attributes,
     )
+
+
+@converts("conv_tbc.default", fix=DECOMPOSITIONS, noted=True)
+def convert_conv_tbc(call: Call) -> relax.Expr:
+    """Convert a convolution along the first axis of data of axes (time, batch, channels)."""
+    x, weight, bias, padding = call.arguments(input=None, weight=None, bias=None, pad=0)
+    x = call.emit(relax.op.permute_dims(x, [1, 2, 0]))
+    weight = call.emit(relax.op.permute_dims(weight, [2, 1, 0]))
+    attributes = {"stride": 1, "padding": padding, "dilation": 1, "groups": 1}
+    out = _emit_conv(call, x, weight, bias, is_transposed=False, **attributes)
+    return call.emit(relax.op.permute_dims(out, [2, 0, 1]))
 
 
 def _widths(weight: relax.Expr, padding: str, dilation: Any) -> list[int]:
