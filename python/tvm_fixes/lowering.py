@@ -178,10 +178,11 @@ class Stages:
     instructions: tuple[tvm.transform.Pass, ...]
 
     def __iter__(self) -> Iterator[tvm.transform.Pass]:
-        yield from (*self.operators, *self.kernels, *self.schedules, *self.instructions)
+        for phase in PHASES:
+            yield from getattr(self, phase.name)
 
     def __getitem__(self, name: str) -> tvm.transform.Pass:
-        return next(stage for stage in self if stage.info.name == name)
+        return {str(stage.info.name): stage for stage in self}[name]
 
 
 def stages(name: str | None = None, **options: Any) -> Stages:
