@@ -22,7 +22,7 @@ import tvm.testing
 from torch import fx, nn
 from tvm import relax
 
-from helpers.relax_modules import calls
+from helpers.relax_modules import calls, cpu
 from helpers.torch_programs import Call, export, name_of, random
 from tvm_fixes.frontend.torch import from_exported_program, from_fx
 
@@ -248,7 +248,7 @@ def flat(results: object) -> list[torch.Tensor]:
 
 
 def outputs_of(mod: tvm.IRModule, *inputs: torch.Tensor) -> list[torch.Tensor]:
-    executable = relax.build(mod, "llvm", relax_pipeline="tvm_fixes")
+    executable = relax.build(mod, cpu(), relax_pipeline="tvm_fixes")
     main = relax.VirtualMachine(executable, tvm.cpu())["main"]
     return flat(_as_tuple(main(*map(tvm.runtime.from_dlpack, inputs))))
 
