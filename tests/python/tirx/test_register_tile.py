@@ -12,12 +12,14 @@
 # and limitations under the License.
 """tvm_fixes.tirx.register_tile, and the tiles of convolutions and matmuls."""
 
+import itertools
+
 import pytest
 import tvm
 import tvm.testing
 from tvm import tirx
 
-from tvm_fixes.relax.legalize.conv.cpu_channels import choose_tile_of_channels
+from tvm_fixes.relax.legalize.conv.cpu_channels import choose_tile_of_channels, max_vector_bytes
 from tvm_fixes.relax.legalize.conv.cpu_columns import choose_tile_of_columns
 from tvm_fixes.relax.legalize.matmul import tiles, transposed
 from tvm_fixes.target.cpu import Cpu
@@ -40,10 +42,6 @@ FEW = N % 4
 
 def extent(value: int | tirx.Expr) -> tirx.Expr:
     return tirx.const(value, "int64") if isinstance(value, int) else value
-
-
-def of_each_cpu(choose):
-    return tuple(choose(CPUS[name]) for name in ("haswell", "znver4", "x86-64"))
 
 
 @pytest.mark.parametrize("cpu", CPUS.values(), ids=CPUS)
@@ -96,126 +94,127 @@ def test_even_parts(whole, limit):
     assert part == 1 or count * (part - 1) < whole
 
 
-@pytest.mark.parametrize(
-    ("dtype", "columns", "channels", "phases", "may_pad", "expected"),
-    [
-        ("float32", 1, 64, 1, True, ((1, 16, 4), (1, 16, 4), (1, 8, 4))),
-        ("float32", 7, 64, 1, True, ((4, 16, 1), (7, 16, 2), (4, 8, 1))),
-        ("float32", 14, 64, 1, False, ((5, 16, 1), (14, 16, 2), (5, 8, 1))),
-        ("float32", 28, 24, 1, False, ((4, 8, 3), (14, 8, 3), (4, 8, 1))),
-        ("float32", 30, 20, 1, True, ((3, 8, 3), (10, 16, 2), (10, 4, 1))),
-        ("float32", 31, 9, 1, True, ((4, 16, 1), (11, 16, 1), (4, 4, 3))),
-        ("float32", 56, 32, 1, True, ((4, 16, 1), (14, 16, 2), (4, 8, 1))),
-        ("float32", 112, 17, 1, True, ((4, 8, 3), (14, 16, 2), (14, 4, 1))),
-        ("float32", 224, 3, 1, True, ((14, 8, 1), (28, 8, 1), (14, 4, 1))),
-        ("float32", 224, 3, 1, False, ((8, 1, 1), (8, 1, 1), (8, 1, 1))),
-        ("float32", 56, 8, 1, False, ((14, 8, 1), (28, 8, 1), (4, 8, 1))),
-        ("float32", N, 64, 1, True, ((4, 16, 1), (4, 16, 4), (4, 8, 1))),
-        ("float32", N, 8, 1, False, ((8, 8, 1), (8, 8, 1), (4, 8, 1))),
-        ("float32", N, N, 1, True, ((8, 1, 1), (8, 1, 1), (8, 1, 1))),
-        ("float32", 28, 32, 2, True, ((4, 16, 1), (14, 16, 2), (4, 8, 1))),
-        ("float32", 31, 32, 3, True, ((6, 16, 1), (12, 16, 2), (6, 8, 1))),
-        ("float32", N, 64, 3, True, ((6, 16, 1), (6, 16, 4), (6, 8, 1))),
-        ("float64", 56, 32, 1, True, ((4, 8, 1), (14, 8, 2), (4, 4, 1))),
-        ("float64", 14, 4, 1, False, ((14, 4, 1), (14, 4, 1), (5, 4, 1))),
-    ],
-)
-def test_convolution_in_vectors_of_channels(dtype, columns, channels, phases, may_pad, expected):
-    """Columns, channels and vectors, for each CPU."""
+EXTENTS = (1, 2, 3, 7, 9, 14, 24, 31, 56, 64, 112, 130, 768, N)
 
-    def choose(cpu):
-        extents = extent(columns), extent(channels)
+
+def uses_registers(cpu, sums, operands):
+    """Whether the vectors of a tile fit into registers."""
+    return sums + operands <= cpu.vector_registers
+
+
+def is_even(whole, part):
+    """Whether no smaller part needs as few parts."""
+    count = -(-whole // part)
+    return part == 1 or count * (part - 1) < whole
+
+
+@pytest.mark.parametrize("cpu", CPUS.values(), ids=CPUS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("may_pad", [False, True])
+@pytest.mark.parametrize("max_vectors", [1, 4])
+def test_convolution_in_vectors_of_channels(cpu, dtype, may_pad, max_vectors):
+    element = tvm.DataType(dtype).bits // 8
+    half_a_vector = max_vector_bytes(cpu) // element // 2
+    for columns, channels, phases in itertools.product(EXTENTS, EXTENTS, (1, 2, 3)):
         tile = choose_tile_of_channels(
-            cpu, dtype, *extents, phases=phases, may_pad=may_pad, max_vectors=4
+            cpu,
+            dtype,
+            extent(columns),
+            extent(channels),
+            phases=phases,
+            may_pad=may_pad,
+            max_vectors=max_vectors,
         )
-        return tile.columns, tile.channels, tile.vectors
-
-    assert of_each_cpu(choose) == expected
-
-
-@pytest.mark.parametrize(
-    ("dtype", "spatial", "stride", "expected"),
-    [
-        ("float32", [224], 1, ((1, 80), (1, 224), (1, 48))),
-        ("float32", [7], 1, ((1, 8), (1, 8), (1, 8))),
-        ("float32", [N], 1, ((1, 16), (1, 32), (1, 8))),
-        ("float32", [7, 7], 1, ((7, 8), (7, 8), (4, 8))),
-        ("float32", [14, 14], 1, ((5, 16), (14, 16), (3, 16))),
-        ("float32", [14, 14], 2, ((3, 32), (7, 32), (3, 16))),
-        ("float32", [112, 112], 1, ((2, 40), (2, 112), (2, 24))),
-        ("float32", [112, 112], 2, ((2, 48), (2, 112), (2, 24))),
-        ("float32", [3, 3], 1, ((3, 4), (3, 8), (3, 4))),
-        ("float32", [2, 2], 2, ((2, 4), (2, 8), (2, 4))),
-        ("float32", [N, 56], 1, ((3, 32), (3, 64), (2, 20))),
-        ("float32", [14, N], 1, ((7, 8), (14, 16), (7, 4))),
-        ("float32", [3, 7, 33], 1, ((2, 40), (4, 48), (2, 20))),
-        ("float64", [14, 14], 1, ((3, 16), (7, 16), (3, 8))),
-        ("float64", [56], 2, ((1, 40), (1, 112), (1, 24))),
-    ],
-)
-def test_convolution_in_vectors_of_columns(dtype, spatial, stride, expected):
-    """Rows and columns, for each CPU."""
-
-    def choose(cpu):
-        tile = choose_tile_of_columns(cpu, dtype, [extent(one) for one in spatial], stride)
-        return tile.rows, tile.columns
-
-    assert of_each_cpu(choose) == expected
+        case = columns, channels, phases, tile
+        is_known = isinstance(channels, int)
+        assert 1 <= tile.vectors <= max_vectors, case
+        assert columns is N or tile.columns <= columns, case
+        if tile.channels == 1:
+            assert not is_known or channels < half_a_vector or channels % half_a_vector, case
+            continue
+        assert may_pad or (is_known and channels % tile.channels == 0), case
+        if is_known:
+            assert -(-channels // tile.channels) % tile.vectors == 0, case
+        size = tile.channels * element
+        registers = tile.vectors * -(-size // cpu.vector_bytes)
+        # Two halves of a vector of 64 bytes count as one register.
+        sums = -(-tile.columns * tile.vectors * size // cpu.vector_bytes)
+        assert tile.columns == 1 or uses_registers(cpu, sums, 1 + registers), case
+        assert tile.columns * size <= cpu.max_stack_buffer_bytes, case
+        assert tile.columns % phases == 0 or tile.columns < phases or columns is not N, case
 
 
-@pytest.mark.parametrize(
-    ("dtype", "rows", "columns", "packed", "expected"),
-    [
-        ("float32", 1, 768, True, ((1, 56), (1, 128), (1, 28))),
-        ("float32", 1, 768, False, ((1, 48), (1, 128), (1, 24))),
-        ("float32", 1, 45, False, ((1, None), (1, None), (1, None))),
-        ("float32", 2, 64, True, ((2, 32), (2, 64), (2, 16))),
-        ("float32", 3, 130, False, ((3, None), (3, None), (3, None))),
-        ("float32", 4, 31, True, ((4, 16), (4, 32), (4, 8))),
-        ("float32", 5, 200, True, ((5, 16), (5, 80), (5, 8))),
-        ("float32", 6, 768, True, ((6, 16), (6, 64), (6, 8))),
-        ("float32", 7, 96, False, ((4, 16), (4, 96), (4, 8))),
-        ("float32", 8, 112, False, ((4, 16), (4, 64), (4, 8))),
-        ("float32", 13, 48, True, ((5, 16), (5, 48), (5, 8))),
-        ("float32", 64, 3, True, ((6, 8), (6, 16), (6, 4))),
-        ("float32", 64, 24, False, ((6, 16), (6, 32), (6, 8))),
-        ("float32", 130, 130, False, ((6, 16), (6, 48), (6, 8))),
-        ("float32", N, 768, True, ((6, 16), (6, 64), (6, 8))),
-        ("float32", N, N, False, ((6, 16), (6, 64), (6, 8))),
-        ("float32", FEW, 768, True, ((1, 56), (1, 128), (1, 28))),
-        ("float64", 6, 768, True, ((6, 8), (6, 32), (6, 4))),
-        ("float64", 1, 9, False, ((1, None), (1, None), (1, None))),
-    ],
-)
-def test_matrix_product(dtype, rows, columns, packed, expected):
-    """Rows and columns, for each CPU."""
+@pytest.mark.parametrize("cpu", CPUS.values(), ids=CPUS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolution_in_vectors_of_columns(cpu, dtype, stride):
+    for columns, rows in itertools.product(EXTENTS, (None, *EXTENTS)):
+        spatial = [extent(one) for one in (rows, columns) if one is not None]
+        tile = choose_tile_of_columns(cpu, dtype, spatial, stride)
+        case = rows, columns, tile
+        lanes = cpu.vector_bytes // (tvm.DataType(dtype).bits // 8)
+        if columns is not N:
+            covered = (columns - 1) * stride + 1
+            # Half a vector for few columns.
+            lanes = lanes if 2 * covered > lanes else max(lanes // 2, stride)
+            assert is_even(-(-covered // lanes), tile.columns // lanes), case
+        assert tile.columns % lanes == 0, case
+        assert uses_registers(cpu, tile.rows * tile.columns // lanes, 3), case
+        assert rows is not None or tile.rows == 1, case
+        assert rows in (None, N) or is_even(rows, tile.rows), case
 
-    def choose(cpu):
+
+@pytest.mark.parametrize("cpu", CPUS.values(), ids=CPUS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_matrix_product(cpu, dtype, packed):
+    lanes = cpu.vector_bytes // (tvm.DataType(dtype).bits // 8)
+    for rows, columns in itertools.product((*EXTENTS, FEW), EXTENTS):
         tile = tiles.choose_tile(cpu, dtype, extent(rows), extent(columns), packed=packed)
-        return tile.rows, tile.columns
+        case = rows, columns, tile
+        assert not isinstance(rows, int) or 1 <= tile.rows <= rows, case
+        if tile.columns is None:
+            # Packing would take as long as the product.
+            assert not packed and isinstance(rows, int) and rows <= 4, case
+            continue
+        vectors, rest = divmod(tile.columns, lanes)
+        assert rest == 0, case
+        assert uses_registers(cpu, tile.rows * vectors, vectors + 2), case
+        if isinstance(columns, int):
+            assert vectors <= -(-columns // lanes), case
 
-    assert of_each_cpu(choose) == expected
+
+@pytest.mark.parametrize("cpu", CPUS.values(), ids=CPUS)
+def test_transposed_matrix_product(cpu):
+    for rows, columns in itertools.product(EXTENTS, (1, 2, 5, 20, 1000)):
+        tile_rows, tile_columns = transposed.choose_tile(cpu, extent(rows), columns)
+        case = rows, columns, tile_rows, tile_columns
+        assert tile_columns <= columns, case
+        assert rows is N or is_even(rows, tile_rows), case
+        assert uses_registers(cpu, tile_rows * tile_columns, tile_columns + 1), case
+        if tile_columns < columns:
+            assert not uses_registers(cpu, tile_rows * (tile_columns + 1), tile_columns + 2) or (
+                tile_rows * (tile_columns + 1) * cpu.vector_bytes > cpu.max_stack_buffer_bytes
+            ), case
 
 
-@pytest.mark.parametrize(
-    ("rows", "columns", "expected"),
-    [
-        (1, 1000, ((1, 7), (1, 15), (1, 7))),
-        (2, 1000, ((2, 5), (2, 7), (2, 5))),
-        (3, 5, ((3, 3), (3, 5), (3, 3))),
-        (3, 1000, ((3, 3), (3, 5), (3, 3))),
-        (4, 1000, ((4, 3), (4, 3), (4, 3))),
-        (5, 20, ((3, 3), (3, 5), (3, 3))),
-        (6, 2, ((3, 2), (3, 2), (3, 2))),
-        (7, 1000, ((4, 3), (4, 3), (4, 3))),
-        (9, 1000, ((3, 3), (3, 5), (3, 3))),
-        (100, 1, ((4, 1), (4, 1), (4, 1))),
-        (N, 1000, ((4, 3), (4, 3), (4, 3))),
-    ],
-)
-def test_transposed_matrix_product(rows, columns, expected):
-    """Rows and columns, for each CPU."""
-    assert of_each_cpu(lambda cpu: transposed.choose_tile(cpu, extent(rows), columns)) == expected
+def test_usual_layers_use_most_registers():
+    """The sums of a tile are at least half of the registers, on each CPU."""
+    for cpu in CPUS.values():
+        few = cpu.vector_registers // 2
+        limit = min(few, cpu.max_stack_buffer_bytes // cpu.vector_bytes // 2)
+        lanes = cpu.vector_bytes // 4
+        channels = choose_tile_of_channels(
+            cpu, "float32", extent(56), extent(64), phases=1, may_pad=True, max_vectors=4
+        )
+        registers = -(-channels.channels // lanes) * channels.vectors
+        assert channels.columns * registers >= limit
+        columns = choose_tile_of_columns(cpu, "float32", [extent(56), extent(56)], 1)
+        assert columns.rows * columns.columns // lanes >= limit
+        product = tiles.choose_tile(cpu, "float32", extent(96), extent(768), packed=True)
+        assert product.rows * product.columns // lanes >= limit
+        rows, partial = transposed.choose_tile(cpu, extent(96), 768)
+        assert rows * partial >= limit
 
 
 def test_tiles_for_32_registers_of_16_bytes():
