@@ -104,7 +104,7 @@ def test_table():
         "[m].onnx in NHWC",
         "not equal to PyTorch 2",
         "2.5 MB, 1.25 x parameters (2 MB)",
-        "1.23 ms, PyTorch 2 2 ms (fastest of up to 3 blocks)",
+        "1.23 ms, PyTorch 2 2 ms (fastest of up to 10 blocks)",
         "products in integers    2 of 3",
         "main: y, relax.matmul: the data is not quantized",
         "sum: OneThread instead of Reduction (no [threads])",

@@ -38,7 +38,7 @@ match exactly.
 _MEDIAN_FACTOR = 4.0
 """Limit of an element's float64 error, as a multiple of the reference's median float64 error."""
 
-BLOCKS = 3
+BLOCKS = 10
 """The maximum number of blocks per call that :func:`latencies_ms` times."""
 
 
