@@ -37,7 +37,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-import tvm_ffi
 from tvm import relax, te, tirx
 
 from ....errors import OpAttributeInvalid
@@ -71,15 +70,14 @@ _WEIGHTED = {
 INTERPOLATIONS = (*_NEAREST, *_WEIGHTED)
 """The operators of interpolation, whose overload ``vec`` has a converter here."""
 
-# For each of PyTorch's modes, the supported spatial ranks and TVM's name of the method.
-_MODES: dict[str, tuple[tuple[int, ...], str]] = {
-    "nearest": ((1, 2, 3), "nearest_neighbor"),
-    "nearest-exact": ((1, 2, 3), "nearest_neighbor"),
-    "linear": ((1,), "linear"),
-    "bilinear": ((2,), "linear"),
-    "trilinear": ((3,), "linear"),
-    "bicubic": ((2,), "cubic"),
-    "area": ((1, 2, 3), "area"),
+# TVM's name of the method for each of PyTorch's modes.
+_METHODS = {
+    "nearest": "nearest_neighbor",
+    "nearest-exact": "nearest_neighbor",
+    "linear": "linear",
+    "bilinear": "linear",
+    "trilinear": "linear",
+    "bicubic": "cubic",
 }
 # Dtypes whose values are all exact in float32, in which TVM resizes.
 _IN_FLOAT32 = ("float16", "bfloat16", "float32", "int8", "uint8", "int16", "uint16")
@@ -89,30 +87,27 @@ Extent = Any
 
 
 @dataclass(frozen=True)
-class Interpolation:
-    """The arguments of ``torch.nn.functional.interpolate`` besides the data.
+class _Interpolation:
+    """The arguments of an interpolation besides the data.
 
     Attributes
     ----------
     origin : str
         The name of the node, for messages.
-    size, scale_factor : int, float, sequence or None
-        Exactly one is given: a value for all spatial axes, or a sequence with one element per axis.
-        Elements of `size` may be symbolic.
+    size, scale_factor : list, optional
+        One of them, with one element per spatial axis.  Elements of `size` may be symbolic.
     mode : str
+        A mode of ``torch.nn.functional.interpolate``.
     align_corners : bool or None
-    recompute_scale_factor : bool or None
-        Use `scale_factor` only for the extents of the output, not for coordinates.
     antialias : bool
     """
 
     origin: str
-    size: Any = None
-    scale_factor: Any = None
-    mode: str = "nearest"
-    align_corners: bool | None = None
-    recompute_scale_factor: bool | None = None
-    antialias: bool = False
+    size: list[Any] | None
+    scale_factor: list[float] | None
+    mode: str
+    align_corners: bool | None
+    antialias: bool
 
     @property
     def is_nearest(self) -> bool:
@@ -124,19 +119,6 @@ class Interpolation:
             f"interpolate {self.origin!r}: attribute {attribute} is {getattr(self, attribute)!r}; "
             f"{reason}"
         )
-
-    def per_axis(self, attribute: str, rank: int) -> list[Any] | None:
-        """Return the value of `size` or `scale_factor` for each spatial axis."""
-        value = getattr(self, attribute)
-        if value is None:
-            return None
-        if isinstance(value, relax.ShapeExpr):
-            value = value.values
-        if not isinstance(value, Sequence | tvm_ffi.Array):
-            return [value] * rank
-        if len(value) != rank:
-            raise self.invalid(attribute, f"expected {rank} elements, one per spatial axis")
-        return list(value)
 
 
 @dataclass(frozen=True)
@@ -165,26 +147,19 @@ def _extent(value: Any) -> Extent:
     return int(value) if isinstance(value, int | tirx.IntImm) else value
 
 
-def _spatial_axes(arguments: Interpolation, x: relax.Expr, layout: str) -> list[_Axis]:
+def _spatial_axes(arguments: _Interpolation, x: relax.Expr, layout: str) -> list[_Axis]:
     """Return the spatial axes of `x`, in their order.
 
     Without a size, the output has ``floor(extent * scale_factor)`` elements.
     """
     positions = [position for position, axis in enumerate(layout) if axis in "DHW"]
     extents = [_extent(x.ty.shape[position]) for position in positions]
-    rank = len(positions)
-    sizes = arguments.per_axis("size", rank)
-    factors = arguments.per_axis("scale_factor", rank)
-    if sizes is not None and factors is not None:
-        reason = f"expected None, because size is {arguments.size!r}"
-        raise arguments.invalid("scale_factor", reason)
-    if sizes is not None:
+    if arguments.size is not None:
         return [
             _Axis(position, extent, _extent(size), None)
-            for position, extent, size in zip(positions, extents, sizes, strict=True)
+            for position, extent, size in zip(positions, extents, arguments.size, strict=True)
         ]
-    if factors is None:
-        raise arguments.invalid("size", "expected a size or a scale_factor")
+    factors = arguments.scale_factor or []
     axes = []
     for position, extent, factor in zip(positions, extents, factors, strict=True):
         if isinstance(extent, int):
@@ -195,12 +170,11 @@ def _spatial_axes(arguments: Interpolation, x: relax.Expr, layout: str) -> list[
             # The cast rounds down.  A call of floor would prevent fusion.
             product = extent.astype("float64") * tirx.const(float(factor), "float64")
             out = product.astype("int64")
-        scaled = None if arguments.recompute_scale_factor else float(factor)
-        axes.append(_Axis(position, extent, out, scaled))
+        axes.append(_Axis(position, extent, out, float(factor)))
     return axes
 
 
-def _tvm_resizes_equally(arguments: Interpolation, axis: _Axis, dtype: str) -> bool:
+def _tvm_resizes_equally(arguments: _Interpolation, axis: _Axis, dtype: str) -> bool:
     """Whether TVM's resize takes the same elements of an axis with the same weights as PyTorch."""
     if arguments.antialias or dtype not in _IN_FLOAT32:
         return False
@@ -220,10 +194,10 @@ def _resize(
     builder: relax.BlockBuilder,
     x: relax.Expr,
     axes: Sequence[_Axis],
-    arguments: Interpolation,
+    arguments: _Interpolation,
     layout: str,
 ) -> relax.Var:
-    attributes = {"layout": layout, "method": _MODES[arguments.mode][1]}
+    attributes = {"layout": layout, "method": _METHODS[arguments.mode]}
     if arguments.is_nearest:
         exact = arguments.mode == "nearest-exact"
         coordinates = "tf_half_pixel_for_nn" if exact else "asymmetric"
@@ -293,7 +267,7 @@ def _taps(
 
 
 def _nearest_positions(
-    builder: relax.BlockBuilder, axis: _Axis, arguments: Interpolation
+    builder: relax.BlockBuilder, axis: _Axis, arguments: _Interpolation
 ) -> relax.Expr:
     """The input positions of a symbolic output axis.
 
@@ -315,7 +289,7 @@ def _nearest_positions(
 
 
 def _resized_axis(
-    builder: relax.BlockBuilder, x: relax.Expr, axis: _Axis, arguments: Interpolation
+    builder: relax.BlockBuilder, x: relax.Expr, axis: _Axis, arguments: _Interpolation
 ) -> relax.Expr:
     """Interpolate one axis of symbolic extents of `x`, with weights of the dtype of `x`."""
     dtype = dtype_of(x)
@@ -340,7 +314,7 @@ def _resized_axis(
 
 
 def _gather(
-    builder: relax.BlockBuilder, x: relax.Expr, axis: _Axis, arguments: Interpolation
+    builder: relax.BlockBuilder, x: relax.Expr, axis: _Axis, arguments: _Interpolation
 ) -> relax.Expr:
     """Interpolate one axis of `x` with weights of the dtype of `x`."""
     # For float64, PyTorch's kernels round differently from each other.
@@ -387,7 +361,7 @@ def convert_interpolation(call: Call) -> relax.Expr:
     """Convert an interpolation to an output size, or by scale factors."""
     name = call.operator.removesuffix(".vec")
     x, size, *flags, scale_factors = call.operands
-    arguments = Interpolation(
+    arguments = _Interpolation(
         call.node.name,
         size=size,
         scale_factor=scale_factors,
@@ -399,9 +373,9 @@ def convert_interpolation(call: Call) -> relax.Expr:
 
 
 def _interpolate(
-    builder: relax.BlockBuilder, x: relax.Expr, arguments: Interpolation
+    builder: relax.BlockBuilder, x: relax.Expr, arguments: _Interpolation
 ) -> relax.Expr:
-    """Emit ``torch.nn.functional.interpolate``.
+    """Emit an interpolation.
 
     Parameters
     ----------
@@ -409,8 +383,8 @@ def _interpolate(
     x : relax.Expr
         ``(N, C, *spatial)``, with 1 to 3 spatial axes.
         Floating-point, or of any dtype for the nearest modes.
-    arguments : Interpolation
-        Supports all of PyTorch's modes.  Spatial extents may be symbolic, except in nearest modes
+    arguments : _Interpolation
+        Spatial extents may be symbolic, except in nearest modes
         of float64 and with antialiasing.
 
     Returns
@@ -421,22 +395,15 @@ def _interpolate(
     Raises
     ------
     tvm.error.OpAttributeInvalid
-        If the arguments can't be imported, or PyTorch rejects them.
+        If the arguments can't be imported.
     """
     rank = x.ty.ndim - 2
-    ranks, _ = _MODES.get(arguments.mode, ((), ""))
-    if rank not in ranks:
-        raise arguments.invalid("mode", f"not supported for data of rank {x.ty.ndim}")
     layout = "NC" + "DHW"[3 - rank :]
     dtype = dtype_of(x)
     if not (arguments.is_nearest or dtype.startswith(("float", "bfloat"))):
         raise arguments.invalid("mode", f"expected floating-point data, got {dtype}")
     axes = _spatial_axes(arguments, x, layout)
-    resized = (
-        rank > 1
-        and arguments.mode != "area"
-        and all(_tvm_resizes_equally(arguments, axis, dtype) for axis in axes)
-    )
+    resized = rank > 1 and all(_tvm_resizes_equally(arguments, axis, dtype) for axis in axes)
     if arguments.is_nearest or not resized:
         switches.note(FIX_ID)
     if resized:
@@ -445,14 +412,10 @@ def _interpolate(
     inner = dtype if arguments.is_nearest else accumulation_dtype(dtype)
     if inner != dtype:
         x = builder.emit(relax.op.astype(x, inner))
-    if arguments.mode == "area":
-        pool = getattr(relax.op.nn, f"adaptive_avg_pool{rank}d")
-        x = builder.emit(pool(x, [axis.out for axis in axes], layout=layout))
-    else:
-        for axis in axes:
-            same = axis.scale_factor is None and axis.shrinkage == 1
-            if not same:
-                x = _gather(builder, x, axis, arguments)
+    for axis in axes:
+        same = axis.scale_factor is None and axis.shrinkage == 1
+        if not same:
+            x = _gather(builder, x, axis, arguments)
     if inner != dtype:
         x = builder.emit(relax.op.astype(x, dtype))
     return x

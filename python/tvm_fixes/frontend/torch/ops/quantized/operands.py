@@ -198,8 +198,8 @@ class Operands(dict[str, Any]):
         if extent is not None and size > extent:
             size = extent
         rows = math.prod(shape[:-1]) * (shape[-1] // size)
-        per_row = [reshaped(self.call, value, [rows, 1]) for value in values]
-        return reshaped(self.call, x, [rows, size]), per_row
+        data = reshaped(self.call, x, [rows, size])
+        return data, [reshaped(self.call, value, [rows, 1]) for value in values]
 
     def in_blocks(self, *values: Value | None) -> tuple[relax.Expr, list[Value | None]]:
         """Split the axes of the data into blocks; reshape `values`, one per block, to broadcast."""
@@ -217,5 +217,5 @@ class Operands(dict[str, Any]):
             else:
                 shape += [extent // block, block]
                 counts += [extent // block, 1]
-        per_block = [reshaped(self.call, value, counts) for value in values]
-        return reshaped(self.call, x, shape), per_block
+        data = reshaped(self.call, x, shape)
+        return data, [reshaped(self.call, value, counts) for value in values]
