@@ -35,7 +35,7 @@ from helpers.onnx_graphs import (
     side_by_side,
 )
 from tvm_fixes.frontend.onnx import from_onnx
-from tvm_fixes.frontend.onnx.graph.importer import corrected_operators
+from tvm_fixes.frontend.onnx.graph.converted import corrected_operators
 
 ROOT = Path(__file__).parents[3]
 

@@ -31,7 +31,7 @@ from helpers.onnx_node_tests import (
     run_ours,
     stock_verdicts,
 )
-from tvm_fixes.frontend.onnx.graph.importer import corrected_operators
+from tvm_fixes.frontend.onnx.graph.converted import corrected_operators
 
 EXPECTED_WRONG = {
     # The importer follows ONNX Runtime, which returns something else.

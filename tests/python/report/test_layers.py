@@ -32,8 +32,8 @@ from tvm_fixes.compiler import steps
 from tvm_fixes.compiler.reference import Reference
 from tvm_fixes.debug import compare
 from tvm_fixes.errors import CompileError, UsageError
+from tvm_fixes.frontend.onnx.call import Context
 from tvm_fixes.frontend.onnx.graph import external
-from tvm_fixes.frontend.onnx.graph.importer import ONNXGraphImporter
 from tvm_fixes.lowering import stages
 from tvm_fixes.report import layers
 from tvm_fixes.runtime.report import FLOAT64, ROUNDING
@@ -134,14 +134,14 @@ def test_nan_and_infinity_of_the_original_are_no_difference():
 
 
 def test_a_wrong_axis_in_the_importer_is_named(monkeypatch):
-    convert = ONNXGraphImporter._convert
+    convert = Context.convert
 
-    def faulty(self, node):
-        if node.operator == "Softmax":
-            node = replace(node, attributes=dict(node.attributes) | {"axis": 0})
-        return convert(self, node)
+    def faulty(self, call):
+        if call.operator == "Softmax":
+            call = replace(call, attributes=dict(call.attributes) | {"axis": 0})
+        return convert(self, call)
 
-    monkeypatch.setattr(ONNXGraphImporter, "_convert", faulty)
+    monkeypatch.setattr(Context, "convert", faulty)
     assert compare(network()).first.node.operator == "Softmax"
 
 

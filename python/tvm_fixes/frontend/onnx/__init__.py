@@ -15,6 +15,6 @@
 Each operator family with corrections has its own module, whose docstring describes TVM's bugs.
 """
 
-from .graph.importer import ONNXGraphImporter, from_onnx
+from .graph.importer import from_onnx
 
-__all__ = ["ONNXGraphImporter", "from_onnx"]
+__all__ = ["from_onnx"]

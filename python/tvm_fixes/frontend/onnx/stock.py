@@ -10,51 +10,30 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""TVM's converters, as the last link of a chain."""
+"""TVM's converters, as the last link of a chain, and its reader of shapes."""
 
+from collections.abc import Iterable
 from typing import Any
 
-from tvm import relax
-from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map, onnx_input
+import onnx
+from tvm import relax, tirx
+from tvm.relax.frontend.onnx.onnx_frontend import (
+    _get_convert_map,
+    _is_empty_optional,
+    get_info,
+    onnx_input,
+)
 
-from ...fixes.onnx_importer import SHAPE_VALUES
-from .call import Call, converts
+from .call import Call
+from .values.known import Params
 
-__all__ = ["STOCK_OPERATORS", "convert_stock"]
+__all__ = ["STOCK_OPERATORS", "convert_stock", "is_empty_optional", "stock_shapes"]
 
 STOCK_OPERATORS = frozenset(_get_convert_map())
 """The operators that TVM has a converter for."""
 
 
-@converts("ConstantOfShape", place="shape operands", fix=SHAPE_VALUES)
-def convert_constant_of_symbols(call: Call) -> Any:
-    """Convert a ConstantOfShape whose shape may have symbols."""
-    return _with_shape(call, 0).proceed()
-
-
-@converts("Expand", "Reshape", place="shape operands", fix=SHAPE_VALUES)
-def convert_to_symbols(call: Call) -> Any:
-    """Convert a call whose second operand is a shape that may have symbols."""
-    return _with_shape(call, 1).proceed()
-
-
-@converts("Resize", place="shape operands", fix=SHAPE_VALUES)
-def convert_resize_to_symbols(call: Call) -> Any:
-    """Convert a Resize to a shape that may have symbols."""
-    return _with_shape(call, 3).proceed()
-
-
-def _with_shape(call: Call, index: int) -> Call:
-    """The call with a shape in place of a known operand that is not static."""
-    value = call.value(index)
-    if value is None or value.is_static:
-        return call
-    operands = list(call.operands)
-    operands[index] = relax.ShapeExpr(value.extents())
-    return call.with_operands(*operands)
-
-
-def convert_stock(call: Call, names: dict[str, Any], params: dict[str, Any]) -> Any:
+def convert_stock(call: Call, names: dict[str, Any], params: Params) -> Any:
     """Convert a call with TVM's converter.
 
     Parameters
@@ -62,7 +41,7 @@ def convert_stock(call: Call, names: dict[str, Any], params: dict[str, Any]) -> 
     call : Call
     names : dict
         What the names of the graph are bound to.
-    params : dict
+    params : mapping
         The variable and the value of each parameter of the function.
     """
     convert = _get_convert_map()[call.operator].get_converter(call.version)
@@ -70,3 +49,14 @@ def convert_stock(call: Call, names: dict[str, Any], params: dict[str, Any]) -> 
     attributes = {**call.attributes, "tvm_custom": custom}
     result = convert(call.builder, onnx_input(list(call.operands)), attributes, [names, params])
     return call.builder.normalize(result) if isinstance(result, relax.Expr) else result
+
+
+def stock_shapes(inputs: Iterable[onnx.ValueInfoProto]) -> dict[str, list[Any] | None]:
+    """The shapes of inputs as TVM reads them, by name; None for an unknown rank."""
+    symbols: dict[str, tirx.Var] = {}
+    return {value.name: get_info(value, symbols)[1] for value in inputs}
+
+
+def is_empty_optional(value: Any) -> bool:
+    """Whether a result is TVM's empty optional."""
+    return bool(_is_empty_optional(value))

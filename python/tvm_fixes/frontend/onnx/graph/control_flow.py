@@ -23,9 +23,8 @@ How to remove
     and the fix id ``onnx-if``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import onnx
 import tvm
@@ -34,12 +33,11 @@ from tvm import relax, tirx
 from ....fixes.onnx_importer import IF
 from ....support import switches
 from ..values.known import Extent, KnownValues, Value, extents_of
-from .interface import GraphImporter
+from .conditions import Condition
+from .interface import GraphWalk
 
 __all__ = [
-    "Condition",
-    "GraphWithIf",
-    "condition_of",
+    "convert_both",
     "convert_if",
     "convert_rest",
     "with_dataflow",
@@ -53,79 +51,8 @@ Without a limit, the size of the module would double with each If in a sequence.
 """
 
 
-class GraphWithIf:
-    """A graph with an additional If node, which is not converted."""
-
-    def __init__(self, graph: onnx.GraphProto) -> None:
-        self.graph = graph
-        self.node = [*graph.node, onnx.NodeProto(op_type="If")]
-
-    def __getattr__(self, field: str) -> Any:
-        return getattr(self.graph, field)
-
-
-@dataclass(frozen=True)
-class Condition:
-    """Whether two extents are equal, or whether they differ.
-
-    Attributes
-    ----------
-    a, b : Extent
-    is_equal : bool
-    """
-
-    a: Extent
-    b: Extent
-    is_equal: bool = True
-
-    def verdict(self, known: KnownValues) -> bool | None:
-        """Whether the condition holds; None if that is unknown."""
-        equal = known.equal(self.a, self.b)
-        return None if equal is None else equal == self.is_equal
-
-    def assume(self, known: KnownValues, holds: bool) -> None:
-        """Assume in `known` that the condition holds, or that it does not."""
-        if holds == self.is_equal:
-            known.assume_equal(self.a, self.b)
-        else:
-            known.assume_unequal(self.a, self.b)
-
-
-_SAME_CONDITION = frozenset({"Cast", "Identity", "Not", "Reshape", "Squeeze", "Unsqueeze"})
-"""The operators whose result is the condition that they read, or its negation."""
-
-
-def condition_of(
-    node: onnx.NodeProto,
-    operands: Mapping[str, Any],
-    known: KnownValues,
-    conditions: Mapping[str, Condition],
-) -> dict[str, Condition]:
-    """The meaning of the result of a node by its name; empty if it compares no extents.
-
-    Parameters
-    ----------
-    operands : mapping
-        The Relax expressions and values that names are bound to.
-    conditions : mapping
-        The meanings of the results of earlier nodes.
-    """
-    if node.op_type == "Equal":
-        found = [operands[name] for name in node.input]
-        values = [x if isinstance(x, Value) else known.of(x) for x in found]
-        extents = [v.extents() for v in values if v is not None and v.is_integer]
-        if list(map(len, extents)) == [1, 1]:
-            return {node.output[0]: Condition(extents[0][0], extents[1][0])}
-    elif node.op_type in _SAME_CONDITION and node.input[0] in conditions:
-        condition = conditions[node.input[0]]
-        if node.op_type == "Not":
-            condition = replace(condition, is_equal=not condition.is_equal)
-        return {node.output[0]: condition}
-    return {}
-
-
 def convert_if(
-    importer: GraphImporter,
+    walk: GraphWalk,
     condition: relax.Expr,
     meaning: Condition | None,
     then_branch: onnx.GraphProto,
@@ -143,19 +70,38 @@ def convert_if(
         The extents that the condition compares, if it does.
     """
     switches.note(IF)
-    value = importer.known.of(condition)
-    holds = None if meaning is None else meaning.verdict(importer.known)
+    value = walk.known.of(condition)
+    holds = None if meaning is None else meaning.verdict(walk.known)
     if value is not None:
         holds = bool(value.elements.item())
     if holds is not None:
-        return importer.convert_branch(then_branch if holds else else_branch)
+        return walk.convert_branch(then_branch if holds else else_branch)
 
-    branches = [_branch_block(importer, graph) for graph in (then_branch, else_branch)]
-    return _joined(importer, condition, branches, len(then_branch.output))
+    branches = [_branch_block(walk, graph) for graph in (then_branch, else_branch)]
+    return _joined(walk, condition, branches, len(then_branch.output))
+
+
+def convert_both(
+    walk: GraphWalk,
+    condition: relax.Expr,
+    then_branch: onnx.GraphProto,
+    else_branch: onnx.GraphProto,
+) -> list[relax.Expr]:
+    """Convert an If as TVM does: the bindings of both branches run before it."""
+    sides = []
+    for graph in (then_branch, else_branch):
+        outputs = walk.convert_branch(graph, as_tensors=True)
+        body = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+        sides.append(relax.SeqExpr(blocks=[], body=body))
+    result = walk.builder.emit(relax.If(condition, *sides))
+    count = len(then_branch.output)
+    if count == 1:
+        return [result]
+    return [walk.builder.emit(relax.TupleGetItem(result, index)) for index in range(count)]
 
 
 def convert_rest(
-    importer: GraphImporter,
+    walk: GraphWalk,
     node: onnx.NodeProto,
     condition: relax.Expr,
     meaning: Condition | None,
@@ -188,10 +134,10 @@ def convert_rest(
     bool
         Whether `following` is converted.
     """
-    results = [importer.operand(name) for name in node.output]
+    results = [walk.operand(name) for name in node.output]
     if all(getattr(getattr(result, "ty", None), "ndim", 0) >= 0 for result in results):
         return False
-    if importer.known.depth >= _MAX_DEPTH:
+    if walk.known.depth >= _MAX_DEPTH:
         return False
     made = {name for each in (node, *following) for name in each.output}
     names = [name for name in dict.fromkeys(outputs) if name in made]
@@ -201,29 +147,29 @@ def convert_rest(
 
         def convert(graph: onnx.GraphProto = graph, holds: bool = holds) -> list[relax.Expr]:
             if meaning is not None:
-                meaning.assume(importer.known, holds)
-            own = dict(zip(node.output, importer.convert_branch(graph), strict=True))
-            with importer.bound(own):
-                importer.convert_nodes(following, outputs)
-                return [importer.as_tensor(importer.operand(name)) for name in names]
+                meaning.assume(walk.known, holds)
+            own = dict(zip(node.output, walk.convert_branch(graph), strict=True))
+            with walk.bound(own):
+                walk.convert_nodes(following, outputs)
+                return [walk.as_tensor(walk.operand(name)) for name in names]
 
         try:
-            sides.append(_block(importer, convert))
+            sides.append(_block(walk, convert))
             errors.append(None)
         except (RuntimeError, ValueError) as error:
             errors.append(error)
     if not sides:
         raise cast(Exception, errors[0])
     if len(sides) == 2:
-        joined = _joined(importer, condition, sides, len(names))
-        importer.bind(dict(zip(names, joined, strict=True)))
+        joined = _joined(walk, condition, sides, len(names))
+        walk.bind(dict(zip(names, joined, strict=True)))
         return True
     taken = errors.index(None)
-    _require(importer.bb, condition, taken == 0)
+    _require(walk.builder, condition, taken == 0)
     if meaning is not None:
-        meaning.assume(importer.known, taken == 0)
-    own = importer.convert_branch(branches[taken])
-    importer.bind(dict(zip(node.output, own, strict=True)))
+        meaning.assume(walk.known, taken == 0)
+    own = walk.convert_branch(branches[taken])
+    walk.bind(dict(zip(node.output, own, strict=True)))
     return False
 
 
@@ -236,21 +182,21 @@ def _require(builder: relax.BlockBuilder, condition: relax.Expr, holds: bool) ->
 
 
 def _joined(
-    importer: GraphImporter,
+    walk: GraphWalk,
     condition: relax.Expr,
     branches: Sequence[relax.SeqExpr],
     count: int,
 ) -> list[relax.Expr]:
     """Emit an If; return its `count` results."""
-    builder = importer.bb
+    builder = walk.builder
     if condition.ty.ndim != 0:
         condition = builder.emit(relax.op.reshape(condition, []))
     result = builder.emit(relax.If(condition, *branches))
     if count == 1:
-        return [_cast_to_common_shape(importer, result, [branch.body.ty for branch in branches])]
+        return [_cast_to_common_shape(walk, result, [branch.body.ty for branch in branches])]
     return [
         _cast_to_common_shape(
-            importer,
+            walk,
             builder.emit(relax.TupleGetItem(result, index)),
             [branch.body.ty.fields[index] for branch in branches],
         )
@@ -258,18 +204,18 @@ def _joined(
     ]
 
 
-def _branch_block(importer: GraphImporter, graph: onnx.GraphProto) -> relax.SeqExpr:
+def _branch_block(walk: GraphWalk, graph: onnx.GraphProto) -> relax.SeqExpr:
     """Convert a branch into a block of its own."""
-    return _block(importer, lambda: importer.convert_branch(graph, as_tensors=True))
+    return _block(walk, lambda: walk.convert_branch(graph, as_tensors=True))
 
 
-def _block(importer: GraphImporter, convert: Callable[[], list[relax.Expr]]) -> relax.SeqExpr:
+def _block(walk: GraphWalk, convert: Callable[[], list[relax.Expr]]) -> relax.SeqExpr:
     """A block of what `convert` emits, with the results that it returns."""
-    builder = importer.bb
+    builder = walk.builder
     builder.begin_scope()
     builder._begin_binding_block()
     try:
-        with importer.known.scope():
+        with walk.known.scope():
             outputs = convert()
         body = outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
         body = builder.normalize(body) if isinstance(body, relax.Var) else builder.emit(body)
@@ -280,7 +226,7 @@ def _block(importer: GraphImporter, convert: Callable[[], list[relax.Expr]]) -> 
 
 
 def _cast_to_common_shape(
-    importer: GraphImporter, result: relax.Expr, types: list[relax.Type]
+    walk: GraphWalk, result: relax.Expr, types: list[relax.Type]
 ) -> relax.Expr:
     """Cast `result` to the dims that the `types` of both branches have in common."""
     if extents_of(result) is not None or not all(
@@ -290,8 +236,8 @@ def _cast_to_common_shape(
     shapes = [ty.shape.values for ty in types]
     if len(shapes[0]) != len(shapes[1]):
         return result
-    shape = [_common_extent(importer.known, *dims) for dims in zip(*shapes, strict=True)]
-    return importer.bb.match_cast(result, relax.TensorType(shape, types[0].dtype))
+    shape = [_common_extent(walk.known, *dims) for dims in zip(*shapes, strict=True)]
+    return walk.builder.match_cast(result, relax.TensorType(shape, types[0].dtype))
 
 
 def _common_extent(known: KnownValues, a: tirx.Expr, b: tirx.Expr) -> Extent:

@@ -25,7 +25,7 @@ How to remove
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import onnx
@@ -34,6 +34,7 @@ from onnx import defs, helper, inliner
 from ....errors import OpNotImplemented
 from ....fixes.onnx_importer import FUNCTIONS
 from ....support import switches
+from .check import nodes_in
 from .external import with_initializers
 
 __all__ = ["expand_functions"]
@@ -45,15 +46,17 @@ _DOMAINS = ("", "ai.onnx.preview")
 _MAX_INLINED_ELEMENTS = 64
 
 
-def expand_functions(model: onnx.ModelProto, convertible: Collection[str]) -> onnx.ModelProto:
+def expand_functions(
+    model: onnx.ModelProto, is_converted: Callable[[onnx.NodeProto], bool]
+) -> onnx.ModelProto:
     """Inline function calls, including those in branches and loop bodies.
 
     Parameters
     ----------
     model : onnx.ModelProto
         Is not modified.
-    convertible : collection of str
-        The operators that have a converter; their nodes are kept.
+    is_converted : callable
+        Whether a node has a converter; such a node is kept.
 
     Returns
     -------
@@ -66,9 +69,8 @@ def expand_functions(model: onnx.ModelProto, convertible: Collection[str]) -> on
         If a call can't be replaced, because its function is written for an opset that does not
         convert to the model's, or because its body depends on a type that can't be inferred.
     """
-    known = {("", name) for name in convertible}
     opsets = {"": 1} | {imported.domain: imported.version for imported in model.opset_import}
-    if not model.functions and not _operators_to_expand(model.graph, known, opsets):
+    if not model.functions and not _operators_to_expand(model.graph, is_converted, opsets):
         return model
     switches.note(FUNCTIONS)
     expanded = _without_large_initializers(model)
@@ -83,7 +85,7 @@ def expand_functions(model: onnx.ModelProto, convertible: Collection[str]) -> on
         with _report_inlining_errors(names):
             expanded = inliner.inline_local_functions(expanded, convert_version=True)
     # A body may itself call functions.
-    while operators := _operators_to_expand(expanded.graph, known, opsets):
+    while operators := _operators_to_expand(expanded.graph, is_converted, opsets):
         schemas = {
             (domain, name): defs.get_schema(name, opsets[domain], domain)
             for domain, name in operators
@@ -157,26 +159,20 @@ def _report_inlining_errors(functions: Sequence[str]) -> Iterator[None]:
 
 
 def _operators_to_expand(
-    graph: onnx.GraphProto, convertible: set[tuple[str, str]], opsets: Mapping[str, int]
+    graph: onnx.GraphProto,
+    is_converted: Callable[[onnx.NodeProto], bool],
+    opsets: Mapping[str, int],
 ) -> list[tuple[str, str]]:
     """The domains and names of operators in `graph` that have a function body and no converter."""
     return sorted(
-        operator
-        for operator in _operators_in(graph) - convertible
-        if _has_function_body(*operator, opsets.get(operator[0], 1))
+        {
+            (node.domain, node.op_type)
+            for node in nodes_in(graph.node)
+            if node.domain in _DOMAINS
+            and not is_converted(node)
+            and _has_function_body(node.domain, node.op_type, opsets.get(node.domain, 1))
+        }
     )
-
-
-def _operators_in(graph: onnx.GraphProto) -> set[tuple[str, str]]:
-    """The operators of :data:`_DOMAINS` in `graph` and in its nested graphs."""
-    called = set()
-    for node in graph.node:
-        if node.domain in _DOMAINS:
-            called.add((node.domain, node.op_type))
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                called |= _operators_in(body)
-    return called
 
 
 def _has_function_body(domain: str, operator: str, opset: int) -> bool:

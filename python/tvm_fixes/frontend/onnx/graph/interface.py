@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The interface of the importer that converters of nodes with nested graphs use."""
+"""The walk over a graph, as steps and converters of nodes with nested graphs see it."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,31 +19,52 @@ from typing import Any, Protocol
 import onnx
 from tvm import relax
 
+from ..call import Context
 from ..values.known import KnownValues
+from .conditions import Condition
 
 
-class GraphImporter(Protocol):
-    """The importer of the graph that contains a node, and of the node's nested graphs.
+class GraphWalk(Protocol):
+    """The walk over a graph and the graphs of its nodes.
+
+    A name of the graph is bound to a Relax expression, or to a value.  A value becomes a tensor
+    when an operator first needs the tensor.
 
     Attributes
     ----------
-    bb : relax.BlockBuilder
+    builder : relax.BlockBuilder
         The builder that expressions are emitted into.
     known : KnownValues
         The known elements and extents of tensors at import time.
     opset : int
         The version of the default operator set.
+    context : Context
+        What the calls of converters share.
+    narrow : dict
+        The dtypes of less than 8 bits by the names of their tensors; see
+        :mod:`tvm_fixes.frontend.onnx.ops.narrow`.
+    ranks : mapping
+        The ranks that the graph declares, by name.
+    conditions : dict
+        The extents that a tensor compares, by its name.
     """
 
-    bb: relax.BlockBuilder
+    builder: relax.BlockBuilder
     known: KnownValues
     opset: int
+    context: Context
+    narrow: dict[str, str | None]
+    ranks: Mapping[str, int]
+    conditions: dict[str, Condition]
 
     def bound(self, names: Mapping[str, Any]) -> AbstractContextManager[None]:
         """Bind `names` to Relax expressions or values; on exit, drop names bound since entry."""
 
     def bind(self, names: Mapping[str, Any]) -> None:
         """Bind `names` to Relax expressions or values in the current scope."""
+
+    def is_bound(self, name: str) -> bool:
+        """Whether a name is bound in the current scope."""
 
     def convert_branch(
         self,
@@ -64,6 +85,9 @@ class GraphImporter(Protocol):
 
     def operand(self, name: str) -> Any:
         """The Relax expression or value that a name is bound to."""
+
+    def tensor(self, name: str) -> relax.Expr:
+        """The tensor that a name is bound to; a value is bound to its tensor from now on."""
 
     def as_tensor(self, operand: Any) -> relax.Expr:
         """`operand` as a Relax expression; a value becomes a tensor."""

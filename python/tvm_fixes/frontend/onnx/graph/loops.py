@@ -38,7 +38,7 @@ from ...recursion import LoopTypeError, scan
 from ..call import invalid_value
 from ..values.known import Element, Value
 from .batched_scan import batched_body
-from .interface import GraphImporter
+from .interface import GraphWalk
 from .loop_counts import iterations_left
 from .loop_invariants import unchanged, with_row_products, without_inputs
 from .order import outer_names
@@ -56,7 +56,7 @@ _NO_LIMIT = np.iinfo("int64").max
 
 
 def convert_loop(
-    importer: GraphImporter,
+    walk: GraphWalk,
     name: str,
     operands: Sequence[Operand | None],
     body: onnx.GraphProto,
@@ -73,7 +73,7 @@ def convert_loop(
         scan outputs and a computed condition that compares no counter.
     """
     switches.note(LOOPS)
-    loop = _Loop(importer, name, body, *operands)
+    loop = _Loop(walk, name, body, *operands)
     unrolled = loop.unroll()
     return loop.recursive() if unrolled is None else unrolled
 
@@ -83,14 +83,14 @@ class _Loop:
 
     def __init__(
         self,
-        importer: GraphImporter,
+        walk: GraphWalk,
         name: str,
         body: onnx.GraphProto,
         trip_count: Operand | None,
         condition: Operand | None = None,
         *initial: Operand,
     ) -> None:
-        self.importer = importer
+        self.walk = walk
         self.name = name
         self.body = body
         self.trip_count = trip_count
@@ -104,7 +104,7 @@ class _Loop:
         """The element of a scalar operand; `missing` if it is omitted, None if it is unknown."""
         if operand is None:
             return missing
-        value = operand if isinstance(operand, Value) else self.importer.known.of(operand)
+        value = operand if isinstance(operand, Value) else self.walk.known.of(operand)
         return None if value is None else value.elements.item()
 
     def unroll(self) -> list[Operand] | None:
@@ -130,8 +130,8 @@ class _Loop:
         return [*carried, *results]
 
     def _stacked(self, given: Sequence[Operand]) -> relax.Expr:
-        builder = self.importer.bb
-        return builder.emit(relax.op.stack([self.importer.as_tensor(g) for g in given], 0))
+        builder = self.walk.builder
+        return builder.emit(relax.op.stack([self.walk.as_tensor(g) for g in given], 0))
 
     def _iteration(
         self, iteration: Operand, condition: Operand | None, carried: Sequence[Operand]
@@ -142,7 +142,7 @@ class _Loop:
         inputs = dict(
             zip(_names_of(self.body.input), [iteration, condition, *carried], strict=True)
         )
-        condition, *outputs = self.importer.convert_branch(self.body, inputs)
+        condition, *outputs = self.walk.convert_branch(self.body, inputs)
         return condition, outputs[: len(carried)], outputs[len(carried) :]
 
     def _runs_all_iterations(self) -> bool:
@@ -162,7 +162,7 @@ class _Loop:
 
     def recursive(self) -> list[Operand]:
         """Convert the Loop to recursive functions; return its outputs."""
-        importer = self.importer
+        walk = self.walk
         runs_all_iterations = (
             self._runs_all_iterations() or self._known(self.condition, True) is False
         )
@@ -182,9 +182,9 @@ class _Loop:
         self.initial = [
             operand for place, operand in enumerate(self.initial) if place not in constant
         ]
-        with importer.bound(outer):
+        with walk.bound(outer):
             if runs_all_iterations:
-                importer.bind(self._multiply_rows())
+                walk.bind(self._multiply_rows())
             after = self._scan(runs_all_iterations)
         for place, operand in zip(constant, kept, strict=True):
             after.insert(place, operand)
@@ -192,10 +192,10 @@ class _Loop:
 
     def _multiply_rows(self) -> dict[str, Operand]:
         """Multiply all rows of tensors at once that the body multiplies one by one."""
-        importer = self.importer
+        walk = self.walk
 
         def is_product(rows: str, weight: str) -> bool:
-            operands = [importer.operand(name) for name in (rows, weight)]
+            operands = [walk.operand(name) for name in (rows, weight)]
             # A table has more rows than there are iterations.
             return (
                 not any(isinstance(operand, Value) for operand in operands)
@@ -206,20 +206,20 @@ class _Loop:
 
         self.body, products = with_row_products(self.body, self._initial_of(), is_product)
         return {
-            product.name: importer.bb.emit(
-                relax.op.matmul(importer.operand(product.rows), importer.operand(product.weight))
+            product.name: walk.builder.emit(
+                relax.op.matmul(walk.operand(product.rows), walk.operand(product.weight))
             )
             for product in products
         }
 
     def _scan(self, runs_all_iterations: bool) -> list[Operand]:
         """Convert the Loop to recursive functions; return its outputs."""
-        importer, builder = self.importer, self.importer.bb
-        captured = _Captured(importer, self.body)
-        carried = [importer.as_tensor(operand) for operand in self.initial]
+        walk, builder = self.walk, self.walk.builder
+        captured = _Captured(walk, self.body)
+        carried = [walk.as_tensor(operand) for operand in self.initial]
         if not runs_all_iterations:
             started = _scalar(True, "bool") if self.condition is None else self.condition
-            condition = importer.as_tensor(started)
+            condition = walk.as_tensor(started)
             carried.insert(0, builder.emit(relax.op.reshape(condition, [])))
         for tensor in [*carried, *captured.operands]:
             if not isinstance(tensor, relax.ShapeExpr) and extents_of(tensor) is None:
@@ -236,9 +236,9 @@ class _Loop:
             own = carried if runs_all_iterations else carried[1:]
             with captured.bound(invariant):
                 condition, own, given = self._iteration(_scalar(number), condition, own)
-                tensors = [importer.as_tensor(operand) for operand in [*own, *given]]
+                tensors = [walk.as_tensor(operand) for operand in [*own, *given]]
                 if not runs_all_iterations:
-                    condition = importer.as_tensor(condition)
+                    condition = walk.as_tensor(condition)
                     tensors.insert(0, builder.emit(relax.op.reshape(condition, [])))
             return tensors[: len(carried)], tensors[len(carried) :]
 
@@ -261,10 +261,10 @@ class _Loop:
     def _initial_of(self) -> Callable[[str], Element | None]:
         """The known values of scalars before the Loop, by their names in the body."""
         inputs = dict(zip(_names_of(self.body.input)[2:], self.initial, strict=True))
-        known = self.importer.known
+        known = self.walk.known
 
         def initial(name: str) -> Element | None:
-            operand = inputs[name] if name in inputs else self.importer.operand(name)
+            operand = inputs[name] if name in inputs else self.walk.operand(name)
             value = operand if isinstance(operand, Value) else known.of(operand)
             if value is None or value.elements.size != 1 or "int" not in value.dtype:
                 return None
@@ -275,7 +275,7 @@ class _Loop:
     def _counts(self) -> bool:
         """Set the trip count of a Loop whose condition compares counters with known bounds."""
         trip_count = self._known(self.trip_count, _NO_LIMIT)
-        known = self.importer.known
+        known = self.walk.known
         left = iterations_left(self.body, self._initial_of())
         if left is None or trip_count is None:
             return False
@@ -301,13 +301,13 @@ class _Loop:
             if isinstance(trip_count, int):
                 return max(trip_count, 0)
             if trip_count is not None:
-                return self.importer.known.simplify(tirx.Max(trip_count, tirx.const(0, "int64")))
-        builder = self.importer.bb
+                return self.walk.known.simplify(tirx.Max(trip_count, tirx.const(0, "int64")))
+        builder = self.walk.builder
         limit = _scalar(_NO_LIMIT) if self.trip_count is None else self.trip_count
-        count = builder.emit(relax.op.reshape(self.importer.as_tensor(limit), [1]))
+        count = builder.emit(relax.op.reshape(self.walk.as_tensor(limit), [1]))
         count = builder.emit(relax.op.maximum(count, relax.const(0, "int64")))
         if not start and runs_all_iterations:
-            started = relax.op.astype(self.importer.as_tensor(self.condition), "int64")
+            started = relax.op.astype(self.walk.as_tensor(self.condition), "int64")
             count = builder.emit(relax.op.multiply(count, builder.emit(started)))
         shape = builder.emit(relax.op.tensor_to_shape(count))
         symbol = tirx.Var("trips", "int64")
@@ -316,7 +316,7 @@ class _Loop:
 
 
 def convert_scan(
-    importer: GraphImporter,
+    walk: GraphWalk,
     name: str,
     operands: Sequence[Operand | None],
     attributes: Mapping[str, Any],
@@ -329,20 +329,20 @@ def convert_scan(
         If an attribute or a shape violates the ONNX specification, or sequence_lens is given.
     """
     switches.note(LOOPS)
-    node = _Scan(importer, name, attributes)
-    if importer.opset >= 9:
-        return node.convert([importer.as_tensor(operand) for operand in operands])
+    node = _Scan(walk, name, attributes)
+    if walk.opset >= 9:
+        return node.convert([walk.as_tensor(operand) for operand in operands])
     lengths, *others = operands
     if lengths is not None:
         raise node.invalid("operand sequence_lens", lengths, "expected none")
-    return node.convert_batch([importer.as_tensor(operand) for operand in others])
+    return node.convert_batch([walk.as_tensor(operand) for operand in others])
 
 
 class _Scan:
     """A Scan that is being converted."""
 
-    def __init__(self, importer: GraphImporter, name: str, attributes: Mapping[str, Any]) -> None:
-        self.importer = importer
+    def __init__(self, walk: GraphWalk, name: str, attributes: Mapping[str, Any]) -> None:
+        self.walk = walk
         self.name = name
         self.body: onnx.GraphProto = attributes["body"]
         self.attributes = attributes
@@ -378,7 +378,7 @@ class _Scan:
 
     def convert_batch(self, operands: list[relax.Expr]) -> list[relax.Expr]:
         """Convert a Scan of opset 8, which runs once for each element of a leading batch axis."""
-        captured = _Captured(self.importer, self.body)
+        captured = _Captured(self.walk, self.body)
         count = self._extents(operands[-1])[0]
 
         def step(
@@ -392,12 +392,12 @@ class _Scan:
                 return [], self.convert(rows, "directions")
 
         invariant = [*operands, *captured.operands]
-        return scan(self.importer.bb, "scan_batch", count, [], invariant, step)[1]
+        return scan(self.walk.builder, "scan_batch", count, [], invariant, step)[1]
 
     def convert(
         self, operands: list[relax.Expr], directions: str = "scan_input_directions"
     ) -> list[relax.Expr]:
-        importer, builder = self.importer, self.importer.bb
+        walk, builder = self.walk, self.walk.builder
         states, rows = operands[: self.states], operands[self.states :]
         axes = self._axes("scan_input_axes", [len(self._extents(tensor)) for tensor in rows])
         reversed_inputs = self._numbers_per_tensor(directions, len(rows))
@@ -418,7 +418,7 @@ class _Scan:
                 *states,
                 *self._at_axes(self._at_once(batched, states, rows, axes, reversed_inputs)),
             ]
-        captured = _Captured(importer, self.body)
+        captured = _Captured(walk, self.body)
 
         def step(
             builder: relax.BlockBuilder,
@@ -434,8 +434,8 @@ class _Scan:
                 )
             inputs = dict(zip(_names_of(self.body.input), [*carried, *parts], strict=True))
             with captured.bound(invariant[len(rows) :]):
-                outputs = importer.convert_branch(self.body, inputs)
-                tensors = [importer.as_tensor(output) for output in outputs]
+                outputs = walk.convert_branch(self.body, inputs)
+                tensors = [walk.as_tensor(output) for output in outputs]
             return tensors[: len(carried)], tensors[len(carried) :]
 
         try:
@@ -456,11 +456,11 @@ class _Scan:
         for name, row in zip(names[self.states :], rows, strict=True):
             ranks[name] = row.ty.ndim - 1
         for name in outer_names(self.body):
-            operand = self.importer.operand(name)
+            operand = self.walk.operand(name)
             ranks[name] = len(operand.shape) if isinstance(operand, Value) else operand.ty.ndim
         if min(ranks.values(), default=0) < 0:
             return None  # an unknown rank
-        return batched_body(self.body, self.states, ranks, self.importer.opset)
+        return batched_body(self.body, self.states, ranks, self.walk.opset)
 
     def _at_once(
         self,
@@ -471,19 +471,19 @@ class _Scan:
         reversed_inputs: Sequence[int],
     ) -> list[relax.Expr]:
         """The scan outputs of a body for all rows at once, with the iterations as first axis."""
-        builder, leading = self.importer.bb, []
+        builder, leading = self.walk.builder, []
         for row, axis, is_reversed in zip(rows, axes, reversed_inputs, strict=True):
             if axis:
                 order = [axis, *(other for other in range(row.ty.ndim) if other != axis)]
                 row = builder.emit(relax.op.permute_dims(row, order))
             leading.append(builder.emit(relax.op.flip(row, 0)) if is_reversed else row)
         inputs = dict(zip(_names_of(body.input), [*states, *leading], strict=True))
-        outputs = self.importer.convert_branch(body, inputs, as_tensors=True)
+        outputs = self.walk.convert_branch(body, inputs, as_tensors=True)
         return outputs[self.states :]
 
     def _at_axes(self, results: list[relax.Expr]) -> list[relax.Expr]:
         """Move the first axis of scan outputs to its place, in its direction."""
-        builder = self.importer.bb
+        builder = self.walk.builder
         axes = self._axes("scan_output_axes", [result.ty.ndim for result in results])
         flipped = self._numbers_per_tensor("scan_output_directions", len(results))
         for index, (axis, is_flipped) in enumerate(zip(axes, flipped, strict=True)):
@@ -505,14 +505,14 @@ class _Captured:
         Tensors, and values as shape expressions of their elements.
     """
 
-    def __init__(self, importer: GraphImporter, body: onnx.GraphProto) -> None:
-        self._importer = importer
+    def __init__(self, walk: GraphWalk, body: onnx.GraphProto) -> None:
+        self._walk = walk
         self._constant: dict[str, Value] = {}
         self._values: dict[str, Value] = {}
         captured: dict[str, relax.Expr] = {}
         for name in dict.fromkeys(outer_names(body)):
-            operand = importer.operand(name)
-            value = operand if isinstance(operand, Value) else importer.known.of(operand)
+            operand = walk.operand(name)
+            value = operand if isinstance(operand, Value) else walk.known.of(operand)
             if value is not None and value.is_static:
                 self._constant[name] = value
             elif value is not None:
@@ -531,9 +531,9 @@ class _Captured:
         for name, value in self._values.items():
             elements = np.empty(value.shape, object)
             for index, element in enumerate(shapes[name].values):
-                elements.flat[index] = self._importer.known.simplify(element)
+                elements.flat[index] = self._walk.known.simplify(element)
             inner[name] = Value(elements, value.dtype)
-        with self._importer.known.scope(), self._importer.bound(self._constant | inner):
+        with self._walk.known.scope(), self._walk.bound(self._constant | inner):
             yield
 
 

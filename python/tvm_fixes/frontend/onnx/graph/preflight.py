@@ -20,7 +20,7 @@ from onnx import defs
 from ...operators import Operator, counted
 from ..ops.ml.maps import DOMAIN, REJECTED
 from .check import nodes_in, place_of
-from .importer import has_converter
+from .converted import has_converter
 from .liveness import live_nodes
 
 # The maximum nesting of operators without a converter whose bodies call each other.

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 
 from tvm import relax
 from tvm.relax import op
-from tvm.relax.frontend.onnx.onnx_frontend import _is_empty_optional
 
 from ....fixes.onnx_importer import OPERATORS
 from ....support import switches
 from ..call import Call, converts
+from ..stock import is_empty_optional
 from .shape_operands import axes_of, extents_or_symbols, length_of, shaped, vector
 from .slice import take_ranges
 
@@ -126,7 +126,7 @@ def _split(call: Call) -> relax.Expr:
 
 def _is_empty(call: Call) -> bool:
     """Whether the operand is missing, or the result of an Optional without an operand."""
-    return call.operand(0) is None or _is_empty_optional(call.operands[0])
+    return call.operand(0) is None or is_empty_optional(call.operands[0])
 
 
 def _has_element(call: Call) -> relax.Expr:
