@@ -56,7 +56,7 @@ def words(*shape: int, dtype: str = "int64") -> np.ndarray:
 
 @pytest.mark.parametrize("mode", ("TF", "IDF", "TFIDF"))
 def test_modes_lengths_and_gaps(mode: str) -> None:
-    """Indexes in another order than the pool, and without an n-gram; int32; a vector."""
+    """Indexes in any order, and without an n-gram; int32; a vector."""
     cases = {}
     for name, data, changed in (
         ("matrix", words(4, 30), {}),

@@ -28,7 +28,7 @@ _MODES = ("TF", "IDF", "TFIDF")
 
 @converts("TfIdfVectorizer", fix=OPERATORS)
 def convert_tfidf_vectorizer(call: Call) -> relax.Expr:
-    """Convert a TfIdfVectorizer: how often each n-gram occurs in a row, and its weight.
+    """Convert a TfIdfVectorizer: the occurrences of each n-gram in a row, or its weight.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def _grams(call: Call) -> list[np.ndarray]:
 
 
 def _occurrences(data: te.Tensor, grams: te.Tensor, gaps: int) -> te.Tensor:
-    """How often each n-gram occurs in each row, with any number of `gaps` between elements."""
+    """The occurrences of each n-gram in each row, with fewer than `gaps` elements between two."""
     rows, length = data.shape
     size = int(grams.shape[1])
     start = te.reduce_axis((0, length), "start")
