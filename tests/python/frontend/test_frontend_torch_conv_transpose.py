@@ -82,7 +82,7 @@ def chunks(layers: Sequence[Layer]) -> list[list[Layer]]:
 
 
 @pytest.mark.parametrize("name", IMPORTERS)
-@pytest.mark.parametrize("layers", chunks(sample(LAYERS, 12)), ids=lambda layers: str(layers[0]))
+@pytest.mark.parametrize("layers", chunks(sample(LAYERS, 6)), ids=lambda layers: str(layers[0]))
 def test_layers(name: str, layers: list[Layer], coverage_table: CoverageTables) -> None:
     """The table also has the results of TVM's own importer and operators."""
 
