@@ -224,7 +224,7 @@ def report(*, equal=True, transforms=1):
 )
 def test_what_the_demo_accepts(row, problem, monkeypatch, capsys):
     assert row.problem == problem
-    monkeypatch.setattr(demo, "compile_model", lambda *_: iter([row]))
+    monkeypatch.setattr(demo, "compile_model", lambda *_, **__: iter([row]))
     assert demo.main(["dcgan"]) == (1 if problem else 0)
     captured = capsys.readouterr()
     assert row.model in captured.out
