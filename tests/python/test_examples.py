@@ -236,7 +236,7 @@ def test_forced_colours_do_not_make_a_log_a_terminal(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     row = demo.Row("dcgan", "torch", "NHWC", report())
     monkeypatch.setattr(
-        demo, "compile_model", lambda _, watch, __: iter([watch.finish(row) or row])
+        demo, "compile_model", lambda _, watch, *__, **___: iter([watch.finish(row) or row])
     )
     assert demo.main(["dcgan"]) == 0
     captured = capsys.readouterr()
