@@ -10,9 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Import of ONNX models into Relax: TVM's importer with corrections.
+"""Import of ONNX models into Relax.
 
-Each operator family with corrections has its own module, whose docstring describes TVM's bugs.
+``graph/`` reads a model and walks over its nodes, ``values/`` holds what is known of tensors, and
+``ops/`` has the converters, one file per family, whose head describes TVM's bugs.  ``stock.py``
+calls TVM's converters.
 """
 
 from .graph.importer import from_onnx
