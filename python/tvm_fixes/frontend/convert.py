@@ -133,9 +133,8 @@ class _Entry(Generic[C]):
     until: float
     is_noted: bool
 
-    def serves(self, version: int) -> bool:
-        is_enabled = self.fix is None or switches.enabled(self.fix)
-        return self.since <= version < self.until and is_enabled
+    def serves(self, version: int, disabled: frozenset[str]) -> bool:
+        return self.since <= version < self.until and self.fix not in disabled
 
     def clashes_with(self, other: "_Entry[C]") -> bool:
         since, until = max(self.since, other.since), min(self.until, other.until)
@@ -193,10 +192,13 @@ class Converters(Generic[C]):
         Raises
         ------
         ValueError
-            If the place is unknown, or another converter has this place for such a version.
+            If the place or the fix is unknown, or another converter has the place for a version.
         """
         if place not in self.places:
             raise ValueError(f"place is {place!r}; expected one of {', '.join(self.places)}")
+
+        if fix is not None:
+            switches.check_known([fix])
 
         def register(convert: Converter[C]) -> Converter[C]:
             position = list(self.places).index(place)
@@ -233,18 +235,18 @@ class Converters(Generic[C]):
 
         With `places`, only a converter at one of these counts.
         """
-        names = list(self.places)
+        names, disabled = list(self.places), switches.disabled()
         return any(
-            entry.serves(entry.since if version is None else version)
+            entry.serves(entry.since if version is None else version, disabled)
             for entry in self._loaded.get(operator, ())
             if places is None or names[entry.place] in places
         )
 
     def convert(self, call: C, stock: Converter[C]) -> Any:
         """Convert a call with the chain of its operator; `stock` is the last link."""
-        loaded = self._loaded
+        loaded, disabled = self._loaded, switches.disabled()
         entries = [*loaded.get(EVERY, ()), *loaded.get(call.operator, ())]
-        chain = [entry for entry in entries if entry.serves(call.version)]
+        chain = [entry for entry in entries if entry.serves(call.version, disabled)]
         convert = stock
         for entry in sorted(chain, key=lambda entry: entry.place, reverse=True):
             convert = partial(entry.link, convert)
