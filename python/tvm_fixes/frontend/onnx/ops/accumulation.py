@@ -29,8 +29,6 @@ from ....support import switches
 from ...dtypes import accumulation_dtype, dtype_of
 from ..call import Call, converts
 
-__all__ = ["sum_convolution", "sum_gemm", "sum_matmul"]
-
 _CONVOLUTION_ATTRIBUTES = (
     "strides",
     "padding",

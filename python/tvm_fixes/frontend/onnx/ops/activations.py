@@ -40,16 +40,7 @@ from ...extents import expression
 from ..call import Call, converts, extents_of
 from .shape_operands import axes_of, shaped
 
-__all__ = [
-    "convert_clip",
-    "convert_elu",
-    "convert_hardmax",
-    "convert_shrink",
-    "convert_sign",
-    "convert_softmax",
-    "convert_thresholded_relu",
-    "of_last_axes",
-]
+__all__ = ["of_last_axes"]
 
 
 # The default alpha and gamma of Selu.

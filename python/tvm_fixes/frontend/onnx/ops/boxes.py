@@ -41,8 +41,6 @@ from ...suppression import kept_boxes, overlap_of
 from ..call import Call, converts
 from .shape_operands import require, shaped
 
-__all__ = ["convert_nms", "convert_roi_align"]
-
 
 @converts("NonMaxSuppression", fix=BOXES)
 def convert_nms(call: Call) -> relax.Expr:

@@ -32,7 +32,7 @@ from ..call import Call, Extent, converts
 from .broadcast import broadcast_extent, broadcast_to, require_broadcast
 from .shape_operands import require, require_equal
 
-__all__ = ["check_convolution", "check_einsum", "check_gemm", "check_matmul"]
+__all__ = ["check_matmul"]
 
 
 @converts("MatMul", place="check", fix=EXPAND)

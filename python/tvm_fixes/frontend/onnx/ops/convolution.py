@@ -35,7 +35,7 @@ from ..call import Call, Extent, converts, extents_of
 from .auto_pad import AUTO_PADS, halves, same_count, same_pads
 from .shape_operands import require
 
-__all__ = ["pad_conv", "pad_conv_transpose"]
+__all__ = ["pad_conv"]
 
 
 @dataclass(frozen=True)

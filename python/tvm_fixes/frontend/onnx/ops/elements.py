@@ -35,8 +35,6 @@ from .shape_operands import (
     to_shape_tensor,
 )
 
-__all__ = ["convert_affine_grid", "convert_bit_cast", "convert_det", "convert_tensor_scatter"]
-
 
 @converts("BitCast", fix=OPERATORS)
 def convert_bit_cast(call: Call) -> relax.Expr:

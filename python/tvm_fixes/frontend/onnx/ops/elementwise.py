@@ -39,18 +39,6 @@ from ....tirx.transform.guard_float_casts import rounded_dtype, wrapped
 from ...dtypes import accumulation_dtype, dtype_of
 from ..call import Call, converts, extents_of
 
-__all__ = [
-    "convert_bit_shift",
-    "convert_cast",
-    "convert_dropout",
-    "convert_is_inf",
-    "convert_mish",
-    "convert_mod",
-    "convert_pow",
-    "convert_softplus",
-    "convert_space_to_depth",
-]
-
 _NARROW = re.compile(r"float[468]_|u?int[24]$")
 _INTEGER = re.compile(r"u?int(8|16|32|64)$")
 

@@ -38,8 +38,6 @@ from ..call import Call, Extent, converts
 from .broadcast import broadcast_extent, broadcast_to, require_broadcast
 from .shape_operands import extents_or_symbols, require, shaped
 
-__all__ = ["convert_constant_of_shape", "convert_expand", "convert_tile"]
-
 
 @converts("Expand", fix=EXPAND)
 def convert_expand(call: Call) -> relax.Expr:

@@ -32,8 +32,6 @@ from ....support import switches
 from ..call import Call, converts
 from .large_constants import taken_rows
 
-__all__ = ["INDEXED", "convert_indexed"]
-
 
 def _reduction(call: Call) -> str:
     reduction = call.text("reduction", "none")

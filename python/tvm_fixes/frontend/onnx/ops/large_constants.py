@@ -34,7 +34,7 @@ from ...convert import EVERY
 from ...dtypes import dtype_of
 from ..call import Call, Extent, converts, extents_of
 
-__all__ = ["convert_deferred", "taken_rows"]
+__all__ = ["taken_rows"]
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 

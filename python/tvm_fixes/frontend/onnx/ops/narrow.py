@@ -45,7 +45,6 @@ __all__ = [
     "carried",
     "carrier_of",
     "check_output",
-    "convert_narrow_cast",
     "limits_of",
     "narrow_dtype",
     "narrow_inputs",

@@ -38,17 +38,6 @@ from ...extents import equal, is_static
 from ..call import Call, Extent, converts
 from .shape_operands import axes_of, matched, require, shaped
 
-__all__ = [
-    "convert_batch_norm",
-    "convert_group_norm",
-    "convert_instance_norm",
-    "convert_layer_norm",
-    "convert_lp_norm",
-    "convert_lrn",
-    "convert_mean_variance_norm",
-    "convert_rms_norm",
-]
-
 
 @converts("LayerNormalization", fix=NORMS)
 def convert_layer_norm(call: Call) -> relax.Expr:

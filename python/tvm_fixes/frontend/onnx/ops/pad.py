@@ -47,8 +47,6 @@ from .shape_operands import (
     vector,
 )
 
-__all__ = ["convert_pad"]
-
 _MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 

@@ -41,7 +41,7 @@ from ..call import Call, Extent, converts, extents_of
 from .auto_pad import AUTO_PADS, same_count, same_pads
 from .shape_operands import require
 
-__all__ = ["convert_lp_pool", "convert_max_unpool", "convert_pool"]
+__all__ = ["convert_pool"]
 
 
 @dataclass(frozen=True)

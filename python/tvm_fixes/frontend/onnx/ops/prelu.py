@@ -31,8 +31,6 @@ from ...dtypes import dtype_of
 from ..call import Call, converts, extents_of
 from .shape_operands import matched
 
-__all__ = ["convert_prelu"]
-
 
 @converts("PRelu", fix=PRELU)
 def convert_prelu(call: Call) -> relax.Expr:

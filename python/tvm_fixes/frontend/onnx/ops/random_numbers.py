@@ -36,8 +36,6 @@ from ...threefry import normal_number, uniform_number
 from ..call import Call, Extent, converts
 from .shape_operands import require, shaped
 
-__all__ = ["convert_bernoulli", "convert_multinomial", "convert_random"]
-
 
 def _key(call: Call) -> Key:
     """The key: the bits of the seed; without a seed, a hash of the node's name."""

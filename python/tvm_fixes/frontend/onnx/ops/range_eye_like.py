@@ -35,8 +35,6 @@ from ...extents import is_static, maximum
 from ..call import Call, Extent, converts
 from .shape_operands import shaped
 
-__all__ = ["convert_eye_like", "convert_range"]
-
 _ASTYPE = tvm.ir.Op.get("relax.astype")
 
 

@@ -41,7 +41,7 @@ from ..call import Call, converts
 from ..values.known import Extent, extents_of
 from .recurrent_activations import activations_of
 
-__all__ = ["QUANTIZATION", "Direction", "convert_recurrent", "convert_with"]
+__all__ = ["QUANTIZATION", "Direction", "convert_with"]
 
 
 _STATES = ("initial_h", "initial_c")

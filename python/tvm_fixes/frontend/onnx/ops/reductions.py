@@ -33,7 +33,7 @@ from ..call import Call, converts, extents_of
 from .computed_axes import axes_count, kept_extents, split_axes
 from .shape_operands import axes_of, shaped
 
-__all__ = ["REDUCED", "convert_arg_reduction", "convert_reduction"]
+__all__ = ["REDUCED"]
 
 REDUCED = (
     "ReduceL1",

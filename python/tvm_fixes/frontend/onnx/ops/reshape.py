@@ -46,14 +46,6 @@ from .shape_operands import (
 )
 from .slice import take_ranges
 
-__all__ = [
-    "convert_flatten",
-    "convert_reshape",
-    "convert_shape",
-    "convert_squeeze",
-    "convert_unsqueeze",
-]
-
 
 @converts("Reshape", fix=RESHAPE)
 def convert_reshape(call: Call) -> relax.Expr:

@@ -47,8 +47,6 @@ from .shape_operands import (
     to_shape_tensor,
 )
 
-__all__ = ["convert_resize"]
-
 _POLICIES = {"stretch": None, "not_larger": min, "not_smaller": max}
 
 

@@ -28,8 +28,6 @@ from ..stock import is_empty_optional
 from .shape_operands import axes_of, extents_or_symbols, length_of, shaped, vector
 from .slice import take_ranges
 
-__all__ = ["SEQUENCES", "convert_sequence_operator"]
-
 
 def _fields(call: Call, index: int = 0) -> list[relax.Expr]:
     """The tensors of a sequence."""

@@ -47,7 +47,7 @@ from .shape_operands import (
     vector,
 )
 
-__all__ = ["convert_slice", "convert_split", "take_ranges"]
+__all__ = ["take_ranges"]
 
 _LARGE_END = 10**9
 """Converters write this, or more, for the end of an axis."""

@@ -29,7 +29,7 @@ from ....support import switches
 from ...dtypes import dtype_of
 from ..call import Call, converts
 
-__all__ = ["FLOAT4", "convert_small_cast", "from_small", "is_small_float", "to_small"]
+__all__ = ["FLOAT4", "from_small", "is_small_float", "to_small"]
 
 FLOAT4 = "float4_e2m1fn"
 """The 4-bit dtype, which has no infinities and no NaN."""

@@ -48,8 +48,6 @@ from .shape_operands import (
     vector,
 )
 
-__all__ = ["convert_dft", "convert_mel_weight_matrix", "convert_stft"]
-
 _WIDE = "float64"
 
 _UNFUSED = {"op_pattern": OPAQUE}

@@ -47,8 +47,6 @@ from .shape_operands import (
 )
 from .slice import take_ranges
 
-__all__ = ["convert_cumulative", "convert_one_hot", "convert_reverse_sequence", "convert_top_k"]
-
 
 @converts("TopK", fix=PARAMETERS)
 def convert_top_k(call: Call) -> relax.Expr:

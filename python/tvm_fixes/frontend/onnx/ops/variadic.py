@@ -34,7 +34,7 @@ from ...dtypes import accumulation_dtype, dtype_of
 from ..call import Call, Extent, converts
 from .shape_operands import axes_of, require_equal, retyped
 
-__all__ = ["CONCATENATED_AT_ONCE", "convert_concat", "convert_variadic"]
+__all__ = ["convert_concat"]
 
 _PAIRWISE: dict[str, Callable[[relax.Expr, relax.Expr], relax.Expr]] = {
     "Max": relax.op.maximum,

@@ -26,8 +26,6 @@ from ...extents import equal, expression, product
 from ..call import Call, Extent, converts
 from .shape_operands import extents_or_symbols, require, shaped
 
-__all__ = ["convert_col2im", "convert_deform_conv"]
-
 
 def _ints(call: Call, name: str, count: int, default: int) -> list[int]:
     """An attribute with `count` numbers."""

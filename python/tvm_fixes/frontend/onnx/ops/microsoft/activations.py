@@ -30,35 +30,26 @@ from ...call import Call, converts
 from ..quantized.steps import named_operands
 from .operands import check_rank, check_vector, named_shape, round_to, widen
 
-__all__ = [
-    "convert_bias_add",
-    "convert_bias_gelu",
-    "convert_bias_split_gelu",
-    "convert_fast_gelu",
-    "convert_gelu",
-    "convert_quick_gelu",
-]
-
 
 @converts("com.microsoft.Gelu", fix=MICROSOFT, noted=True)
 def convert_gelu(call: Call) -> relax.Expr:
     """Convert a Gelu, with the error function."""
-    given = named_operands(call, "X", ("X",))
-    return _rounded(call, relax.op.nn.gelu(widen(call, given["X"])))
+    inputs = named_operands(call, "X", ("X",))
+    return _rounded(call, relax.op.nn.gelu(widen(call, inputs["X"])))
 
 
 @converts("com.microsoft.FastGelu", fix=MICROSOFT, noted=True)
 def convert_fast_gelu(call: Call) -> relax.Expr:
     """Convert a FastGelu, with the hyperbolic tangent, of data and an optional bias."""
-    given = named_operands(call, "X bias", ("X",))
-    return _rounded(call, relax.op.nn.gelu_tanh(_biased(call, given["X"], given["bias"])))
+    inputs = named_operands(call, "X bias", ("X",))
+    return _rounded(call, relax.op.nn.gelu_tanh(_biased(call, inputs["X"], inputs["bias"])))
 
 
 @converts("com.microsoft.BiasGelu", fix=MICROSOFT, noted=True)
 def convert_bias_gelu(call: Call) -> relax.Expr:
     """Convert a BiasGelu."""
-    given = named_operands(call, "A B", ("A", "B"))
-    return _rounded(call, relax.op.nn.gelu(_biased(call, given["A"], given["B"], "B")))
+    inputs = named_operands(call, "A B", ("A", "B"))
+    return _rounded(call, relax.op.nn.gelu(_biased(call, inputs["A"], inputs["B"], "B")))
 
 
 @converts("com.microsoft.QuickGelu", fix=MICROSOFT, noted=True)
@@ -79,11 +70,11 @@ def convert_bias_split_gelu(call: Call) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the number of channels is unknown or odd.
     """
-    given = named_operands(call, "X bias", ("X", "bias"))
-    channels = check_rank(call, "X", given["X"], 3)[-1]
+    inputs = named_operands(call, "X bias", ("X", "bias"))
+    channels = check_rank(call, "X", inputs["X"], 3)[-1]
     if not isinstance(channels, int) or channels % 2:
         raise call.invalid("last extent of X", channels, "expected an even number")
-    halves = call.emit(relax.op.split(_biased(call, given["X"], given["bias"]), 2, -1))
+    halves = call.emit(relax.op.split(_biased(call, inputs["X"], inputs["bias"]), 2, -1))
     left, right = (call.emit(relax.TupleGetItem(halves, index)) for index in range(2))
     return _rounded(call, relax.op.multiply(left, relax.op.nn.gelu(right)))
 
@@ -91,9 +82,9 @@ def convert_bias_split_gelu(call: Call) -> relax.Expr:
 @converts("com.microsoft.BiasAdd", fix=MICROSOFT, noted=True)
 def convert_bias_add(call: Call) -> relax.Expr:
     """Convert a BiasAdd: data, bias and residual."""
-    given = named_operands(call, "X bias skip", ("X", "bias", "skip"))
-    biased = _biased(call, given["X"], given["bias"])
-    return _rounded(call, relax.op.add(biased, widen(call, given["skip"])))
+    inputs = named_operands(call, "X bias skip", ("X", "bias", "skip"))
+    biased = _biased(call, inputs["X"], inputs["bias"])
+    return _rounded(call, relax.op.add(biased, widen(call, inputs["skip"])))
 
 
 def _biased(

@@ -50,8 +50,6 @@ from .operands import (
     widen,
 )
 
-__all__ = ["convert_attention", "convert_multi_head_attention"]
-
 
 @converts("com.microsoft.Attention", fix=MICROSOFT, noted=True)
 def convert_attention(call: Call) -> relax.Expr:
@@ -63,36 +61,36 @@ def convert_attention(call: Call) -> relax.Expr:
         If an attribute is not supported, or the shapes of operands do not agree.
     """
     names = "input weights bias mask_index past attention_bias past_sequence_length"
-    given = named_operands(call, names, ("input", "weights"))
-    reject(call, given, "do_rotary", "past_present_share_buffer", "past_sequence_length")
-    dtype, heads = dtype_of(given["input"]), call.attributes.get("num_heads", 0)
-    check_rank(call, "input", given["input"], 3)
-    parts = _projections(call, given)
+    inputs = named_operands(call, names, ("input", "weights"))
+    reject(call, inputs, "do_rotary", "past_present_share_buffer", "past_sequence_length")
+    dtype, heads = dtype_of(inputs["input"]), call.attributes.get("num_heads", 0)
+    check_rank(call, "input", inputs["input"], 3)
+    parts = _projections(call, inputs)
     query, key, value = (split_heads(call, "weights", part, heads) for part in parts)
     count = call.outputs
-    if given["past"] is not None:
-        key, value = after_pair(call, given["past"], (key, value))
-    scores = _scores(call, query, key, given["mask_index"], given["attention_bias"], "mask_index")
+    if inputs["past"] is not None:
+        key, value = after_pair(call, inputs["past"], (key, value))
+    scores = _scores(call, query, key, inputs["mask_index"], inputs["attention_bias"], "mask_index")
     fields = [round_to(call, join_heads(call, weighted_sum(call, scores, value)), dtype)]
     if count > 1:
         fields.append(as_pair(call, (key, value), dtype))
     return fields[0] if len(fields) == 1 else relax.Tuple(fields)
 
 
-def _projections(call: Call, given: dict[str, Any]) -> list[relax.Expr]:
+def _projections(call: Call, inputs: dict[str, Any]) -> list[relax.Expr]:
     """Query, key and value, of shape (batch, length, width)."""
-    _, total = check_rank(call, "weights", given["weights"], 2)
+    _, total = check_rank(call, "weights", inputs["weights"], 2)
     sizes = list(call.attributes.get("qkv_hidden_sizes", ()))
     if not sizes and isinstance(total, int) and total % 3 == 0:
         sizes = [total // 3] * 3
     if len(sizes) != 3 or sum(sizes) != total or sizes[0] != sizes[1]:
         reason = f"expected three numbers with the sum {total}, the first two equal"
         raise call.invalid("attribute qkv_hidden_sizes", sizes, reason)
-    check_vector(call, "bias", given["bias"], total)
-    operands = (widen(call, given[name]) for name in ("input", "weights"))
+    check_vector(call, "bias", inputs["bias"], total)
+    operands = (widen(call, inputs[name]) for name in ("input", "weights"))
     joined = as_onnx(call, "MatMul", *operands)
-    if given["bias"] is not None:
-        joined = call.emit(relax.op.add(joined, widen(call, given["bias"])))
+    if inputs["bias"] is not None:
+        joined = call.emit(relax.op.add(joined, widen(call, inputs["bias"])))
     parts = call.emit(relax.op.split(joined, [sizes[0], sizes[0] + sizes[1]], -1))
     return [call.emit(relax.TupleGetItem(parts, index)) for index in range(3)]
 
@@ -110,33 +108,33 @@ def convert_multi_head_attention(call: Call) -> relax.Expr:
         "query key value bias key_padding_mask attention_bias past_key past_value "
         "past_sequence_length cache_indirection"
     )
-    given = named_operands(call, names, ("query",))
-    reject(call, given, "past_sequence_length", "cache_indirection")
-    if (given["past_key"] is None) != (given["past_value"] is None):
+    inputs = named_operands(call, names, ("query",))
+    reject(call, inputs, "past_sequence_length", "cache_indirection")
+    if (inputs["past_key"] is None) != (inputs["past_value"] is None):
         raise call.invalid("operands", "incomplete", "expected past_key and past_value, or neither")
-    dtype = dtype_of(given["query"])
-    query, key, value = _heads(call, given)
-    if given["past_key"] is not None:
+    dtype = dtype_of(inputs["query"])
+    query, key, value = _heads(call, inputs)
+    if inputs["past_key"] is not None:
         names_of_past = ("past_key", "past_value")
-        old = [widen(call, given[name]) for name in names_of_past]
+        old = [widen(call, inputs[name]) for name in names_of_past]
         key, value = after_past(call, names_of_past, old, (key, value))
-    mask, bias = given["key_padding_mask"], given["attention_bias"]
+    mask, bias = inputs["key_padding_mask"], inputs["attention_bias"]
     scores = _scores(call, query, key, mask, bias, "key_padding_mask")
     out = join_heads(call, weighted_sum(call, scores, value))
     fields = [round_to(call, field, dtype) for field in (out, key, value, scores)[: call.outputs]]
     return fields[0] if len(fields) == 1 else relax.Tuple(fields)
 
 
-def _heads(call: Call, given: dict[str, Any]) -> list[relax.Expr]:
+def _heads(call: Call, inputs: dict[str, Any]) -> list[relax.Expr]:
     """Query, key and value, of shape (batch, heads, length, size)."""
     heads = call.attributes.get("num_heads", 0)
-    parts = [given["query"], given["key"], given["value"]]
+    parts = [inputs["query"], inputs["key"], inputs["value"]]
     rank = 5 if parts[1] is None else len(check_rank(call, "key", parts[1], 3, 4, 5))
     if parts[1] is None:
-        _check_absent(call, given, "query has all three", "value")
+        _check_absent(call, inputs, "query has all three", "value")
         parts = _unpacked(call, "query", parts[0], 3, heads)
     elif rank == 5:
-        _check_absent(call, given, "key is packed", "value", "bias")
+        _check_absent(call, inputs, "key is packed", "value", "bias")
         parts = [parts[0], *_unpacked(call, "key", parts[1], 2, heads)]
     elif parts[2] is None:
         raise call.invalid("operand value", "missing", "expected one, or key of rank 5")
@@ -144,17 +142,17 @@ def _heads(call: Call, given: dict[str, Any]) -> list[relax.Expr]:
     check_rank(call, "value", parts[2], 4 if rank == 4 else 3)
     parts = [widen(call, part) for part in parts]
     if rank == 4:  # key and value are already heads
-        _check_absent(call, given, "key has rank 4", "bias", "past_key")
+        _check_absent(call, inputs, "key has rank 4", "bias", "past_key")
         return [split_heads(call, "query", parts[0], heads), *parts[1:]]
-    if given["bias"] is not None:
-        parts = _biased_parts(call, given["bias"], parts)
+    if inputs["bias"] is not None:
+        parts = _biased_parts(call, inputs["bias"], parts)
     named = zip(("query", "key", "value"), parts, strict=True)
     return [split_heads(call, name, part, heads) for name, part in named]
 
 
-def _check_absent(call: Call, given: dict[str, Any], reason: str, *names: str) -> None:
+def _check_absent(call: Call, inputs: dict[str, Any], reason: str, *names: str) -> None:
     for name in names:
-        if given[name] is not None:
+        if inputs[name] is not None:
             raise call.invalid(f"operand {name}", "given", f"expected none, because {reason}")
 
 

@@ -36,8 +36,6 @@ from ..shape_operands import extents_or_symbols, named, require
 from .operands import check_rank, check_vector, named_shape, reject, round_to, widen
 from .rotary import rotate
 
-__all__ = ["convert_group_query_attention"]
-
 _NAMES = (
     "query key value past_key past_value seqlens_k total_sequence_length cos_cache sin_cache "
     "position_ids attention_bias head_sink k_scale v_scale q_norm_weight k_norm_weight"
@@ -76,15 +74,15 @@ def convert_group_query_attention(call: Call) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If an operand or an attribute is not supported, or the shapes of operands do not agree.
     """
-    given = named_operands(call, _NAMES, ("query", "seqlens_k", "total_sequence_length"))
-    _check(call, given)
-    dtype, window = dtype_of(given["query"]), call.attributes.get("local_window_size", -1)
-    query, key, value = _heads(call, given)
-    lengths = _lengths(call, given, query)
+    inputs = named_operands(call, _NAMES, ("query", "seqlens_k", "total_sequence_length"))
+    _check(call, inputs)
+    dtype, window = dtype_of(inputs["query"]), call.attributes.get("local_window_size", -1)
+    query, key, value = _heads(call, inputs)
+    lengths = _lengths(call, inputs, query)
     if call.attributes.get("do_rotary", 0):
-        query, key = _rotated(call, given, lengths, (query, key))
-    key = _cached(call, given["past_key"], key, lengths)
-    value = _cached(call, given["past_value"], value, lengths)
+        query, key = _rotated(call, inputs, lengths, (query, key))
+    key = _cached(call, inputs["past_key"], key, lengths)
+    value = _cached(call, inputs["past_value"], value, lengths)
     groups = call.attributes["num_heads"] // call.attributes["kv_num_heads"]
     repeated = [_repeated(call, part, groups) for part in (key, value)]
     scores = scaled_product(call, query, repeated[0], call.attributes.get("scale", 0.0))
@@ -93,23 +91,23 @@ def convert_group_query_attention(call: Call) -> relax.Expr:
         factor = relax.const(cap, dtype_of(scores))
         scores = relax.op.multiply(relax.op.tanh(relax.op.divide(scores, factor)), factor)
         scores = call.emit(scores)
-    if given["attention_bias"] is not None:
-        scores = with_bias(call, scores, given["attention_bias"])
-    weights = _softmax(call, _hidden(call, scores, lengths, window), given["head_sink"])
+    if inputs["attention_bias"] is not None:
+        scores = with_bias(call, scores, inputs["attention_bias"])
+    weights = _softmax(call, _hidden(call, scores, lengths, window), inputs["head_sink"])
     out = call.emit(relax.op.matmul(weights, repeated[1]))
     fields = [round_to(call, x, dtype) for x in (join_heads(call, out), key, value)]
     count = call.outputs
     return fields[0] if count == 1 else relax.Tuple(fields[:count])
 
 
-def _check(call: Call, given: dict[str, Any]) -> None:
+def _check(call: Call, inputs: dict[str, Any]) -> None:
     """Reject unsupported forms."""
-    reject(call, given, "k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
-    reject(call, given, "sliding_window_cache", "kv_cache_bit_width", "qk_output")
+    reject(call, inputs, "k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
+    reject(call, inputs, "sliding_window_cache", "kv_cache_bit_width", "qk_output")
     for name in ("k_quant_type", "v_quant_type"):
         if call.text(name, "NONE") != "NONE":
             raise call.invalid(f"attribute {name}", call.text(name, "NONE"), "expected NONE")
-    if (given["past_key"] is None) != (given["past_value"] is None):
+    if (inputs["past_key"] is None) != (inputs["past_value"] is None):
         raise call.invalid("operands", "incomplete", "expected past_key and past_value, or neither")
     heads, pairs = (call.attributes.get(name, 0) for name in ("num_heads", "kv_num_heads"))
     if heads < 1 or pairs < 1 or heads % pairs:
@@ -117,20 +115,20 @@ def _check(call: Call, given: dict[str, Any]) -> None:
         raise call.invalid("attribute kv_num_heads", pairs, reason)
     if call.attributes.get("do_rotary", 0):
         for name in ("cos_cache", "sin_cache"):
-            if given[name] is None:
+            if inputs[name] is None:
                 raise call.invalid(f"operand {name}", "missing", "expected one for do_rotary")
-    if given["head_sink"] is not None:
-        check_vector(call, "head_sink", given["head_sink"], heads)
+    if inputs["head_sink"] is not None:
+        check_vector(call, "head_sink", inputs["head_sink"], heads)
 
 
-def _heads(call: Call, given: dict[str, Any]) -> list[relax.Expr]:
+def _heads(call: Call, inputs: dict[str, Any]) -> list[relax.Expr]:
     """Query, key and value, of shape (batch, heads, length, size)."""
     heads, pairs = call.attributes["num_heads"], call.attributes["kv_num_heads"]
-    query = widen(call, given["query"])
+    query = widen(call, inputs["query"])
     width = check_rank(call, "query", query, 3)[2]
-    if given["key"] is not None and given["value"] is not None:
-        parts = [query, widen(call, given["key"]), widen(call, given["value"])]
-    elif given["key"] is not None or given["value"] is not None:
+    if inputs["key"] is not None and inputs["value"] is not None:
+        parts = [query, widen(call, inputs["key"]), widen(call, inputs["value"])]
+    elif inputs["key"] is not None or inputs["value"] is not None:
         raise call.invalid("operands", "incomplete", "expected key and value, or neither")
     else:
         total = heads + 2 * pairs
@@ -147,18 +145,18 @@ def _heads(call: Call, given: dict[str, Any]) -> list[relax.Expr]:
     return found
 
 
-def _lengths(call: Call, given: dict[str, Any], query: relax.Expr) -> _Lengths:
+def _lengths(call: Call, inputs: dict[str, Any], query: relax.Expr) -> _Lengths:
     """The lengths that the operands declare."""
     batch, _, new, _ = named_shape(call, "query", query)
     index = _NAMES.split().index("total_sequence_length")
     (total,) = extents_or_symbols(call, index, "total_sequence_length")
-    check_vector(call, "seqlens_k", given["seqlens_k"], batch)
-    end = relax.op.add(relax.op.astype(given["seqlens_k"], "int64"), relax.const(1, "int64"))
+    check_vector(call, "seqlens_k", inputs["seqlens_k"], batch)
+    end = relax.op.add(relax.op.astype(inputs["seqlens_k"], "int64"), relax.const(1, "int64"))
     end = call.emit(end)
     past = call.builder.emit_te(_earlier, end, expression(total), expression(new))
     present = total
-    if given["past_key"] is not None:
-        shape = check_rank(call, "past_key", given["past_key"], 4)
+    if inputs["past_key"] is not None:
+        shape = check_rank(call, "past_key", inputs["past_key"], 4)
         present = named(call, maximum(call.known, total, shape[2]), "present")
     return _Lengths(new, total, present, past, end)
 
@@ -175,12 +173,12 @@ def _earlier(end: te.Tensor, total: tirx.Expr, new: tirx.Expr) -> te.Tensor:
 
 def _rotated(
     call: Call,
-    given: dict[str, Any],
+    inputs: dict[str, Any],
     lengths: _Lengths,
     parts: tuple[relax.Expr, relax.Expr],
 ) -> list[relax.Expr]:
     """Query and key, rotated at their positions."""
-    positions = given["position_ids"]
+    positions = inputs["position_ids"]
     if positions is None:
         steps = call.emit(relax.op.arange(0, lengths.new, 1, "int64"))
         positions = relax.op.add(call.emit(relax.op.expand_dims(lengths.past, 1)), steps)
@@ -194,7 +192,7 @@ def _rotated(
         extents = map(expression, (lengths.total, new))
         positions = call.builder.emit_te(_given_positions, positions, *extents)
     interleaved = bool(call.attributes.get("rotary_interleaved", 0))
-    caches, dtype = (given["cos_cache"], given["sin_cache"]), dtype_of(given["query"])
+    caches, dtype = (inputs["cos_cache"], inputs["sin_cache"]), dtype_of(inputs["query"])
     turned = [rotate(call, part, positions, caches, interleaved) for part in parts]
     # The cache keeps rotated keys in the dtype of the operands.
     return [widen(call, round_to(call, part, dtype)) for part in turned]

@@ -32,29 +32,21 @@ from ...call import Call, converts
 from ..quantized.steps import named_operands
 from .operands import as_onnx, check_rank, check_vector, named_shape, round_to, widen
 
-__all__ = [
-    "convert_embed_layer_norm",
-    "convert_group_norm",
-    "convert_simplified_layer_norm",
-    "convert_skip_layer_norm",
-    "convert_skip_simplified_layer_norm",
-]
-
 
 @converts("com.microsoft.SkipLayerNormalization", fix=MICROSOFT, noted=True)
 def convert_skip_layer_norm(call: Call) -> relax.Expr:
     """Convert a SkipLayerNormalization, with its outputs mean, inv_std_var and sum."""
-    given = named_operands(call, "input skip gamma beta bias", ("input", "skip", "gamma"))
-    total = _with_skip(call, given["input"], given["skip"], given["bias"])
-    width = named_shape(call, "input", given["input"])[-1]
+    inputs = named_operands(call, "input skip gamma beta bias", ("input", "skip", "gamma"))
+    total = _with_skip(call, inputs["input"], inputs["skip"], inputs["bias"])
+    width = named_shape(call, "input", inputs["input"])[-1]
     for name in ("gamma", "beta"):
-        check_vector(call, name, given[name], width)
+        check_vector(call, name, inputs[name], width)
     mean = call.emit(relax.op.mean(total, [-1], keepdims=True))
     centered = call.emit(relax.op.subtract(total, mean))
     inverse = _inverse_root(call, relax.op.mean(relax.op.square(centered), [-1], keepdims=True))
-    out = relax.op.multiply(relax.op.multiply(centered, inverse), widen(call, given["gamma"]))
-    if given["beta"] is not None:
-        out = relax.op.add(out, widen(call, given["beta"]))
+    out = relax.op.multiply(relax.op.multiply(centered, inverse), widen(call, inputs["gamma"]))
+    if inputs["beta"] is not None:
+        out = relax.op.add(out, widen(call, inputs["beta"]))
     return _outputs(call, [out, mean, inverse, total], rounded=(0, 3))
 
 
@@ -64,11 +56,11 @@ def convert_skip_simplified_layer_norm(call: Call) -> relax.Expr:
 
     Its output mean is 0, as in ONNX Runtime, because the operator subtracts no mean.
     """
-    given = named_operands(call, "input skip gamma bias", ("input", "skip", "gamma"))
-    total = _with_skip(call, given["input"], given["skip"], given["bias"])
-    check_vector(call, "gamma", given["gamma"], named_shape(call, "input", given["input"])[-1])
+    inputs = named_operands(call, "input skip gamma bias", ("input", "skip", "gamma"))
+    total = _with_skip(call, inputs["input"], inputs["skip"], inputs["bias"])
+    check_vector(call, "gamma", inputs["gamma"], named_shape(call, "input", inputs["input"])[-1])
     inverse = _inverse_root(call, relax.op.mean(relax.op.square(total), [-1], keepdims=True))
-    out = relax.op.multiply(relax.op.multiply(total, inverse), widen(call, given["gamma"]))
+    out = relax.op.multiply(relax.op.multiply(total, inverse), widen(call, inputs["gamma"]))
     mean = call.emit(relax.op.zeros_like(inverse))
     return _outputs(call, [out, mean, inverse, total], rounded=(0, 3))
 
@@ -82,13 +74,13 @@ def convert_simplified_layer_norm(call: Call) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the axis is out of range, or the shape of scale differs from that of the normalized axes.
     """
-    given = named_operands(call, "X scale", ("X", "scale"))
-    shape = named_shape(call, "X", given["X"])
+    inputs = named_operands(call, "X scale", ("X", "scale"))
+    shape = named_shape(call, "X", inputs["X"])
     axis, rank = call.attributes.get("axis", -1), len(shape)
     if not -rank <= axis < rank:
         raise call.invalid("attribute axis", axis, f"expected an axis of X, which has rank {rank}")
     axes = list(range(axis % rank, rank))
-    data, scale = widen(call, given["X"]), given["scale"]
+    data, scale = widen(call, inputs["X"]), inputs["scale"]
     scale_shape = named_shape(call, "scale", scale)
     expected = shape[axes[0] :]
     if len(scale_shape) != len(expected) or any(
@@ -118,36 +110,36 @@ def convert_embed_layer_norm(call: Call) -> relax.Expr:
         "mask position_ids"
     )
     required = ("input_ids", "word_embedding", "position_embedding", "gamma", "beta")
-    given = named_operands(call, names, required)
-    if (given["segment_ids"] is None) != (given["segment_embedding"] is None):
+    inputs = named_operands(call, names, required)
+    if (inputs["segment_ids"] is None) != (inputs["segment_embedding"] is None):
         reason = "expected segment_ids and segment_embedding, or neither"
         raise call.invalid("operands", "incomplete", reason)
-    _, length = check_rank(call, "input_ids", given["input_ids"], 2)
-    positions = given["position_ids"]
+    _, length = check_rank(call, "input_ids", inputs["input_ids"], 2)
+    positions = inputs["position_ids"]
     if positions is None:
         positions = call.emit(relax.op.arange(0, length, 1, "int64"))
-    pairs = [(given["word_embedding"], given["input_ids"])]
-    pairs += [(given["position_embedding"], positions)]
-    if given["segment_ids"] is not None:
-        pairs.append((given["segment_embedding"], given["segment_ids"]))
+    pairs = [(inputs["word_embedding"], inputs["input_ids"])]
+    pairs += [(inputs["position_embedding"], positions)]
+    if inputs["segment_ids"] is not None:
+        pairs.append((inputs["segment_embedding"], inputs["segment_ids"]))
     total: relax.Expr | None = None
     for table, indices in pairs:
         rows = widen(call, as_onnx(call, "Gather", table, indices, axis=0))
         total = rows if total is None else call.emit(relax.op.add(total, rows))
-    dtype = dtype_of(given["word_embedding"])
+    dtype = dtype_of(inputs["word_embedding"])
     epsilon = call.attributes.get("epsilon", 1e-12)
-    operands = (total, *(widen(call, given[name]) for name in ("gamma", "beta")))
+    operands = (total, *(widen(call, inputs[name]) for name in ("gamma", "beta")))
     out = as_onnx(call, "LayerNormalization", *operands, opset=17, axis=-1, epsilon=epsilon)
-    fields = [round_to(call, out, dtype), _row_lengths(call, given), round_to(call, total, dtype)]
+    fields = [round_to(call, out, dtype), _row_lengths(call, inputs), round_to(call, total, dtype)]
     return relax.Tuple(fields[: call.outputs])
 
 
-def _row_lengths(call: Call, given: dict[str, relax.Expr | None]) -> relax.Expr:
+def _row_lengths(call: Call, inputs: dict[str, relax.Expr | None]) -> relax.Expr:
     """The number of nonzero elements in each row of the mask; zeros without a mask."""
-    if given["mask"] is None:
-        (batch, _) = named_shape(call, "input_ids", given["input_ids"])
+    if inputs["mask"] is None:
+        (batch, _) = named_shape(call, "input_ids", inputs["input_ids"])
         return call.emit(relax.op.zeros(relax.ShapeExpr([batch]), "int32"))
-    return call.emit(relax.op.sum(relax.op.astype(given["mask"], "int32"), [1]))
+    return call.emit(relax.op.sum(relax.op.astype(inputs["mask"], "int32"), [1]))
 
 
 # Groups of channels
@@ -164,8 +156,8 @@ def convert_group_norm(call: Call) -> relax.Expr:
     """
     skips = call.operator.endswith("SkipGroupNorm")
     names = "X gamma beta skip bias" if skips else "X gamma beta"
-    given = named_operands(call, names, names.split()[: 4 if skips else 3])
-    shape = check_rank(call, "X", given["X"], 4)
+    inputs = named_operands(call, names, names.split()[: 4 if skips else 3])
+    shape = check_rank(call, "X", inputs["X"], 4)
     last = call.attributes.get("channels_last", 1)
     channels, groups = shape[3 if last else 1], call.attributes.get("groups", 0)
     activation = call.attributes.get("activation", 0)
@@ -175,15 +167,15 @@ def convert_group_norm(call: Call) -> relax.Expr:
     if activation not in (0, 1):
         raise call.invalid("attribute activation", activation, "expected 0 or 1")
     for name in ("gamma", "beta", "bias"):
-        check_vector(call, name, given.get(name), channels)
-    total = widen(call, given["X"])
+        check_vector(call, name, inputs.get(name), channels)
+    total = widen(call, inputs["X"])
     for name in ("skip", "bias"):
-        if given.get(name) is not None:
-            total = call.emit(relax.op.add(total, _per_channel(call, name, given[name], last)))
+        if inputs.get(name) is not None:
+            total = call.emit(relax.op.add(total, _per_channel(call, name, inputs[name], last)))
     axes = [1, 2] if last else [2, 3]
     out = relax.op.nn.group_norm(
         total,
-        *(widen(call, given[name]) for name in ("gamma", "beta")),
+        *(widen(call, inputs[name]) for name in ("gamma", "beta")),
         groups,
         channel_axis=3 if last else 1,
         axes=axes,

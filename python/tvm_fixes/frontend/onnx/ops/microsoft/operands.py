@@ -95,10 +95,10 @@ def check_vector(call: Call, name: str, value: relax.Expr | None, extent: Extent
         require(call, equal(call.known, found, extent), f"shape of {name}", [found], reason)
 
 
-def reject(call: Call, given: dict[str, Any], *names: str) -> None:
+def reject(call: Call, inputs: dict[str, Any], *names: str) -> None:
     """Reject operands that are given, and attributes that are not 0, among `names`."""
     for name in names:
-        if given.get(name) is not None:
+        if inputs.get(name) is not None:
             raise call.invalid(f"operand {name}", "given", "expected none")
         value = call.attributes.get(name, 0)
         if value:

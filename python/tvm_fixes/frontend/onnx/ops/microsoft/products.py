@@ -32,15 +32,6 @@ from ...call import Call, converts
 from ..quantized.steps import check_dtype, named_operands
 from .operands import as_onnx, check_rank, named_shape, round_to, widen
 
-__all__ = [
-    "convert_fused_conv",
-    "convert_fused_gemm",
-    "convert_fused_matmul",
-    "convert_gemm_fast_gelu",
-    "convert_nhwc_conv",
-    "convert_nhwc_max_pool",
-]
-
 _CONVOLUTION_ATTRIBUTES = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
 _CONVOLUTION_ACTIVATIONS: dict[str, Sequence[str]] = {
@@ -79,9 +70,9 @@ def convert_fused_matmul(call: Call) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the rank of an operand is 0 or unknown.
     """
-    given = named_operands(call, "A B", ("A", "B"))
-    dtype = dtype_of(given["A"])
-    operands = [_transposed(call, name, given[name]) for name in ("A", "B")]
+    inputs = named_operands(call, "A B", ("A", "B"))
+    dtype = dtype_of(inputs["A"])
+    operands = [_transposed(call, name, inputs[name]) for name in ("A", "B")]
     out = as_onnx(call, "MatMul", *operands)
     factor = float(np.float32(call.attributes.get("alpha", 1.0)))
     if factor == 1:
@@ -114,11 +105,11 @@ def convert_fused_gemm(call: Call) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the activation is not supported.
     """
-    given = named_operands(call, "A B C", ("A", "B"))
+    inputs = named_operands(call, "A B C", ("A", "B"))
     names = ("alpha", "beta", "transA", "transB")
-    operands = [widen(call, given[name]) for name in ("A", "B")]
-    if given["C"] is not None:
-        operands.append(widen(call, given["C"]))
+    operands = [widen(call, inputs[name]) for name in ("A", "B")]
+    if inputs["C"] is not None:
+        operands.append(widen(call, inputs["C"]))
     attributes = {name: call.attributes[name] for name in names if name in call.attributes}
     out = as_onnx(call, "Gemm", *operands, **attributes)
     activation = call.text("activation", "")
@@ -131,17 +122,17 @@ def convert_fused_gemm(call: Call) -> relax.Expr:
     if activation:
         _check_activation(call, activation, _GEMM_ACTIVATIONS)
         out = as_onnx(call, activation, out, **parameters)
-    return round_to(call, out, dtype_of(given["A"]))
+    return round_to(call, out, dtype_of(inputs["A"]))
 
 
 @converts("com.microsoft.GemmFastGelu", fix=MICROSOFT, noted=True)
 def convert_gemm_fast_gelu(call: Call) -> relax.Expr:
     """Convert a GemmFastGelu: a product, an optional bias, and the tanh form of Gelu."""
-    given = named_operands(call, "X W bias", ("X", "W"))
-    out = as_onnx(call, "MatMul", *(widen(call, given[name]) for name in ("X", "W")))
-    if given["bias"] is not None:
-        out = call.emit(relax.op.add(out, widen(call, given["bias"])))
-    return round_to(call, relax.op.nn.gelu_tanh(out), dtype_of(given["X"]))
+    inputs = named_operands(call, "X W bias", ("X", "W"))
+    out = as_onnx(call, "MatMul", *(widen(call, inputs[name]) for name in ("X", "W")))
+    if inputs["bias"] is not None:
+        out = call.emit(relax.op.add(out, widen(call, inputs["bias"])))
+    return round_to(call, relax.op.nn.gelu_tanh(out), dtype_of(inputs["X"]))
 
 
 # Convolutions
@@ -172,23 +163,23 @@ def convert_nhwc_conv(call: Call) -> relax.Expr:
 
 
 def _fused_conv(call: Call, *, is_channels_last: bool) -> relax.Expr:
-    given = named_operands(call, "X W B Z", ("X", "W"))
-    wide = {name: None if x is None else widen(call, x) for name, x in given.items()}
+    inputs = named_operands(call, "X W B Z", ("X", "W"))
+    wide = {name: None if x is None else widen(call, x) for name, x in inputs.items()}
     data = _channels_first(call, wide["X"]) if is_channels_last else wide["X"]
     out = _convolution(call, data, wide["W"], wide["B"])
     if is_channels_last:
         out = _channels_last(call, out)
-    return round_to(call, _activated(call, out, wide["Z"]), dtype_of(given["X"]))
+    return round_to(call, _activated(call, out, wide["Z"]), dtype_of(inputs["X"]))
 
 
 @converts("com.microsoft.NhwcMaxPool", fix=MICROSOFT, noted=True)
 def convert_nhwc_max_pool(call: Call) -> relax.Expr:
     """Convert an NhwcMaxPool of 8-bit integers."""
-    given = named_operands(call, "x", ("x",))
-    check_dtype(call, "x", given["x"], "int8", "uint8")
+    inputs = named_operands(call, "x", ("x",))
+    check_dtype(call, "x", inputs["x"], "int8", "uint8")
     names = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
     attributes = {name: call.attributes[name] for name in names if name in call.attributes}
-    data = _channels_first(call, given["x"])
+    data = _channels_first(call, inputs["x"])
     return _channels_last(call, as_onnx(call, "MaxPool", data, opset=12, **attributes))
 
 

@@ -31,7 +31,7 @@ from ..quantized.steps import named_operands
 from ..shape_operands import require
 from .operands import as_onnx, check_rank, named_shape, round_to, widen
 
-__all__ = ["convert_rotary_embedding", "rotate"]
+__all__ = ["rotate"]
 
 
 @converts("com.microsoft.RotaryEmbedding", fix=MICROSOFT, noted=True)
@@ -44,16 +44,16 @@ def convert_rotary_embedding(call: Call) -> relax.Expr:
         If an attribute is not supported, or the shapes of operands do not agree.
     """
     names = "input position_ids cos_cache sin_cache"
-    given = named_operands(call, names, names.split())
+    inputs = named_operands(call, names, names.split())
     scale = call.attributes.get("scale", 1.0)
     if scale != 1:
         raise call.invalid("attribute scale", scale, "expected 1")
-    data, dtype = widen(call, given["input"]), dtype_of(given["input"])
+    data, dtype = widen(call, inputs["input"]), dtype_of(inputs["input"])
     shape = check_rank(call, "input", data, 3, 4)
     if len(shape) == 3:
-        data = split_heads(call, "input", data, _heads(call, given, shape))
+        data = split_heads(call, "input", data, _heads(call, inputs, shape))
     batch, _, length, _ = named_shape(call, "input", data)
-    positions = given["position_ids"]
+    positions = inputs["position_ids"]
     found = check_rank(call, "position_ids", positions, 1, 2)
     if len(found) == 1:  # the position of the first element
         is_one = equal(call.known, found[0], 1)
@@ -65,18 +65,18 @@ def convert_rotary_embedding(call: Call) -> relax.Expr:
             reason = f"expected [{batch}, {length}]"
             require(call, equal(call.known, *pair), "shape of position_ids", found, reason)
     interleaved = bool(call.attributes.get("interleaved", 0))
-    caches = (given["cos_cache"], given["sin_cache"])
+    caches = (inputs["cos_cache"], inputs["sin_cache"])
     rotated = rotate(call, data, positions, caches, interleaved)
     out = join_heads(call, rotated) if len(shape) == 3 else rotated
     return round_to(call, out, dtype)
 
 
-def _heads(call: Call, given: dict[str, relax.Expr], shape: list[Extent]) -> int:
+def _heads(call: Call, inputs: dict[str, relax.Expr], shape: list[Extent]) -> int:
     """The number of heads of data of rank 3, from the attribute or from the shape of the caches."""
     heads = call.attributes.get("num_heads", 0)
     if call.attributes.get("rotary_embedding_dim", 0) or heads:
         return heads
-    half = check_rank(call, "cos_cache", given["cos_cache"], 2)[1]
+    half = check_rank(call, "cos_cache", inputs["cos_cache"], 2)[1]
     if not isinstance(half, int) or not isinstance(shape[2], int) or shape[2] % (2 * half):
         reason = f"expected half of a divisor of the width of input, {shape[2]}"
         raise call.invalid("width of cos_cache", half, reason)

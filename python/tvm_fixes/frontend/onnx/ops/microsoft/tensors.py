@@ -36,15 +36,6 @@ from ..quantized.steps import named_operands
 from ..shape_operands import extents_or_symbols, integers, require_all, to_shape_tensor
 from .operands import as_onnx, check_rank, check_vector, named_shape, round_to, widen
 
-__all__ = [
-    "convert_crop_and_resize",
-    "convert_expand_dims",
-    "convert_grid_sample",
-    "convert_microsoft_pad",
-    "convert_microsoft_range",
-    "convert_unique",
-]
-
 
 def _renamed(opset: int, names: str, required: int, attributes: str = "") -> Converter[Call]:
     """Make a converter that treats a node as ONNX's operator of the same name.
@@ -60,8 +51,8 @@ def _renamed(opset: int, names: str, required: int, attributes: str = "") -> Con
     """
 
     def convert_renamed(call: Call) -> relax.Expr:
-        given = named_operands(call, names, names.split()[:required])
-        operands = list(given.values())
+        inputs = named_operands(call, names, names.split()[:required])
+        operands = list(inputs.values())
         while operands and operands[-1] is None:
             operands.pop()
         kept = {n: call.attributes[n] for n in attributes.split() if n in call.attributes}
@@ -84,31 +75,31 @@ def convert_expand_dims(call: Call) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If the axis is not a constant, or out of range.
     """
-    given = named_operands(call, "X axis", ("X", "axis"))
-    axes, rank = integers(call, 1, "axis"), given["X"].ty.ndim
+    inputs = named_operands(call, "X axis", ("X", "axis"))
+    axes, rank = integers(call, 1, "axis"), inputs["X"].ty.ndim
     if len(axes) != 1 or not -rank - 1 <= axes[0] <= rank:
         raise call.invalid("operand axis", axes, f"expected one from {-rank - 1} to {rank}")
-    return relax.op.expand_dims(given["X"], axes)
+    return relax.op.expand_dims(inputs["X"], axes)
 
 
 @converts("com.microsoft.GridSample", fix=MICROSOFT, noted=True)
 def convert_grid_sample(call: Call) -> relax.Expr:
     """Convert a GridSample."""
-    given = named_operands(call, "X Grid", ("X", "Grid"))
+    inputs = named_operands(call, "X Grid", ("X", "Grid"))
     names = ("align_corners", "mode", "padding_mode")
     attributes = {name: call.attributes[name] for name in names if name in call.attributes}
-    check_rank(call, "X", given["X"], 4)
-    operands = (widen(call, given[name]) for name in ("X", "Grid"))
+    check_rank(call, "X", inputs["X"], 4)
+    operands = (widen(call, inputs[name]) for name in ("X", "Grid"))
     out = as_onnx(call, "GridSample", *operands, opset=16, **attributes)
-    return round_to(call, out, dtype_of(given["X"]))
+    return round_to(call, out, dtype_of(inputs["X"]))
 
 
 @converts("com.microsoft.Pad", fix=MICROSOFT, noted=True)
 def convert_microsoft_pad(call: Call) -> relax.Expr:
     """Convert a Pad, whose pads may have the shape [1, n]."""
-    given = named_operands(call, "data pads value", ("data", "pads"))
-    operands = [given["data"], _flat(call, 1, "pads")]
-    if given["value"] is not None:
+    inputs = named_operands(call, "data pads value", ("data", "pads"))
+    operands = [inputs["data"], _flat(call, 1, "pads")]
+    if inputs["value"] is not None:
         operands.append(_scalar(call, 2))
     return as_onnx(call, "Pad", *operands, opset=13, mode=call.text("mode", "constant"))
 
@@ -116,9 +107,9 @@ def convert_microsoft_pad(call: Call) -> relax.Expr:
 @converts("com.microsoft.Range", fix=MICROSOFT, noted=True)
 def convert_microsoft_range(call: Call) -> relax.Expr:
     """Convert a Range, whose operands may be vectors of one element, and whose step may be 1."""
-    given = named_operands(call, "start limit delta", ("start", "limit"))
+    inputs = named_operands(call, "start limit delta", ("start", "limit"))
     operands = [_scalar(call, index) for index in range(2)]
-    if given["delta"] is None:
+    if inputs["delta"] is None:
         operands.append(relax.const(1, dtype_of(operands[0])))
     else:
         operands.append(_scalar(call, 2))
@@ -128,8 +119,8 @@ def convert_microsoft_range(call: Call) -> relax.Expr:
 @converts("com.microsoft.Unique", fix=MICROSOFT, noted=True)
 def convert_unique(call: Call) -> relax.Expr:
     """Convert a Unique: the elements in the order of their first positions, indices and counts."""
-    given = named_operands(call, "x", ("x",))
-    check_rank(call, "x", given["x"], 1)
+    inputs = named_operands(call, "x", ("x",))
+    check_rank(call, "x", inputs["x"], 1)
     called = replace(call, operator="Unique", version=11, outputs=4)
     outputs = called.with_attributes(sorted=0).convert()
     fields = list(outputs.fields)
@@ -171,19 +162,19 @@ def convert_crop_and_resize(call: Call) -> relax.Expr:
         If the mode is unknown, or the shapes of operands do not agree.
     """
     names = "X rois batch_indices crop_size"
-    given = named_operands(call, names, names.split())
+    inputs = named_operands(call, names, names.split())
     mode = call.text("mode", "bilinear")
     if mode not in ("bilinear", "nearest"):
         raise call.invalid("attribute mode", mode, "expected bilinear or nearest")
-    batch = check_rank(call, "X", given["X"], 4)[0]
-    regions, width = check_rank(call, "rois", given["rois"], 2)
+    batch = check_rank(call, "X", inputs["X"], 4)[0]
+    regions, width = check_rank(call, "rois", inputs["rois"], 2)
     if width != 4:
         raise call.invalid("shape of rois", [regions, width], f"expected [{regions}, 4]")
-    check_vector(call, "batch_indices", given["batch_indices"], regions)
+    check_vector(call, "batch_indices", inputs["batch_indices"], regions)
     size = extents_or_symbols(call, 3, "crop_size")
     if len(size) != 2:
         raise call.invalid("operand crop_size", size, "expected two elements")
-    images = call.emit(relax.op.astype(given["batch_indices"], "int64"))
+    images = call.emit(relax.op.astype(inputs["batch_indices"], "int64"))
     count = call.emit(relax.op.reshape(to_shape_tensor(call, [batch]), ()))
     inside = relax.op.logical_and(
         relax.op.greater_equal(images, relax.const(0, "int64")), relax.op.less(images, count)
@@ -194,9 +185,9 @@ def convert_crop_and_resize(call: Call) -> relax.Expr:
     def crop(*operands: te.Tensor | tirx.Expr) -> te.Tensor:
         return _crop(*operands, outside=outside, nearest=mode == "nearest")
 
-    operands = (widen(call, given["X"]), widen(call, given["rois"]), images)
+    operands = (widen(call, inputs["X"]), widen(call, inputs["rois"]), images)
     out = call.builder.emit_te(crop, *operands, *map(expression, size))
-    return round_to(call, out, dtype_of(given["X"]))
+    return round_to(call, out, dtype_of(inputs["X"]))
 
 
 def _crop(

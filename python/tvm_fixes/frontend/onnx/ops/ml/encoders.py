@@ -23,8 +23,6 @@ from ...call import Call, converts
 from ..shape_operands import require_all, shaped
 from .operands import NUMERIC, array, cast, constant
 
-__all__ = ["convert_label_encoder", "convert_one_hot_encoder"]
-
 _KINDS = {"int64s": "int64", "floats": "float32", "strings": "string"}
 """The dtype of the attributes of a LabelEncoder with each suffix."""
 

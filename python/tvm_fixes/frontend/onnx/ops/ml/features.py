@@ -19,8 +19,6 @@ from ...call import Call, converts
 from ..shape_operands import shaped
 from .operands import array, cast, check_count, rows
 
-__all__ = ["convert_array_feature_extractor", "convert_feature_vectorizer"]
-
 
 @converts("ai.onnx.ml.FeatureVectorizer", fix=ML, noted=True)
 def convert_feature_vectorizer(call: Call) -> relax.Expr:

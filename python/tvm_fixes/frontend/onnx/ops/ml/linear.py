@@ -20,7 +20,7 @@ from ...call import Call, converts
 from .operands import array, cast, check_columns, check_count, class_labels, constant, rows
 from .scores import labels_of, post_transform, transformed, two_scores
 
-__all__ = ["convert_linear_classifier", "convert_linear_regressor", "product"]
+__all__ = ["product"]
 
 
 @converts("ai.onnx.ml.LinearRegressor", fix=ML, noted=True)

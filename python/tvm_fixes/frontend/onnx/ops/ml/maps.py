@@ -21,7 +21,7 @@ from .....fixes.onnx_importer import ML
 from ...call import Call, converts
 from .operands import check_columns, rows
 
-__all__ = ["DOMAIN", "REJECTED", "convert_zip_map", "reject"]
+__all__ = ["DOMAIN", "REJECTED", "reject"]
 
 DOMAIN = "ai.onnx.ml"
 

@@ -22,8 +22,6 @@ from ...call import Call, converts
 from ..shape_operands import shaped
 from .operands import NUMERIC, array, cast, check_columns, check_count, choice, constant, rows
 
-__all__ = ["convert_binarizer", "convert_imputer", "convert_normalizer", "convert_scaler"]
-
 
 @converts("ai.onnx.ml.Scaler", fix=ML, noted=True)
 def convert_scaler(call: Call) -> relax.Expr:

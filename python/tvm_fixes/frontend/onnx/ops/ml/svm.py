@@ -25,8 +25,6 @@ from .operands import array, cast, check_columns, check_count, choice, class_lab
 from .scores import labels_of, post_transform, transformed, two_scores
 from .svm_probabilities import pair_grid, probabilities
 
-__all__ = ["convert_svm_classifier", "convert_svm_regressor"]
-
 _KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 
 

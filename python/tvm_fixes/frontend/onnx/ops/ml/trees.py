@@ -27,8 +27,6 @@ from .forest_kernel import evaluate
 from .operands import array, cast, check_count, choice, class_labels, constant, rows
 from .scores import TRANSFORMS, labels_of, post_transform, transformed, two_scores
 
-__all__ = ["convert_tree_classifier", "convert_tree_ensemble", "convert_tree_regressor"]
-
 _FUNCTIONS = ("AVERAGE", "SUM", "MIN", "MAX")
 """The values of aggregate_function; TreeEnsemble has their numbers."""
 

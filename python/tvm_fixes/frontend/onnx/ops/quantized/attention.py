@@ -51,8 +51,6 @@ from .steps import (
     subtract_zero_point,
 )
 
-__all__ = ["convert_qattention"]
-
 _NAMES = (
     "input weight bias input_scale weight_scale mask_index input_zero_point weight_zero_point past"
 )
@@ -68,33 +66,35 @@ def convert_qattention(call: Call) -> relax.Expr:
         If an attribute or the shape of the mask is not supported, or operands do not agree.
     """
     switches.note(QUANTIZED)
-    given = named_operands(call, _NAMES, _NAMES.split()[:5])
-    check_scalars(call, given, "input_scale", "input_zero_point")
+    inputs = named_operands(call, _NAMES, _NAMES.split()[:5])
+    check_scalars(call, inputs, "input_scale", "input_zero_point")
     for name in ("input", "weight"):
-        check_dtype(call, name, given[name], "int8", "uint8")
-        check_dtype(call, f"{name}_zero_point", given[f"{name}_zero_point"], dtype_of(given[name]))
-    reject(call, given, "do_rotary", "past_present_share_buffer")
-    dtype = dtype_of(given["bias"])
-    query, key, value = _projections(call, given)
+        check_dtype(call, name, inputs[name], "int8", "uint8")
+        check_dtype(
+            call, f"{name}_zero_point", inputs[f"{name}_zero_point"], dtype_of(inputs[name])
+        )
+    reject(call, inputs, "do_rotary", "past_present_share_buffer")
+    dtype = dtype_of(inputs["bias"])
+    query, key, value = _projections(call, inputs)
     present = None
-    if given["past"] is not None:
-        key, value = after_pair(call, given["past"], (key, value))
-    if given["past"] is not None or call.outputs > 1:
+    if inputs["past"] is not None:
+        key, value = after_pair(call, inputs["past"], (key, value))
+    if inputs["past"] is not None or call.outputs > 1:
         present = as_pair(call, (key, value), dtype)
     scores = scaled_product(call, query, key, call.attributes.get("scale", 0.0))
-    if given["mask_index"] is not None:
+    if inputs["mask_index"] is not None:
         filler = call.attributes.get("mask_filter_value", -10000.0)
-        scores = masked(call, "mask_index", given["mask_index"], scores, filler)
+        scores = masked(call, "mask_index", inputs["mask_index"], scores, filler)
     if call.attributes.get("unidirectional", 0):
         scores = hide_later(call, scores)
     out = round_to(call, join_heads(call, weighted_sum(call, scores, value)), dtype)
     return out if present is None else relax.Tuple([out, present])
 
 
-def _projections(call: Call, given: dict[str, Any]) -> list[relax.Expr]:
+def _projections(call: Call, inputs: dict[str, Any]) -> list[relax.Expr]:
     """Query, key and value, of shape (batch, heads, length, size of a head)."""
-    shape = named_shape(call, "input", given["input"])
-    width = named_shape(call, "weight", given["weight"])[-1]
+    shape = named_shape(call, "input", inputs["input"])
+    width = named_shape(call, "weight", inputs["weight"])[-1]
     heads = call.attributes.get("num_heads", 0)
     if len(shape) != 3:
         raise call.invalid("shape of input", shape, "expected rank 3")
@@ -102,14 +102,14 @@ def _projections(call: Call, given: dict[str, Any]) -> list[relax.Expr]:
         reason = f"expected a third of the width of weight, {width}, to be a multiple of it"
         raise call.invalid("attribute num_heads", heads, reason)
     names = ("weight_scale", "weight_zero_point", "bias")
-    check_per_channel(call, given, given["weight"], -1, *names)
+    check_per_channel(call, inputs, inputs["weight"], -1, *names)
     total = integer_product(
         call,
-        subtract_zero_point(call, given["input"], given["input_zero_point"]),
-        subtract_zero_point(call, given["weight"], given["weight_zero_point"]),
+        subtract_zero_point(call, inputs["input"], inputs["input_zero_point"]),
+        subtract_zero_point(call, inputs["weight"], inputs["weight_zero_point"]),
     )
-    scaled = scale_product(call, total, (given["input_scale"], given["weight_scale"]))
-    joined = add_bias(call, scaled, as_float32(call, given["bias"]))
+    scaled = scale_product(call, total, (inputs["input_scale"], inputs["weight_scale"]))
+    joined = add_bias(call, scaled, as_float32(call, inputs["bias"]))
     split = call.emit(relax.op.reshape(joined, [*shape[:2], 3, heads, width // (3 * heads)]))
     # First the axis of query, key and value, then batch, heads, length and size.
     moved = call.emit(relax.op.permute_dims(split, [2, 0, 3, 1, 4]))

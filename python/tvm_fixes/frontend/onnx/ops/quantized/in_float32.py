@@ -41,8 +41,6 @@ from ..pooling import convert_pool
 from ..variadic import convert_concat
 from .steps import check_dtype, check_scalars, dequantize, named_operands, quantize
 
-__all__ = ["QUANTIZED_STEPS", "convert_qlinear_concat", "convert_quantized_step"]
-
 Compute: TypeAlias = Callable[[Call], relax.Expr]
 """Converts a node with float32 operands."""
 
@@ -138,15 +136,15 @@ def convert_quantized_step(call: Call) -> relax.Expr:
     switches.note(QUANTIZED)
     names, compute = _STEPS[call.operator.rpartition(".")[2]]
     required = [name for name in names if not name.endswith("_zero_point")]
-    given = named_operands(call, " ".join(names), required)
+    inputs = named_operands(call, " ".join(names), required)
     quantized = [name for name in required if f"{name}_scale" in names]
-    check_dtype(call, quantized[0], given[quantized[0]], "int8", "uint8")
-    dtype = dtype_of(given[quantized[0]])
-    operands = [] if quantized[0] == names[0] else [given[names[0]]]
-    operands += [_dequantized(call, given, name, dtype) for name in quantized]
+    check_dtype(call, quantized[0], inputs[quantized[0]], "int8", "uint8")
+    dtype = dtype_of(inputs[quantized[0]])
+    operands = [] if quantized[0] == names[0] else [inputs[names[0]]]
+    operands += [_dequantized(call, inputs, name, dtype) for name in quantized]
     out = call.emit(call.builder.normalize(compute(call.with_operands(*operands))))
     result = names[-1].removesuffix("_zero_point")
-    return _quantized(call, given, out, result, dtype)
+    return _quantized(call, inputs, out, result, dtype)
 
 
 @converts("com.microsoft.QLinearConcat", fix=QUANTIZED)
@@ -166,28 +164,28 @@ def convert_qlinear_concat(call: Call) -> relax.Expr:
     names = ["Y_scale", "Y_zero_point"]
     for index in range(count):
         names += [f"input_{index}", f"input_{index}_scale", f"input_{index}_zero_point"]
-    given = named_operands(call, " ".join(names), names)
-    check_dtype(call, "input_0", given["input_0"], "int8", "uint8")
-    dtype = dtype_of(given["input_0"])
-    operands = [_dequantized(call, given, f"input_{index}", dtype) for index in range(count)]
+    inputs = named_operands(call, " ".join(names), names)
+    check_dtype(call, "input_0", inputs["input_0"], "int8", "uint8")
+    dtype = dtype_of(inputs["input_0"])
+    operands = [_dequantized(call, inputs, f"input_{index}", dtype) for index in range(count)]
     concat = replace(call, operator="Concat", operands=tuple(operands))
     out = call.emit(call.builder.normalize(convert_concat(concat)))
-    return _quantized(call, given, out, "Y", dtype)
+    return _quantized(call, inputs, out, "Y", dtype)
 
 
-def _dequantized(call: Call, given: dict[str, Any], name: str, dtype: str) -> relax.Expr:
+def _dequantized(call: Call, inputs: dict[str, Any], name: str, dtype: str) -> relax.Expr:
     """The operand `name` in float32."""
-    value, scale, zero = (given[name + suffix] for suffix in ("", "_scale", "_zero_point"))
-    check_scalars(call, given, f"{name}_scale", f"{name}_zero_point")
+    value, scale, zero = (inputs[name + suffix] for suffix in ("", "_scale", "_zero_point"))
+    check_scalars(call, inputs, f"{name}_scale", f"{name}_zero_point")
     check_dtype(call, name, value, dtype)
     check_dtype(call, f"{name}_zero_point", zero, dtype)
     return dequantize(call, value, scale, zero)
 
 
 def _quantized(
-    call: Call, given: dict[str, Any], value: relax.Expr, name: str, dtype: str
+    call: Call, inputs: dict[str, Any], value: relax.Expr, name: str, dtype: str
 ) -> relax.Expr:
     """`value` with the parameters of the result `name`."""
-    check_scalars(call, given, f"{name}_scale", f"{name}_zero_point")
-    check_dtype(call, f"{name}_zero_point", given[f"{name}_zero_point"], dtype)
-    return quantize(call, value, given[f"{name}_scale"], given[f"{name}_zero_point"], dtype)
+    check_scalars(call, inputs, f"{name}_scale", f"{name}_zero_point")
+    check_dtype(call, f"{name}_zero_point", inputs[f"{name}_zero_point"], dtype)
+    return quantize(call, value, inputs[f"{name}_scale"], inputs[f"{name}_zero_point"], dtype)

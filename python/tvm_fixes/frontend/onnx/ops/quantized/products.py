@@ -49,17 +49,6 @@ from .steps import (
     subtract_zero_point,
 )
 
-__all__ = [
-    "convert_conv_integer",
-    "convert_dynamic_quantize_matmul",
-    "convert_matmul_integer",
-    "convert_matmul_integer_to_float",
-    "convert_qgemm",
-    "convert_qlinear_conv",
-    "convert_qlinear_matmul",
-]
-
-
 # Convolutions
 
 
@@ -67,12 +56,12 @@ __all__ = [
 def convert_conv_integer(call: Call) -> relax.Expr:
     """Convert a ConvInteger; accumulate in int32."""
     switches.note(QUANTIZED)
-    given = named_operands(call, "x w x_zero_point w_zero_point", ("x", "w"))
-    check_scalars(call, given, "x_zero_point")
-    _check_zero_points(call, given, x="x_zero_point", w="w_zero_point")
-    check_per_channel(call, given, given["w"], 0, "w_zero_point")
-    data = subtract_zero_point(call, given["x"], given["x_zero_point"])
-    weight = subtract_zero_point(call, given["w"], given["w_zero_point"], axis=0)
+    inputs = named_operands(call, "x w x_zero_point w_zero_point", ("x", "w"))
+    check_scalars(call, inputs, "x_zero_point")
+    _check_zero_points(call, inputs, x="x_zero_point", w="w_zero_point")
+    check_per_channel(call, inputs, inputs["w"], 0, "w_zero_point")
+    data = subtract_zero_point(call, inputs["x"], inputs["x_zero_point"])
+    weight = subtract_zero_point(call, inputs["w"], inputs["w_zero_point"], axis=0)
     return _convolution(call, data, weight)
 
 
@@ -84,27 +73,27 @@ def convert_qlinear_conv(call: Call) -> relax.Expr:
     """
     switches.note(QUANTIZED)
     names = "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B"
-    given = named_operands(call, names, names.split()[:8])
-    check_scalars(call, given, "x_scale", "x_zero_point", "y_scale", "y_zero_point")
-    _check_zero_points(call, given, x="x_zero_point", w="w_zero_point")
-    check_dtype(call, "y_zero_point", given["y_zero_point"], "int8", "uint8")
-    check_per_channel(call, given, given["w"], 0, "w_scale", "w_zero_point", "B")
-    data, rank = given["x"], given["x"].ty.ndim
+    inputs = named_operands(call, names, names.split()[:8])
+    check_scalars(call, inputs, "x_scale", "x_zero_point", "y_scale", "y_zero_point")
+    _check_zero_points(call, inputs, x="x_zero_point", w="w_zero_point")
+    check_dtype(call, "y_zero_point", inputs["y_zero_point"], "int8", "uint8")
+    check_per_channel(call, inputs, inputs["w"], 0, "w_scale", "w_zero_point", "B")
+    data, rank = inputs["x"], inputs["x"].ty.ndim
     spatial = list(range(2, rank))
     channels_last = call.attributes.get("channels_last", 0)
     if channels_last:
         data = call.emit(relax.op.permute_dims(data, [0, rank - 1, *range(1, rank - 1)]))
     total = _convolution(
         call.with_attributes(removed=("channels_last",)),
-        subtract_zero_point(call, data, given["x_zero_point"]),
-        subtract_zero_point(call, given["w"], given["w_zero_point"], axis=0),
+        subtract_zero_point(call, data, inputs["x_zero_point"]),
+        subtract_zero_point(call, inputs["w"], inputs["w_zero_point"], axis=0),
     )
-    bias, weight_scale = given["B"], given["w_scale"]
+    bias, weight_scale = inputs["B"], inputs["w_scale"]
     if bias is not None:
         total = add_bias(call, total, call.emit(relax.op.reshape(bias, [1, -1] + [1] * (rank - 2))))
     if weight_scale.ty.ndim == 1:  # one scale per output channel, or a single one
         weight_scale = call.emit(relax.op.reshape(weight_scale, [1, -1] + [1] * (rank - 2)))
-    out = _requantize(call, total, (given["x_scale"], weight_scale), given)
+    out = _requantize(call, total, (inputs["x_scale"], weight_scale), inputs)
     return relax.op.permute_dims(call.emit(out), [0, *spatial, 1]) if channels_last else out
 
 
@@ -123,17 +112,17 @@ def convert_matmul_integer(call: Call) -> relax.Expr:
     A 1-D zero point of the left operand has one element per row.
     """
     switches.note(QUANTIZED)
-    given = named_operands(call, "A B a_zero_point b_zero_point", ("A", "B"))
-    _check_zero_points(call, given, A="a_zero_point", B="b_zero_point")
-    lhs, rhs, excess = as_matrices(call, given["A"], given["B"])
-    check_per_channel(call, given, lhs, -2, "a_zero_point")
-    check_per_channel(call, given, rhs, -1, "b_zero_point")
+    inputs = named_operands(call, "A B a_zero_point b_zero_point", ("A", "B"))
+    _check_zero_points(call, inputs, A="a_zero_point", B="b_zero_point")
+    lhs, rhs, excess = as_matrices(call, inputs["A"], inputs["B"])
+    check_per_channel(call, inputs, lhs, -2, "a_zero_point")
+    check_per_channel(call, inputs, rhs, -1, "b_zero_point")
     return _without(
         excess,
         integer_product(
             call,
-            subtract_zero_point(call, lhs, _per_row(call, given["a_zero_point"])),
-            subtract_zero_point(call, rhs, given["b_zero_point"]),
+            subtract_zero_point(call, lhs, _per_row(call, inputs["a_zero_point"])),
+            subtract_zero_point(call, rhs, inputs["b_zero_point"]),
         ),
     )
 
@@ -146,21 +135,21 @@ def convert_qlinear_matmul(call: Call) -> relax.Expr:
     """
     switches.note(QUANTIZED)
     names = "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point"
-    given = named_operands(call, names, names.split())
-    _check_zero_points(call, given, a="a_zero_point", b="b_zero_point")
-    check_dtype(call, "y_zero_point", given["y_zero_point"], "int8", "uint8")
-    lhs, rhs, excess = as_matrices(call, given["a"], given["b"])
-    check_per_channel(call, given, lhs, -2, "a_scale", "a_zero_point", "y_scale", "y_zero_point")
-    check_per_channel(call, given, rhs, -1, "b_scale", "b_zero_point")
+    inputs = named_operands(call, names, names.split())
+    _check_zero_points(call, inputs, a="a_zero_point", b="b_zero_point")
+    check_dtype(call, "y_zero_point", inputs["y_zero_point"], "int8", "uint8")
+    lhs, rhs, excess = as_matrices(call, inputs["a"], inputs["b"])
+    check_per_channel(call, inputs, lhs, -2, "a_scale", "a_zero_point", "y_scale", "y_zero_point")
+    check_per_channel(call, inputs, rhs, -1, "b_scale", "b_zero_point")
     for name in ("a_scale", "a_zero_point", "y_scale", "y_zero_point"):
-        given[name] = _per_row(call, given[name])
+        inputs[name] = _per_row(call, inputs[name])
     total = integer_product(
         call,
-        subtract_zero_point(call, lhs, given["a_zero_point"]),
-        subtract_zero_point(call, rhs, given["b_zero_point"]),
+        subtract_zero_point(call, lhs, inputs["a_zero_point"]),
+        subtract_zero_point(call, rhs, inputs["b_zero_point"]),
     )
     return _without(
-        excess, call.emit(_requantize(call, total, (given["a_scale"], given["b_scale"]), given))
+        excess, call.emit(_requantize(call, total, (inputs["a_scale"], inputs["b_scale"]), inputs))
     )
 
 
@@ -172,35 +161,35 @@ def convert_qgemm(call: Call) -> relax.Expr:
     """
     switches.note(QUANTIZED)
     names = "A a_scale a_zero_point B b_scale b_zero_point C y_scale y_zero_point"
-    given = named_operands(call, names, names.split()[:6])
-    check_scalars(call, given, "a_scale", "a_zero_point", "y_scale", "y_zero_point")
-    _check_zero_points(call, given, A="a_zero_point", B="b_zero_point")
-    check_dtype(call, "C", given["C"], "int32")
-    check_dtype(call, "y_zero_point", given["y_zero_point"], "int8", "uint8")
+    inputs = named_operands(call, names, names.split()[:6])
+    check_scalars(call, inputs, "a_scale", "a_zero_point", "y_scale", "y_zero_point")
+    _check_zero_points(call, inputs, A="a_zero_point", B="b_zero_point")
+    check_dtype(call, "C", inputs["C"], "int32")
+    check_dtype(call, "y_zero_point", inputs["y_zero_point"], "int8", "uint8")
     sides = []
     for name, transposed in (("A", "transA"), ("B", "transB")):
-        side = given[name]
+        side = inputs[name]
         if side.ty.ndim != 2:
             raise call.invalid(f"rank of {name}", side.ty.ndim, "expected 2")
         if call.attributes.get(transposed, 0):
             side = call.emit(relax.op.permute_dims(side, [1, 0]))
         sides.append(side)
-    check_per_channel(call, given, sides[1], -1, "b_scale", "b_zero_point")
+    check_per_channel(call, inputs, sides[1], -1, "b_scale", "b_zero_point")
     total = integer_product(
         call,
-        subtract_zero_point(call, sides[0], given["a_zero_point"]),
-        subtract_zero_point(call, sides[1], given["b_zero_point"]),
+        subtract_zero_point(call, sides[0], inputs["a_zero_point"]),
+        subtract_zero_point(call, sides[1], inputs["b_zero_point"]),
     )
-    total = add_bias(call, total, given["C"])
-    factors = [given["a_scale"], given["b_scale"]]
+    total = add_bias(call, total, inputs["C"])
+    factors = [inputs["a_scale"], inputs["b_scale"]]
     alpha = call.attributes.get("alpha", 1.0)
     if alpha != 1:
         factors.insert(0, relax.const(alpha, "float32"))
-    if given["y_scale"] is None:
+    if inputs["y_scale"] is None:
         return scale_product(call, total, factors)
-    if given["y_zero_point"] is None:
-        given["y_zero_point"] = relax.const(0, dtype_of(given["A"]))
-    return _requantize(call, total, factors, given)
+    if inputs["y_zero_point"] is None:
+        inputs["y_zero_point"] = relax.const(0, dtype_of(inputs["A"]))
+    return _requantize(call, total, factors, inputs)
 
 
 @converts("com.microsoft.MatMulIntegerToFloat", fix=QUANTIZED)
@@ -208,10 +197,10 @@ def convert_matmul_integer_to_float(call: Call) -> relax.Expr:
     """Convert a MatMulIntegerToFloat: accumulate in int32, scale, then add the bias."""
     switches.note(QUANTIZED)
     names = "A B a_scale b_scale a_zero_point b_zero_point bias"
-    given = named_operands(call, names, names.split()[:4])
-    check_scalars(call, given, "a_scale", "a_zero_point")
-    _check_zero_points(call, given, A="a_zero_point", B="b_zero_point")
-    return _float_product(call, given, given["A"], given["a_scale"], given["a_zero_point"])
+    inputs = named_operands(call, names, names.split()[:4])
+    check_scalars(call, inputs, "a_scale", "a_zero_point")
+    _check_zero_points(call, inputs, A="a_zero_point", B="b_zero_point")
+    return _float_product(call, inputs, inputs["A"], inputs["a_scale"], inputs["a_zero_point"])
 
 
 @converts("com.microsoft.DynamicQuantizeMatMul", fix=QUANTIZED)
@@ -219,39 +208,39 @@ def convert_dynamic_quantize_matmul(call: Call) -> relax.Expr:
     """Convert a DynamicQuantizeMatMul, which quantizes its left operand to uint8."""
     switches.note(QUANTIZED)
     names = "A B b_scale b_zero_point bias"
-    given = named_operands(call, names, names.split()[:3])
-    check_dtype(call, "A", given["A"], "float32")
-    _check_zero_points(call, given, B="b_zero_point")
-    scale, zero = dynamic_parameters(call, given["A"])
-    lhs = quantize(call, given["A"], scale, zero, "uint8")
-    return _float_product(call, given, lhs, scale, zero)
+    inputs = named_operands(call, names, names.split()[:3])
+    check_dtype(call, "A", inputs["A"], "float32")
+    _check_zero_points(call, inputs, B="b_zero_point")
+    scale, zero = dynamic_parameters(call, inputs["A"])
+    lhs = quantize(call, inputs["A"], scale, zero, "uint8")
+    return _float_product(call, inputs, lhs, scale, zero)
 
 
 def _float_product(
-    call: Call, given: dict[str, relax.Expr], lhs: relax.Expr, scale: relax.Expr, zero: relax.Expr
+    call: Call, inputs: dict[str, relax.Expr], lhs: relax.Expr, scale: relax.Expr, zero: relax.Expr
 ) -> relax.Expr:
     """The scaled product of `lhs` and the operand B, plus the operand bias."""
-    dtype = dtype_of(given["b_scale"])
-    lhs, rhs, excess = as_matrices(call, lhs, given["B"])
-    check_per_channel(call, given, rhs, -1, "b_scale", "b_zero_point", "bias")
+    dtype = dtype_of(inputs["b_scale"])
+    lhs, rhs, excess = as_matrices(call, lhs, inputs["B"])
+    check_per_channel(call, inputs, rhs, -1, "b_scale", "b_zero_point", "bias")
     total = integer_product(
         call,
         subtract_zero_point(call, lhs, zero),
-        subtract_zero_point(call, rhs, given["b_zero_point"]),
+        subtract_zero_point(call, rhs, inputs["b_zero_point"]),
     )
-    scaled = scale_product(call, total, (scale, given["b_scale"]))
+    scaled = scale_product(call, total, (scale, inputs["b_scale"]))
     if dtype != "float32":
         scaled = call.emit(relax.op.astype(scaled, dtype))
-    return _without(excess, add_bias(call, scaled, given["bias"]))
+    return _without(excess, add_bias(call, scaled, inputs["bias"]))
 
 
-def _check_zero_points(call: Call, given: dict[str, relax.Expr | None], **zeros: str) -> None:
+def _check_zero_points(call: Call, inputs: dict[str, relax.Expr | None], **zeros: str) -> None:
     """Check the dtypes of quantized operands, and that their zero points have the same dtype."""
     for name, zero in zeros.items():
-        value = given[name]
+        value = inputs[name]
         check_dtype(call, name, value, "int8", "uint8")
         if value is not None:
-            check_dtype(call, zero, given[zero], dtype_of(value))
+            check_dtype(call, zero, inputs[zero], dtype_of(value))
 
 
 def _per_row(call: Call, parameter: relax.Expr | None) -> relax.Expr | None:
@@ -269,9 +258,9 @@ def _requantize(
     call: Call,
     total: relax.Expr,
     factors: Sequence[relax.Expr],
-    given: dict[str, relax.Expr],
+    inputs: dict[str, relax.Expr],
 ) -> relax.Expr:
     """Scale `total` by `factors`, and quantize it with the operands y_scale and y_zero_point."""
-    zero = given["y_zero_point"]
-    scaled = scale_product(call, total, factors, given["y_scale"])
+    zero = inputs["y_zero_point"]
+    scaled = scale_product(call, total, factors, inputs["y_scale"])
     return round_and_clip(call, scaled, zero, dtype_of(zero))

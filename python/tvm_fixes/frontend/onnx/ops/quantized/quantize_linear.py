@@ -51,12 +51,7 @@ from .steps import (
     subtract_zero_point,
 )
 
-__all__ = [
-    "convert_dequantize_linear",
-    "convert_dynamic_quantize_linear",
-    "convert_quantize_linear",
-    "per_block",
-]
+__all__ = ["per_block"]
 
 _INTEGER = re.compile(r"u?int(2|4|8|16|32)$")
 
@@ -76,8 +71,8 @@ def convert_quantize_linear(call: Call) -> relax.Expr:
         agree.
     """
     switches.note(QUANTIZED)
-    given = named_operands(call, "x y_scale y_zero_point", ("x", "y_scale"))
-    data, scale, zero = given.values()
+    inputs = named_operands(call, "x y_scale y_zero_point", ("x", "y_scale"))
+    data, scale, zero = inputs.values()
     check_dtype(call, "x", data, *_FLOATS, "int32")
     check_dtype(call, "y_scale", scale, *_FLOATS)
     dtype = _quantized_dtype(call, zero)
@@ -137,8 +132,8 @@ def convert_dequantize_linear(call: Call) -> relax.Expr:
         If the data are neither integers nor 8-bit floats, or the operands do not agree.
     """
     switches.note(QUANTIZED)
-    given = named_operands(call, "x x_scale x_zero_point", ("x", "x_scale"))
-    data, scale, zero = given.values()
+    inputs = named_operands(call, "x x_scale x_zero_point", ("x", "x_scale"))
+    data, scale, zero = inputs.values()
     if not (_INTEGER.match(call.dtype(0)) or is_small_float(call.dtype(0))):
         reason = "expected integers of 2 to 32 bits, or floats of 8"
         raise call.invalid("dtype of x", call.dtype(0), reason)
@@ -173,10 +168,10 @@ def convert_dequantize_linear(call: Call) -> relax.Expr:
 def convert_dynamic_quantize_linear(call: Call) -> relax.Expr:
     """Convert a DynamicQuantizeLinear; the scale of zeros is 1."""
     switches.note(QUANTIZED)
-    given = named_operands(call, "x", ("x",))
-    check_dtype(call, "x", given["x"], "float32")
-    scale, zero = dynamic_parameters(call, given["x"])
-    return relax.Tuple([quantize(call, given["x"], scale, zero, "uint8"), scale, zero])
+    inputs = named_operands(call, "x", ("x",))
+    check_dtype(call, "x", inputs["x"], "float32")
+    scale, zero = dynamic_parameters(call, inputs["x"])
+    return relax.Tuple([quantize(call, inputs["x"], scale, zero, "uint8"), scale, zero])
 
 
 @dataclass(frozen=True)

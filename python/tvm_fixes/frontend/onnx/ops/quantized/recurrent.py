@@ -44,8 +44,6 @@ from .steps import (
     subtract_zero_point,
 )
 
-__all__ = ["convert_dynamic_quantize_lstm"]
-
 _NAMES = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P", *QUANTIZATION)
 
 
@@ -92,11 +90,13 @@ def convert_dynamic_quantize_lstm(call: Call) -> relax.Expr:
         If an operand is missing, or an attribute or a shape violates the specification of LSTM.
     """
     switches.note(QUANTIZED)
-    given = named_operands(call, " ".join(_NAMES), ("X", "W", "R", *QUANTIZATION))
+    inputs = named_operands(call, " ".join(_NAMES), ("X", "W", "R", *QUANTIZATION))
     for name in ("W", "R"):
-        check_dtype(call, name, given[name], "int8", "uint8")
-        check_dtype(call, f"{name}_zero_point", given[f"{name}_zero_point"], dtype_of(given[name]))
-        if given[name].ty.ndim != 3:
-            raise call.invalid(f"rank of {name}", given[name].ty.ndim, "expected 3")
-    lstm = replace(call, operator="LSTM", operands=tuple(given.values()))
+        check_dtype(call, name, inputs[name], "int8", "uint8")
+        check_dtype(
+            call, f"{name}_zero_point", inputs[f"{name}_zero_point"], dtype_of(inputs[name])
+        )
+        if inputs[name].ty.ndim != 3:
+            raise call.invalid(f"rank of {name}", inputs[name].ty.ndim, "expected 3")
+    lstm = replace(call, operator="LSTM", operands=tuple(inputs.values()))
     return convert_with(lstm, _layer)

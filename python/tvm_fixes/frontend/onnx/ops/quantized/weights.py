@@ -36,8 +36,6 @@ from ..contractions import check_matmul
 from .quantize_linear import per_block
 from .steps import add_bias, as_float32, check_dtype, check_shape, named_operands
 
-__all__ = ["convert_gather_block_quantized", "convert_matmul_nbits"]
-
 _FLOATS = ("float32", "float16", "bfloat16")
 
 
@@ -53,37 +51,37 @@ def convert_matmul_nbits(call: Call) -> relax.Expr:
         If the weight is not packed in 2, 4 or 8 bits, or shapes do not agree.
     """
     switches.note(QUANTIZED)
-    given = named_operands(call, "A B scales zero_points g_idx bias", ("A", "B", "scales"))
+    inputs = named_operands(call, "A B scales zero_points g_idx bias", ("A", "B", "scales"))
     rows, columns = _integer(call, "N", 1), _integer(call, "K", 1)
     block, bits = _integer(call, "block_size", 1), _bits(call)
     if call.attributes.get("weight_prepacked", 0):
         raise call.invalid("attribute weight_prepacked", 1, "expected 0, weights in ONNX's order")
     if block * bits % 8:
         raise call.invalid("attribute block_size", block, f"expected a multiple of {8 // bits}")
-    data, packed, dtype = given["A"], given["B"], dtype_of(given["A"])
+    data, packed, dtype = inputs["A"], inputs["B"], dtype_of(inputs["A"])
     check_dtype(call, "A", data, *_FLOATS)
     check_dtype(call, "B", packed, "uint8")
-    check_dtype(call, "scales", given["scales"], dtype)
+    check_dtype(call, "scales", inputs["scales"], dtype)
     blocks = -(-columns // block)
     check_shape(call, "B", packed, (rows, blocks, block * bits // 8))
-    check_shape(call, "scales", given["scales"], (rows * blocks,), (rows, blocks))
-    scale = as_float32(call, call.emit(relax.op.reshape(given["scales"], (rows, blocks))))
-    zero = _zero_points(call, given["zero_points"], rows, blocks, bits)
+    check_shape(call, "scales", inputs["scales"], (rows * blocks,), (rows, blocks))
+    scale = as_float32(call, call.emit(relax.op.reshape(inputs["scales"], (rows, blocks))))
+    zero = _zero_points(call, inputs["zero_points"], rows, blocks, bits)
     weight = as_float32(call, unpacked(call, packed, bits))
-    if given["g_idx"] is None:
+    if inputs["g_idx"] is None:
         scale = call.emit(relax.op.expand_dims(scale, -1))
         zero = call.emit(relax.op.expand_dims(zero, -1)) if zero.ty.ndim else zero
         weight = _dequantized(call, weight, scale, zero)
         weight = call.emit(relax.op.reshape(weight, (rows, blocks * block)))
         weight = _cut(call, weight, columns)
     else:
-        check_shape(call, "g_idx", given["g_idx"], (columns,), (blocks * block,))
-        group = _cut(call, given["g_idx"], columns)
+        check_shape(call, "g_idx", inputs["g_idx"], (columns,), (blocks * block,))
+        group = _cut(call, inputs["g_idx"], columns)
         weight = call.emit(relax.op.reshape(weight, (rows, blocks * block)))
         scale = call.emit(relax.op.take(scale, group, axis=1))
         zero = call.emit(relax.op.take(zero, group, axis=1)) if zero.ty.ndim else zero
         weight = _dequantized(call, _cut(call, weight, columns), scale, zero)
-    return _product(call, data, weight, given["bias"], dtype)
+    return _product(call, data, weight, inputs["bias"], dtype)
 
 
 def _product(
@@ -224,11 +222,11 @@ def convert_gather_block_quantized(call: Call) -> relax.Expr:
     """
     switches.note(QUANTIZED)
     names = "data indices scales zero_points"
-    given = named_operands(call, names, names.split()[:3])
-    table, indices = _Table.of(call), given["indices"]
-    zero, grid, bits = given["zero_points"], table.grid, table.bits
-    check_dtype(call, "scales", given["scales"], *_FLOATS)
-    check_shape(call, "scales", given["scales"], grid)
+    inputs = named_operands(call, names, names.split()[:3])
+    table, indices = _Table.of(call), inputs["indices"]
+    zero, grid, bits = inputs["zero_points"], table.grid, table.bits
+    check_dtype(call, "scales", inputs["scales"], *_FLOATS)
+    check_shape(call, "scales", inputs["scales"], grid)
     if zero is not None:
         if call.dtype(3) != call.dtype(0):
             raise call.invalid("dtype of zero_points", call.dtype(3), f"expected {call.dtype(0)}")
@@ -245,11 +243,11 @@ def convert_gather_block_quantized(call: Call) -> relax.Expr:
         few = gathered(value, grid[-1], bits)
         return per_block(call, few, axis, table.block, table.extents[table.axis])
 
-    elements = gathered(given["data"], table.extents[-1], bits)
+    elements = gathered(inputs["data"], table.extents[-1], bits)
     if zero is not None:
         elements = call.emit(relax.op.subtract(elements, spread(zero, bits)))
     elif call.dtype(0) == "uint8":
         elements = call.emit(relax.op.subtract(elements, _default_zero_point(bits)))
-    out = call.emit(relax.op.multiply(elements, spread(given["scales"], 8)))
-    dtype = dtype_of(given["scales"])
+    out = call.emit(relax.op.multiply(elements, spread(inputs["scales"], 8)))
+    dtype = dtype_of(inputs["scales"])
     return out if dtype == "float32" else relax.op.astype(out, dtype)

@@ -35,11 +35,6 @@ from .parameters import (
     limits_of,
 )
 
-__all__ = [
-    *("Operands", "Value", "cast", "dtype_of_value", "expression_of"),
-    *("inverse_of", "is_zero", "promote", "reshaped", "shape_of", "type_of"),
-]
-
 Value: TypeAlias = torch.Tensor | relax.Expr
 """An operand that is known at import, or one that the program computes."""
 
