@@ -176,10 +176,6 @@ class Profile:
         """The places of the calls of kernels, those of the slowest first."""
         return sorted(range(len(self.kernels)), key=lambda place: -self.kernels[place].seconds)
 
-    def seconds_of(self, match: Match) -> float:
-        """The time of the kernels of a match."""
-        return sum(self.kernels[place].seconds for place in match.kernels)
-
     def share_of_limits(self, kernel: KernelTime) -> float | None:
         """The time that its operations or bytes take at the :attr:`limits`, relative to its own.
 

@@ -10,17 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Marks what converters return with the nodes of the exported program."""
-
-from collections.abc import Callable
+"""The node of the exported program that a node of the decomposed one was made from."""
 
 from torch import fx
-from tvm import relax
 
-from ....relax.source_nodes import SourceNode, mark
-from ....support import switches
-
-_Convert = Callable[[fx.Node], relax.Expr]
+from ....relax.source_nodes import SourceNode
 
 
 def source_node(node: fx.Node) -> SourceNode:
@@ -33,19 +27,6 @@ def source_node(node: fx.Node) -> SourceNode:
     if origin is None or not origin.name:
         return SourceNode(node.name, str(node.target), path)
     return SourceNode(origin.name, origin.target, path)
-
-
-def marking(convert: _Convert) -> _Convert:
-    """Wrap a converter to mark its result with the node."""
-
-    def convert_marked(node: fx.Node) -> relax.Expr:
-        source = source_node(node)
-        with switches.at(source):
-            result = convert(node)
-        mark(result, source)
-        return result
-
-    return convert_marked
 
 
 def _modules(node: fx.Node) -> list[tuple[str, object]]:
