@@ -36,7 +36,12 @@ def scheduled(mod: tvm.IRModule) -> tvm.IRModule:
 
 def run_on_gpu(mod: tvm.IRModule, *inputs: np.ndarray) -> Any:
     """The outputs of a module of operators: of ``main``, one dataflow block without branches."""
-    return _Run(scheduled(mod), inputs).result()
+    return run_scheduled(scheduled(mod), *inputs)
+
+
+def run_scheduled(mod: tvm.IRModule, *inputs: np.ndarray) -> Any:
+    """The outputs of a module whose kernels are scheduled."""
+    return _Run(mod, inputs).result()
 
 
 class _Run:

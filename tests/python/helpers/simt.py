@@ -17,6 +17,7 @@ writes out of bounds are errors, and so are accesses of two threads to one eleme
 write, without a barrier between them.
 """
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
@@ -66,6 +67,8 @@ class _BeforeSplit:
             [(_, self.function)] = mod.functions_items()
 
 
+# Several sizes run the same kernel.
+@functools.lru_cache(maxsize=16)
 def lowered(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel after the guards, and all passes of TVM that concern its threads."""
     found = _BeforeSplit()
