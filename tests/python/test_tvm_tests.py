@@ -108,7 +108,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tests
 
 
-def test_outcomes_survive_a_crash_and_an_interrupted_run(checkout: Path, tmp_path: Path) -> None:
+def test_outcomes_survive_a_crash(checkout: Path, tmp_path: Path) -> None:
     files = files_of(checkout, ["relax"])
     assert files == ["relax/test_broken.py", "relax/test_small.py"]
     results = run(checkout, files, IMPORTED, tmp_path, jobs=1)
@@ -127,9 +127,21 @@ def test_outcomes_survive_a_crash_and_an_interrupted_run(checkout: Path, tmp_pat
     lines = journal.read_text()
     assert run(checkout, files, IMPORTED, tmp_path, jobs=1) == results
     assert journal.read_text() == lines
+
+
+def test_outcomes_survive_an_interrupted_run(tmp_path: Path) -> None:
+    tests, folder = tmp_path / "tests", tmp_path / "outcomes"
+    tests.mkdir()
+    (tests / "test_it.py").write_text(
+        "import os\n\ndef test_passes(): pass\n\ndef test_crashes(): os.abort()\n"
+    )
+    results = run(tests, ["test_it.py"], STOCK, folder, jobs=1)
+    assert [result.outcome for result in results.values()] == ["passed", "crashed"]
+    journal = next(folder.glob(f"{STOCK}.*.jsonl"))
+    lines = journal.read_text()
     interrupted = lines[: lines.rindex('{"ended"')]
     journal.write_text(interrupted)
-    assert run(checkout, files, IMPORTED, tmp_path, jobs=1) == results
+    assert run(tests, ["test_it.py"], STOCK, folder, jobs=1) == results
     assert "test_passes" not in journal.read_text()[len(interrupted) :]
 
 

@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Tests of loading the native library, and of error types across the FFI."""
 
-import os
+import json
 import shutil
 import subprocess
 import sys
@@ -44,6 +44,21 @@ ATTRIBUTES = [
     ("relax.nn.conv2d_transpose", "FInferType"),
 ]
 
+# Importing TVM takes longest, so each case runs in a fork of one process.
+IN_FORKS = """
+import json, os, sys
+import tvm, tvm_ffi
+
+for program, folder, variables in json.loads(sys.argv[1]):
+    sys.stdout.flush()
+    if not (child := os.fork()):
+        os.chdir(folder)
+        os.environ.update(variables)
+        exec(program, {"__name__": "__main__"})
+        sys.stdout.flush()
+        os._exit(0)
+    print("status", os.waitpid(child, 0)[1], flush=True)
+"""
 LOAD_ALONE = """
 import importlib.util, sys, types
 import tvm, tvm_ffi
@@ -66,41 +81,50 @@ print("set:", [not (old.same_as(new) if old and new else old is new) for old, ne
 """
 
 
-def load_without_package(sizes: dict[str, int]) -> str:
-    """Load the native library without the package; return what it registered and set."""
-    package = str(Path(_ffi.__file__).parent)
-    program = LOAD_ALONE.format(package=package, attributes=ATTRIBUTES, sizes=sizes)
+Case = tuple[str, str, dict[str, str]]
+
+
+def outputs_in_forks(cases: list[Case]) -> list[list[str]]:
+    """Run programs, each with a working directory and environment variables."""
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        [sys.executable, "-c", IN_FORKS, json.dumps(cases)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    return run.stdout
+    outputs = [output.splitlines() for output in run.stdout.split("status 0\n")]
+    assert len(outputs) == len(cases) + 1 and outputs.pop() == [], run.stdout + run.stderr
+    return outputs
 
 
-def test_load_sets_the_attributes():
-    assert load_without_package({}).splitlines() == [
-        "registered: True",
-        f"set: {[True] * len(ATTRIBUTES)}",
-    ]
-
-
-def test_layout_mismatch_is_rejected_and_registers_nothing():
-    output = load_without_package({"ir.Call.args": 4, "relax.expr.If.cond": 16})
-    assert f"the layout of apache-tvm {tvm.__version__} does not match" in output
-    assert "ir.Call.args: expected 8 bytes, got 4" in output
-    assert "relax.expr.If.cond: expected 8 bytes, got 16" in output
-    assert "registered: False" in output
-    assert f"set: {[False] * len(ATTRIBUTES)}" in output
-
-
-def test_a_tvm_of_another_release_is_rejected_in_one_sentence():
+def test_load_without_the_package():
+    package = str(Path(_ffi.__file__).parent)
     fields = [f"{key}.{field}" for key, field, _, _ in _ffi.layout()]
-    output = load_without_package(dict.fromkeys(fields[:20], 3)).splitlines()
-    assert output[0] == (
+    sizes = (
+        {},
+        {"ir.Call.args": 4, "relax.expr.If.cond": 16},
+        dict.fromkeys(fields[:20], 3),
+    )
+    right, wrong, old = outputs_in_forks(
+        [
+            (LOAD_ALONE.format(package=package, attributes=ATTRIBUTES, sizes=each), ".", {})
+            for each in sizes
+        ]
+    )
+    # It sets the attributes.
+    assert right == ["registered: True", f"set: {[True] * len(ATTRIBUTES)}"]
+    # A layout that differs is rejected, and registers nothing.
+    assert f"the layout of apache-tvm {tvm.__version__} does not match" in wrong[0]
+    assert "ir.Call.args: expected 8 bytes, got 4" in "\n".join(wrong)
+    assert "relax.expr.If.cond: expected 8 bytes, got 16" in "\n".join(wrong)
+    assert wrong[-2:] == ["registered: False", f"set: {[False] * len(ATTRIBUTES)}"]
+    # A TVM of another release is rejected in one sentence.
+    assert old[:2] == [
         "tvm-fixes needs the classes of apache-tvm 0.27.0 or newer, but 20 classes and fields of "
         f"the loaded {tvm.__version__} differ, such as {fields[0]}: "
-        f"expected {_ffi.layout()[0][3]} bytes, got 3"
-    )
-    assert output[1] == "registered: False"
+        f"expected {_ffi.layout()[0][3]} bytes, got 3",
+        "registered: False",
+    ]
 
 
 def test_an_old_tvm_ffi_is_rejected(monkeypatch):
@@ -160,28 +184,25 @@ print(has_relay())
 """
 
 
-def load_relay(folder, names):
-    """Compile a Relay program with copies of these libraries; return what happened."""
-    (folder / "x.relay").write_text("def @main( {")
-    environment = os.environ | {_ffi.LIBRARY_VARIABLE: copy_libraries(folder, names)}
-    command = [sys.executable, "-c", WITH_RELAY]
-    run = subprocess.run(
-        command, capture_output=True, text=True, check=True, cwd=folder, env=environment
-    )
-    return run.stdout.splitlines()
-
-
 def test_relay_loads_with_its_first_program(tmp_path):
-    before, problem, after = load_relay(tmp_path, [_ffi.LIBRARY_NAME, _ffi.RELAY_LIBRARY_NAME])
+    """A missing library of Relay is an error of Relay programs only."""
+    cases = []
+    for folder, names in (
+        (tmp_path / "all", [_ffi.LIBRARY_NAME, _ffi.RELAY_LIBRARY_NAME]),
+        (tmp_path / "alone", [_ffi.LIBRARY_NAME]),
+    ):
+        folder.mkdir()
+        (folder / "x.relay").write_text("def @main( {")
+        variables = {_ffi.LIBRARY_VARIABLE: copy_libraries(folder, names)}
+        cases.append((WITH_RELAY, str(folder), variables))
+    (before, problem, after), alone = outputs_in_forks(cases)
     assert before == "False False"
     assert problem.startswith("x.relay: ")
     assert after == "True"
-
-
-def test_a_missing_library_of_relay_is_an_error_of_relay_programs(tmp_path):
-    assert load_relay(tmp_path, [_ffi.LIBRARY_NAME]) == [
+    missing = tmp_path / "alone" / _ffi.RELAY_LIBRARY_NAME
+    assert alone == [
         "False False",
-        f"the native library of Relay is missing: expected {tmp_path / _ffi.RELAY_LIBRARY_NAME}; "
+        f"the native library of Relay is missing: expected {missing}; "
         "'make native-relay' builds it in a checkout",
         "False",
     ]

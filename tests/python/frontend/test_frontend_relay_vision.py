@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tvm.testing
 
-from helpers.grids import sample
+from helpers.grids import is_full
 from helpers.relay_calls import Program, assert_same
 from helpers.relay_numpy.vision import multibox_prior, yolo_reorg
 from tvm_fixes.errors import RelayError
@@ -121,16 +121,12 @@ def test_roi_pool() -> None:
 
 @pytest.mark.parametrize(
     ("name", "image"),
-    sample(
-        [
-            ("roi_align", 10**7),
-            ("roi_align", np.nan),
-            ("roi_pool", 10**7),
-            ("roi_pool", np.nan),
-        ],
-        2,
-        seed=1,
-    ),
+    [
+        ("roi_align", 10**7),
+        ("roi_align", np.nan),
+        # Both operators check the images alike; this one takes long to compile.
+        *([("roi_pool", 10**7), ("roi_pool", np.nan)] if is_full() else []),
+    ],
 )
 def test_images_out_of_range_are_errors_at_run_time(name: str, image: float) -> None:
     program = Program()

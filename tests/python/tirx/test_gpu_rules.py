@@ -23,6 +23,7 @@ from tvm import relax, tirx
 from tvm.relax import op
 from tvm.s_tir.dlight import gpu
 from tvm.script import tirx as T
+from tvm_ffi import structural_equal
 
 from helpers.gpu_kernels import GPU, functions, kernels, thread_extents
 from helpers.grids import is_full, sample
@@ -88,17 +89,22 @@ SIZES = ({"n": 7, "m": 10}, {"n": 1, "m": 1}, {"n": 0, "m": 3})
     "name, sizes",
     [
         *((name, SIZES[0]) for name in CASES),
-        *sample([(name, sizes) for name in SYMBOLIC for sizes in SIZES[1:]], 6),
+        *sample([(name, sizes) for name in SYMBOLIC for sizes in SIZES[1:]], 3),
     ],
 )
 def test_every_rule_computes_the_same(name, sizes):
     emit, shape = CASES[name]
     mod = kernels(emit, shape)
     before, used = functions(mod), set()
+    checked = {kernel: [] for kernel in before}
     for rule in RULES:
         with GPU:
             after = functions(ApplyGpuSchedule([rule, OneThread()])(mod))
         for kernel, function in after.items():
+            # Where a rule does not apply, the kernel is that of the last one.
+            if any(structural_equal(function, other) for other in checked[kernel]):
+                continue
+            checked[kernel].append(function)
             assert_equals_reference(before[kernel], function, np.random.default_rng(0), sizes)
         used.add(type(rule))
     assert used.issuperset(ALWAYS)

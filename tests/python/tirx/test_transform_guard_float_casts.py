@@ -24,6 +24,7 @@ from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import tirx as T
 
+from helpers.grids import is_full
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.tirx.transform import GuardFloatCasts
 from tvm_fixes.tirx.transform.guard_float_casts import wrapped
@@ -31,6 +32,7 @@ from tvm_fixes.tirx.transform.guard_float_casts import wrapped
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 SIGNED, UNSIGNED = (tuple(f"{kind}{bits}" for bits in (8, 16, 32, 64)) for kind in ("int", "uint"))
 INTEGERS = (*SIGNED, *UNSIGNED)
+TARGETS = ("native", {"kind": "llvm", "mcpu": "haswell"})
 
 _POWERS = [2.0**power + delta for power in (7, 8, 15, 16, 31, 32, 53) for delta in (-1, 0, 1, 300)]
 VALUES = [0.0, 0.5, 0.99, 1.5, 2.0, 300.7, 70000.0, *_POWERS, 2.0**63, 2.0**63 + 2.0**40, 2.0**64]
@@ -57,8 +59,14 @@ def elements(tensor, dtype):
     return single.numpy()
 
 
-@pytest.mark.parametrize("target", ["native", {"kind": "llvm", "mcpu": "haswell"}])
-@pytest.mark.parametrize("source", FLOATS)
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (source, target)
+        for index, source in enumerate(FLOATS)
+        for target in (TARGETS if is_full() else TARGETS[index % 2 :][:1])
+    ],
+)
 def test_every_pair_is_as_in_pytorch(source, target):
     x = values(getattr(torch, source))
     model = compile_model((Casts().eval(), (x,)), target=target, compare=False)
@@ -80,8 +88,9 @@ def test_constants(dtype):
         def forward(self, y):
             return torch.full((7,), -2.0).to(getattr(torch, dtype)), y
 
-    model = compile_model((Fill().eval(), (torch.zeros(7),)))
-    assert model.report.equal
+    if is_full() or dtype in ("int8", "uint64"):
+        model = compile_model((Fill().eval(), (torch.zeros(7),)))
+        assert model.report.equal
 
 
 def casts_of(function):
@@ -166,7 +175,9 @@ def test_nan_after_a_clip(dtype, clip):
     np.testing.assert_array_equal(model.run(x).numpy(), Quantize()(x).numpy())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16] if is_full() else [torch.bfloat16]
+)
 def test_a_chain_of_casts(dtype):
     """Each cast reads its operand twice, but a chain of them does not grow as a power of two."""
 
