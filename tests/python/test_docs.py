@@ -28,7 +28,7 @@ import tvm.testing
 import tvm_ffi
 
 import tvm_fixes
-from helpers import architecture
+from helpers import architecture, grids
 from helpers.models import onnx_conv
 
 ROOT = Path(__file__).parents[2]
@@ -137,6 +137,7 @@ def test_architecture():
     assert [name for name in folders if not (package / name).is_dir()] == []
 
 
+@pytest.mark.skipif(not grids.is_full(), reason="the notebook changes seldom")
 def test_tutorial(tmp_path):
     """The cells of the notebook run, in their order; their assertions compare with PyTorch."""
     pytest.importorskip("torch")
@@ -161,7 +162,9 @@ def test_migrating(tmp_path):
     stock = [left.strip("`") for left, _ in rows]
     ours = [(left if right == "unchanged" else right).strip("`") for left, right in rows]
     onnx.save(onnx_conv((1, 3, 8, 8)), tmp_path / "model.onnx")
-    python("\n".join(["import sys", "sys.modules['tvm_fixes'] = None", setup, *stock]), tmp_path)
+    if grids.is_full():  # the left one depends on stock TVM alone
+        hidden = ["import sys", "sys.modules['tvm_fixes'] = None"]
+        python("\n".join([*hidden, setup, *stock]), tmp_path)
     sound = "assert not tvm_fixes.verify(mod).errors"
     python("\n".join(["import tvm_fixes", setup, *ours, sound]), tmp_path)
 
@@ -243,7 +246,7 @@ def parallel(tmp_path_factory):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("threads, left", [(1, 0), (3, 4)])
+@pytest.mark.parametrize("threads, left", [(1, 0), (3, 4)] if grids.is_full() else [(3, 4)])
 def test_a_server(threads, left, parallel, tmp_path, monkeypatch):
     """Instances do not wait for each other; workers outlive their thread and are not pinned."""
     # The suite's value makes workers end at once.
@@ -294,6 +297,7 @@ def test_another_architecture(tiny, tmp_path):
         tvm_fixes.CompiledModel.load(tmp_path / "out")
 
 
+@pytest.mark.skipif(not grids.is_full(), reason="all pages are built")
 def test_api_pages(tmp_path):
     """Each public name has an entry, and all references resolve."""
     pytest.importorskip("pdoc")

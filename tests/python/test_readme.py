@@ -23,6 +23,7 @@ import onnx
 import pytest
 import tvm.testing
 
+from helpers.grids import is_full
 from helpers.models import onnx_conv
 from tvm_fixes.support.switches import FIX_IDS
 
@@ -112,6 +113,7 @@ def test_quick_start(tmp_path):
     assert set(dict(expected)[fixes].split(", ")) <= set(FIX_IDS)
 
 
+@pytest.mark.skipif(not is_full(), reason="two pages are long programs")
 def test_the_programs_run(tmp_path):
     """Run docs/passes.md as one program, and that of docs/deploying.md without this package."""
     pytest.importorskip("onnxruntime")

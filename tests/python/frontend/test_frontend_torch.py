@@ -32,7 +32,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from helpers.coverage_tables import CoverageTables
-from helpers.grids import batched, sample
+from helpers.grids import batched, is_full, sample
 from helpers.relax_modules import calls
 from helpers.torch_programs import (
     FLOATS,
@@ -123,7 +123,7 @@ def covered(
     )
 
 
-@pytest.mark.parametrize("case", sample(CONVOLUTIONS, 16), ids=str)
+@pytest.mark.parametrize("case", sample(CONVOLUTIONS, 8, seed=2), ids=str)
 def test_convolution(case: Convolution, coverage_table: CoverageTables) -> None:
     with covered(coverage_table, f"Conv{case.rank}d", case.dtype, case.decompose):
         check(case.module(), *case.inputs(), decompose=case.decompose)
@@ -154,7 +154,7 @@ LINEARS = st.builds(
 )
 
 
-@batched(5)
+@batched(5 if is_full() else 10)
 @given(cases=st.lists(LINEARS, min_size=5, max_size=5), decompose=st.booleans())
 def test_linear(cases: list[Linear], decompose: bool) -> None:
     check_cases(cases, decompose)
@@ -203,7 +203,7 @@ SCALED_SUMS = st.builds(
 )
 
 
-@batched(5)
+@batched(5 if is_full() else 10)
 @given(cases=st.lists(SCALED_SUMS, min_size=5, max_size=5), decompose=st.booleans())
 def test_scaled_sum(cases: list[ScaledSum], decompose: bool) -> None:
     check_cases(cases, decompose)
@@ -233,7 +233,7 @@ MATRIX_PRODUCTS = {
 
 @pytest.mark.parametrize(
     "name, dtype, decompose",
-    sample(list(itertools.product(MATRIX_PRODUCTS, FLOATS, (False, True))), 16),
+    sample(list(itertools.product(MATRIX_PRODUCTS, FLOATS, (False, True))), 8),
     ids=str,
 )
 def test_matrix_product(
@@ -245,8 +245,12 @@ def test_matrix_product(
         check(Call(operator), *inputs, decompose=decompose)
 
 
-@pytest.mark.parametrize("dtype", (torch.int8, torch.int32, torch.int64, torch.uint8), ids=str)
-@pytest.mark.parametrize("decompose", (False, True))
+INTEGERS = list(
+    itertools.product((torch.int8, torch.int32, torch.int64, torch.uint8), (False, True))
+)
+
+
+@pytest.mark.parametrize(("dtype", "decompose"), INTEGERS if is_full() else INTEGERS[::3], ids=str)
 def test_integers_stay_integers(dtype: torch.dtype, decompose: bool) -> None:
     """Sums wrap around in the operands' dtype, as in PyTorch; factors are truncated to it."""
     generator = torch.Generator().manual_seed(0)
@@ -310,8 +314,10 @@ FLOAT32_MODULES = {
 }
 
 
-@pytest.mark.parametrize("name", FLOAT32_MODULES)
-@pytest.mark.parametrize("decompose", (False, True))
+AS_BY_TVM = list(itertools.product((False, True), FLOAT32_MODULES))
+
+
+@pytest.mark.parametrize(("decompose", "name"), AS_BY_TVM if is_full() else AS_BY_TVM[::3])
 def test_float32_is_imported_as_by_tvm(name: str, decompose: bool) -> None:
     module, shapes = FLOAT32_MODULES[name]
     program = torch.export.export(module.eval(), tuple(torch.zeros(shape) for shape in shapes))
@@ -427,7 +433,10 @@ class Generator(nn.Module):
         return torch.tanh(self.body(self.linear(z).reshape(-1, 8, 4, 4)))
 
 
-@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float64), ids=str)
+NETWORK_DTYPES = (torch.float16, torch.bfloat16, torch.float64)
+
+
+@pytest.mark.parametrize("dtype", NETWORK_DTYPES if is_full() else NETWORK_DTYPES[:1], ids=str)
 @torch.no_grad()
 def test_network(dtype: torch.dtype) -> None:
     """Each layer rounds once, so the result stays within a few ulp."""

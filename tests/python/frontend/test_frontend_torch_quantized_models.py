@@ -39,6 +39,7 @@ from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import (
 )
 from tvm import relax
 
+from helpers.grids import is_full
 from helpers.relax_modules import count, cpu
 from helpers.torch_quantized import run_program
 from tvm_fixes.frontend.torch import from_exported_program
@@ -217,6 +218,7 @@ def test_the_operators_of_pt2e_are_registered_before_a_file_is_read(
     assert imported == ["torch.ao.quantization.fx._decomposed"]
 
 
+@pytest.mark.skipif(not is_full(), reason="the page changes seldom")
 def test_the_examples_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Path(__file__).parents[3] / "docs" / "quantized.md"
     _, section = page.read_text().split("\n## PyTorch\n")

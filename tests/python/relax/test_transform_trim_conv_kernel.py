@@ -21,6 +21,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
+from helpers.grids import sample
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import TrimConvKernel
@@ -93,7 +94,7 @@ GRID = [
 def test_results_are_those_of_the_whole_kernel():
     """All combinations by the formula of a convolution, in 1-D."""
     trimmed = 0
-    for extent, size, stride, dilation, before, after in GRID:
+    for extent, size, stride, dilation, before, after in sample(GRID, 600):
         mod = convolution(
             (1, 1, extent),
             normal(1, 1, size),

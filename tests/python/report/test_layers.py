@@ -27,6 +27,7 @@ from torch import nn
 from tvm import relax, tirx
 from tvm_ffi import structural_map
 
+from helpers.grids import is_full
 from helpers.planted_faults import Rewrite, in_kernels, rewriting
 from tvm_fixes.compiler import steps
 from tvm_fixes.compiler.reference import Reference
@@ -84,8 +85,14 @@ def without_tanh(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return structural_map(function, (tvm.ir.Call, change))
 
 
-def test_equal_models_are_equal():
-    found = compare(network())
+@pytest.fixture(scope="module")
+def plain():
+    """The comparison of the plain network."""
+    return compare(network())
+
+
+def test_equal_models_are_equal(plain):
+    found = plain
     assert found.equal and not found.is_hidden and not found.skipped
     assert found.first is None and found.growth == []
     assert [value.name for value in found.values] == ["m0", "t0", "s0", "m1", "a1", "y"]
@@ -204,7 +211,9 @@ def normed() -> onnx.ModelProto:
     return model
 
 
-@pytest.mark.parametrize("kind", ["onnx", "external", "pytorch"])
+@pytest.mark.parametrize(
+    "kind", ["onnx", "external", "pytorch"] if is_full() else ["external", "pytorch"]
+)
 def test_a_result_nearer_to_the_exact_one_is_equal(kind, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     x = (50_000 + rng.standard_normal((4, 8))).astype("float32")
@@ -245,8 +254,10 @@ def test_pytorch_nodes_have_the_operators_of_the_original_program(monkeypatch):
     plant(monkeypatch, rewriting("relax.nn.softmax", swapped))
     found = compare(module)
     assert found.first.node.operator == "aten.softmax.int"
-    plant(monkeypatch, rewriting("relax.nn.layer_norm", lambda call: call.args[0]))
-    assert compare(module).first.node.path == "norm"
+    assert found.values[-1].node.path == "norm"
+    if is_full():
+        plant(monkeypatch, rewriting("relax.nn.layer_norm", lambda call: call.args[0]))
+        assert compare(module).first.node.path == "norm"
 
 
 def test_values_are_compared_in_groups_of_limited_size(monkeypatch):
@@ -274,8 +285,9 @@ def test_a_value_closer_to_float64_than_the_reference_is_equal(monkeypatch):
     for value in found.values:
         assert value.result.reason == FLOAT64
         assert value.result.float64_error < value.result.reference_float64_error / 100
-    monkeypatch.setattr(OnnxSource, "float64_outputs", lambda self, inputs: None)
-    assert compare(network()).first.name == "m0"
+    if is_full():
+        monkeypatch.setattr(OnnxSource, "float64_outputs", lambda self, inputs: None)
+        assert compare(network()).first.name == "m0"
 
 
 def test_inputs_are_saved_and_read(tmp_path):
@@ -286,7 +298,8 @@ def test_inputs_are_saved_and_read(tmp_path):
         scaled = {"x": 1e3 * file["x"]}
     again = compare(network(), inputs=path)
     assert again.to_dict() == first.to_dict()
-    assert compare(network(), inputs=scaled).to_dict() != first.to_dict()
+    if is_full():
+        assert compare(network(), inputs=scaled).to_dict() != first.to_dict()
 
 
 @pytest.mark.parametrize(
@@ -333,8 +346,8 @@ def test_the_reason_is_given_if_plain_tvm_does_not_run(monkeypatch):
     assert found.stock_outputs == [] and found.first_stock is None
 
 
-def test_json():
-    document = json.loads(compare(network()).to_json())
+def test_json(plain):
+    document = json.loads(plain.to_json())
     assert document["equal"] is True and document["first"] is None
     assert document["values"][0]["node"] == {"name": "/net/m0", "operator": "MatMul", "path": ""}
 

@@ -26,6 +26,7 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 from tvm_ffi import structural_walk
 
+from helpers.grids import batched, is_full
 from helpers.relax_modules import build, call, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
@@ -233,7 +234,7 @@ def test_no_prefetch_in_c_source():
 
 
 @on_x86
-@pytest.mark.parametrize("mcpu", ["x86-64-v2", None])
+@pytest.mark.parametrize("mcpu", ["x86-64-v2", None] if is_full() else [None])
 def test_numbers_and_instructions(mcpu):
     target = resolve("native") if mcpu is None else x86(mcpu)
 
@@ -269,6 +270,7 @@ def test_numbers_and_instructions(mcpu):
 
 
 @on_x86
+@batched(1 if is_full() else 3)
 @given(
     st.tuples(st.integers(1, 70), st.integers(1, 70), st.sampled_from([1, 16, 48, 64, 100])),
     st.permutations(range(3)),

@@ -13,6 +13,7 @@
 """Integers that overflow wrap around, also where fused operators compare or divide them."""
 
 import time
+from itertools import product
 
 import ml_dtypes
 import numpy as np
@@ -25,6 +26,7 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_walk
 
 from helpers.gpu_modules import run_on_gpu
+from helpers.grids import is_full
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
@@ -34,6 +36,7 @@ from tvm_fixes.tirx.transform.guard_integer_overflow import FIX_ID
 op = relax.op
 
 DTYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+ON_CPUS = list(product(DTYPES, ["llvm", "native"]))
 
 
 class _Numpy:
@@ -112,8 +115,7 @@ def extremes(dtype):
     return [np.array(grid.ravel()) for grid in np.meshgrid(*[np.array(numbers, dtype)] * 2)]
 
 
-@pytest.mark.parametrize("target", ["llvm", "native"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "target"), ON_CPUS if is_full() else ON_CPUS[::3])
 def test_overflow_wraps_around(dtype, target):
     x, a = extremes(dtype)
     forms = {name: form for name, form in FORMS.items() if dtype[0] == "i" or name[0] not in "-|"}
@@ -134,8 +136,7 @@ def test_overflow_wraps_around(dtype, target):
             np.testing.assert_array_equal(values, expected, err_msg=name)
 
 
-@pytest.mark.parametrize("target", ["llvm", "native"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "target"), ON_CPUS if is_full() else ON_CPUS[1::3])
 def test_constants_at_the_ends_of_the_range(dtype, target):
     """TVM combines constants, and fails if the result is outside of the range."""
     x, info = extremes(dtype)[0], np.iinfo(dtype)
@@ -315,7 +316,10 @@ def test_cuda_writes_the_smallest_int32_as_one():
     assert "-2147483648" in guarded(Module).script()
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+NARROW = ["int8", "uint8", "uint16", "int16"]
+
+
+@pytest.mark.parametrize("dtype", NARROW if is_full() else NARROW[::2])
 def test_cuda_computes_narrow_integers_as_c(dtype):
     """C's arithmetic on fewer than 32 bits has 32."""
     x, a = extremes(dtype)
@@ -335,8 +339,10 @@ def test_cuda_computes_narrow_integers_as_c(dtype):
         np.testing.assert_array_equal(run_on_gpu(mod, x, right), wanted, err_msg=name)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
-@pytest.mark.parametrize("target", ["llvm", "native", "cuda"])
+SHIFTED = list(product(["llvm", "native", "cuda"], ["int32", "int64"]))
+
+
+@pytest.mark.parametrize(("target", "dtype"), SHIFTED if is_full() else SHIFTED[1::2])
 def test_a_shift_beyond_the_dtype_wraps_around(target, dtype):
     """TVM bounds ``100 << (x & 31)`` below by 100."""
     x = np.arange(64).astype(dtype)

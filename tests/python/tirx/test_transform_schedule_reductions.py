@@ -27,7 +27,7 @@ from tvm.relax.transform import LegalizeOps
 from tvm_ffi import structural_walk
 
 from helpers.conv_cases import numpy_dtype
-from helpers.grids import batched
+from helpers.grids import batched, is_full
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, call, merge, run, tensor
 from tvm_fixes import pipeline
@@ -177,8 +177,11 @@ def random_cases(draw: st.DrawFn) -> Case:
     )
 
 
+BATCH = 5 if is_full() else 2
+
+
 @batched(5)
-@given(cases=st.lists(random_cases(), min_size=5, max_size=5))
+@given(cases=st.lists(random_cases(), min_size=BATCH, max_size=BATCH))
 def test_random(cases: list[Case]) -> None:
     assert_computes(cases)
 
@@ -197,7 +200,7 @@ def test_large_mean() -> None:
     np.testing.assert_allclose(got, case.reference(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("extent", [1, 3, 16, 37])
+@pytest.mark.parametrize("extent", [1, 3, 16, 37] if is_full() else [1, 37])
 def test_nan_and_infinity(extent: int) -> None:
     rows = np.zeros((4, extent), "float32")
     rows[0] = -np.inf
@@ -404,7 +407,10 @@ def test_axes_of_which_one_has_no_elements() -> None:
     assert total == [[0]] and largest == [[-np.inf]]
 
 
-@pytest.mark.parametrize("axes", ([0], [0, 1], [1, 2], [0, 1, 2]))
+AXES = ([0], [1, 2], [0, 1], [0, 1, 2])
+
+
+@pytest.mark.parametrize("axes", AXES if is_full() else AXES[:2])
 def test_an_intermediate_of_symbolic_extents(axes: list[int]) -> None:
     """FlattenBuffer needs the extents of an intermediate buffer before the loops over it."""
     k, n = tirx.Var("k", "int64"), tirx.Var("n", "int64")
