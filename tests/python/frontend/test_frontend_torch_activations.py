@@ -22,6 +22,7 @@ import tvm.testing
 from torch import nn
 from tvm import relax
 
+from helpers.grids import is_full
 from helpers.relax_modules import cpu
 from helpers.torch_programs import (
     Call,
@@ -200,7 +201,9 @@ def test_grid_sample() -> None:
     options = [
         (2, "bilinear", "zeros", 1),
         (2, "nearest", "border", 0),
-        (2, "bicubic", "reflection", 0),
+        # Reflections of sixteen samples compile for half a minute.
+        (2, "bicubic", "reflection" if is_full() else "border", 0),
+        (2, "bilinear", "reflection", 0),
         (3, "bilinear", "border", 0),
         (3, "nearest", "zeros", 1),
     ]

@@ -22,6 +22,7 @@ import tvm.testing
 from torch import fx, nn
 from tvm import relax
 
+from helpers.grids import share
 from helpers.relax_modules import calls, cpu
 from helpers.torch_programs import Call, export, name_of, random
 from tvm_fixes.frontend.torch import from_exported_program, from_fx
@@ -265,6 +266,7 @@ def _as_tuple(results: object) -> object:
 )
 def test_everyday_functions(way: str, functions: dict[str, Callable]) -> None:
     """All functions are one program, since each import and build takes a while."""
+    functions = share(functions, list(WAYS).index(way), len(WAYS))
     x = random(*SHAPE, dtype=torch.float32, seed=0)
     mod = WAYS[way](Call(lambda x: tuple(f(x) for f in functions.values())), x)
     results = iter(outputs_of(mod, x))

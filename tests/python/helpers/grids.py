@@ -13,12 +13,13 @@
 """The number of cases of a test: large grids are sampled, random cases are batched."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import hypothesis
 
 Case = TypeVar("Case")
+Name = TypeVar("Name")
 
 _tier = "quick"
 
@@ -64,6 +65,27 @@ def sample(cases: Sequence[Case], count: int, seed: int = 0) -> list[Case]:
         return list(cases)
     chosen = random.Random(seed).sample(range(len(cases)), count)
     return [cases[index] for index in sorted(chosen)]
+
+
+def share(cases: Mapping[Name, Case], number: int, count: int) -> dict[Name, Case]:
+    """The share of named cases of one of several similar tests, such as of one importer.
+
+    Parameters
+    ----------
+    cases : mapping
+        Every case.
+    number : int
+        The number of the test, from 0.
+    count : int
+        The number of the tests.
+
+    Returns
+    -------
+    dict
+        Every case in the full tier, otherwise those that the other tests do not have.
+    """
+    names = list(cases)
+    return {name: cases[name] for name in (names if is_full() else names[number::count])}
 
 
 def batched(size: int) -> hypothesis.settings:
