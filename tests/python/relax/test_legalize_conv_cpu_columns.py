@@ -37,7 +37,7 @@ from helpers.conv_checks import (
     operators,
     prim_func,
 )
-from helpers.grids import batched, sample
+from helpers.grids import batched, is_full, sample
 from helpers.relax_modules import build, call, cpu, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.attributes import LAST_COLUMNS
@@ -90,7 +90,7 @@ def has_vectors_of_columns(case: Case) -> bool:
 def test_widths_around_those_of_vectors(changes: dict) -> None:
     widths = WIDTHS
     if changes:
-        some = sample(WIDTHS[:-1], 7, seed=GEOMETRIES.index(changes))
+        some = sample(WIDTHS[:-1], 3, seed=GEOMETRIES.index(changes))
         widths = (*some, WIDTHS[-1])
     changes = dict(changes)
     height = changes.pop("extent", (5, 0))[0]
@@ -210,7 +210,7 @@ def test_ranks_and_dtypes(rank: int, dynamic: bool, dtype: str) -> None:
     assert_computes(cases)
 
 
-@batched(5)
+@batched(5 if is_full() else 10)
 @given(data=st.data())
 def test_random(data: st.DataObject) -> None:
     def draw_case() -> Case:
