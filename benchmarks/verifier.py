@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The time of the verifier on a large module: against TVM's well-formed check, and its growth."""
+"""The verifier's time on large modules, compared with TVM's well-formed check, and its growth."""
 
 import tvm
 from tvm import relax
@@ -42,7 +42,8 @@ def chain(kind: str, length: int) -> tvm.IRModule:
 
     Notes
     -----
-    Outside of a dataflow block, TVM's check of call_tir takes quadratic time.
+    The bindings are in a dataflow block because TVM's check of call_tir takes quadratic time
+    elsewhere.
     """
     if kind not in KINDS:
         raise ValueError(f"unknown kind {kind!r}; expected one of {', '.join(KINDS)}")

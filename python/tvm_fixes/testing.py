@@ -38,9 +38,9 @@ def assert_same_results(
 ) -> None:
     """Run a module before and after a pass, and compare the results.
 
-    If the pass changes the signature of the function, the call follows: it passes weights prepared
-    by the transform of ``LiftTransformParams``, the tuple of ``BundleModelParams``, or callbacks
-    for ``LazyGetInput`` and ``LazySetOutput``, and omits parameters that were bound.
+    If the pass changes the signature of the function, the second run adapts its arguments: weights
+    prepared by the transform of ``LiftTransformParams``, the tuple of ``BundleModelParams``, or
+    callbacks for ``LazyGetInput`` and ``LazySetOutput``.  Bound parameters are omitted.
 
     Parameters
     ----------
@@ -84,12 +84,13 @@ def assert_same_results(
             f"{name}: {function}: expected {len(expected)} outputs, got {len(got)}"
         )
     for index, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
-        found = compare(f"output {index}", ours, theirs, rtol=rtol, atol=atol)
-        if not found.equal:
-            largest = "" if found.max_abs_error is None else f", by up to {found.max_abs_error:g}"
+        comparison = compare(f"output {index}", ours, theirs, rtol=rtol, atol=atol)
+        if not comparison.equal:
+            error = comparison.max_abs_error
+            largest = "" if error is None else f", by up to {error:g}"
             raise AssertionError(
                 f"{name}: {function}: output {index} of {len(expected)} differs: "
-                f"{found.problem}{largest}"
+                f"{comparison.problem}{largest}"
             )
 
 
@@ -107,31 +108,34 @@ def _call_after(
     values: list[Any],
 ) -> Any:
     """Call the function in `after` with arguments for the one in `mod`."""
-    before, now = mod[name], after[name]
+    before, changed = mod[name], after[name]
     attrs = before.attrs or {}
-    number = int(attrs["num_input"]) if "num_input" in attrs else len(before.params)
-    inputs, weights = values[:number], values[number:]
+    num_inputs = int(attrs["num_input"]) if "num_input" in attrs else len(before.params)
+    inputs, weights = values[:num_inputs], values[num_inputs:]
     names = [str(param.name) for param in before.params]
-    left = [str(param.name) for param in now.params]
-    # Some parameters were bound.
-    if len(set(names)) == len(names) > len(left) and set(left) <= set(names):
-        return _call(vm, now, name, [values[names.index(one)] for one in left], [])
+    remaining = [str(param.name) for param in changed.params]
+    # The pass bound some parameters.
+    if len(set(names)) == len(names) > len(remaining) and set(remaining) <= set(names):
+        unbound = [values[names.index(param_name)] for param_name in remaining]
+        return _call(vm, changed, name, unbound, [])
     transform = _transform(mod, after, name)
     if transform is not None:
-        is_one_tuple = len(weights) == 1 and isinstance(before.params[-1].ty, relax.TupleType)
-        flat = list(weights[0]) if is_one_tuple else weights
+        is_tuple_of_weights = len(weights) == 1 and isinstance(
+            before.params[-1].ty, relax.TupleType
+        )
+        flat = list(weights[0]) if is_tuple_of_weights else weights
         weights = list(_call(vm, after[transform], transform, [], flat))
-    return _call(vm, now, name, inputs, weights)
+    return _call(vm, changed, name, inputs, weights)
 
 
 def _transform(mod: tvm.IRModule, after: tvm.IRModule, name: str) -> str | None:
     """The name of the function that prepares weights, if the pass made one."""
     attrs = after[name].attrs or {}
-    known = {str(var.name_hint) for var in mod.get_global_vars()}
-    new = {str(var.name_hint) for var in after.get_global_vars()} - known
+    old = {str(var.name_hint) for var in mod.get_global_vars()}
+    new = {str(var.name_hint) for var in after.get_global_vars()} - old
     if LIFTED in attrs and LIFTED not in (mod[name].attrs or {}):
         return str(attrs[LIFTED]["transform"])
-    return next((one for one in (f"{name}_{SUFFIX}", SUFFIX) if one in new), None)
+    return next((candidate for candidate in (f"{name}_{SUFFIX}", SUFFIX) if candidate in new), None)
 
 
 def _call(
@@ -144,7 +148,7 @@ def _call(
     """Call a function with weights as parameters, as a tuple or by callbacks."""
     results: dict[int, Any] = {}
 
-    def put(index: int, value: Any) -> None:
+    def store_result(index: int, value: Any) -> None:
         # Copy: the function reuses the memory.
         results[index] = duplicate(value)
 
@@ -152,20 +156,20 @@ def _call(
     callbacks = [param for param in rest if isinstance(param.ty, relax.FuncType)]
     for param in callbacks:
         if isinstance(param.ty.ret, relax.TupleType):
-            arguments.append(tvm.runtime.convert(put))
+            arguments.append(tvm.runtime.convert(store_result))
         else:
             arguments.append(tvm.runtime.convert(lambda index, _name: weights[index]))
-    asks = any(not isinstance(param.ty.ret, relax.TupleType) for param in callbacks)
+    has_getter = any(not isinstance(param.ty.ret, relax.TupleType) for param in callbacks)
     rest = rest[len(callbacks) :]
-    if not asks:
-        arguments += _fit(name, rest, weights)
+    if not has_getter:
+        arguments += _weight_arguments(name, rest, weights)
     elif rest:
         raise UsageError(f"{name}: unsupported signature ({_signature(function)})")
     result = vm[name](*arguments)
     return [results[index] for index in sorted(results)] if results else result
 
 
-def _fit(name: str, params: list[relax.Var], weights: list[Any]) -> list[Any]:
+def _weight_arguments(name: str, params: list[relax.Var], weights: list[Any]) -> list[Any]:
     """The weights as arguments for `params`: one by one, or as a tuple."""
     if len(params) == 1 and isinstance(params[0].ty, relax.TupleType):
         fields = list(params[0].ty.fields)

@@ -62,9 +62,9 @@ def mutate_words(rng: np.random.Generator, data: bytes) -> bytes:
     changed = bytearray(data)
     for _ in range(rng.integers(1, 4)):
         size = int(rng.choice([1, 2, 4, 8]))
-        near = min(len(changed), int(rng.choice([64, 2048, len(changed)])))
-        at = int(rng.integers(near)) // size * size
-        at = at if rng.random() < 0.5 else len(changed) - near + at
+        span = min(len(changed), int(rng.choice([64, 2048, len(changed)])))
+        at = int(rng.integers(span)) // size * size
+        at = at if rng.random() < 0.5 else len(changed) - span + at
         number = _NUMBERS[rng.integers(len(_NUMBERS))] + int(rng.integers(-2, 3))
         word = (number % (1 << 8 * size)).to_bytes(size, "little")
         changed[at : at + size] = word[: len(changed) - at]
@@ -113,13 +113,13 @@ def _mutate_value(rng: np.random.Generator, document: Any) -> None:
 def _places(document: Any) -> list[tuple[Any, Any]]:
     """Each value in a document, as its container and its key."""
     places: list[tuple[Any, Any]] = []
-    waiting = [document]
-    while waiting:
-        holder = waiting.pop()
+    pending = [document]
+    while pending:
+        holder = pending.pop()
         if isinstance(holder, dict | list):
             keys = list(holder) if isinstance(holder, dict) else range(len(holder))
             places.extend((holder, key) for key in keys)
-            waiting.extend(holder[key] for key in keys)
+            pending.extend(holder[key] for key in keys)
     return places
 
 
@@ -139,7 +139,7 @@ def mutate_message(rng: np.random.Generator, message: Message) -> None:
         message.ClearField(field.name)
     elif field.type != FieldDescriptor.TYPE_MESSAGE:
         try:
-            setattr(message, field.name, _other(rng, field, value))
+            setattr(message, field.name, _replacement(rng, field, value))
         except ValueError:  # the value does not fit the field
             message.ClearField(field.name)
 
@@ -161,12 +161,13 @@ def _mutate_repeated(
             values.extend([values[at]] * int(rng.choice([2, 40, _MAX_COPIES])))
         case 3 if field.type != FieldDescriptor.TYPE_MESSAGE:
             try:
-                values[at] = _other(rng, field, values[at])
+                values[at] = _replacement(rng, field, values[at])
             except ValueError:
                 message.ClearField(field.name)
 
 
-def _other(rng: np.random.Generator, field: FieldDescriptor, value: Any) -> Any:
+def _replacement(rng: np.random.Generator, field: FieldDescriptor, value: Any) -> Any:
+    """A random value of the type of `field`."""
     if field.type == FieldDescriptor.TYPE_STRING:
         return _TEXTS[rng.integers(len(_TEXTS))]
     if field.type == FieldDescriptor.TYPE_BYTES:
@@ -186,18 +187,18 @@ def mutate_archive(
         at = documents[rng.integers(len(documents))]
     name, data = members[at]
     changed = list(members)
-    how = int(rng.integers(8))
-    if name.endswith(".json") and how < 6:
+    mutation = int(rng.integers(8))
+    if name.endswith(".json") and mutation < 6:
         changed[at] = (name, mutate_json(rng, json.loads(data)))
-    elif how < 5:
+    elif mutation < 5:
         changed[at] = (name, mutate_bytes(rng, data))
-    elif how == 5:
+    elif mutation == 5:
         del changed[at]
-    elif how == 6:
+    elif mutation == 6:
         changed.append((name, mutate_bytes(rng, data)))
     else:
         changed[at] = (name, bytes(1 << 26))
-    compression = zipfile.ZIP_DEFLATED if how == 7 else zipfile.ZIP_STORED
+    compression = zipfile.ZIP_DEFLATED if mutation == 7 else zipfile.ZIP_STORED
     with warnings.catch_warnings(), zipfile.ZipFile(path, "w", compression) as archive:
         warnings.simplefilter("ignore")
         for entry, content in changed:

@@ -24,7 +24,7 @@ CONV_TRANSPOSE_LEGALIZE = declare(
             "a transposed convolution in 1-D to 3-D does not build in any layout except NCHW/IOHW"
         ),
         Symptom.COST: (
-            "a transposed convolution in NCHW is computed over zeros: up to 200 "
+            "a transposed convolution in NCHW multiplies inserted zeros, which makes it up to 200 "
             "times slower than necessary"
         ),
     },
@@ -112,7 +112,7 @@ CONV_INFER_LAYOUT = declare(
         Symptom.ERROR: (
             "ConvertLayout cannot pack conv1d and conv3d, packs channels that the blocks do "
             "not divide, and raises where a packed value reaches a convolution that is not "
-            "listed; a depthwise convolution in blocks ends in `Divide by zero`"
+            "listed; a depthwise convolution in a packed layout raises `Divide by zero`"
         ),
     },
 )

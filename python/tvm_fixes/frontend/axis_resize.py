@@ -37,7 +37,7 @@ class Method:
 def as_float(value: Extent | float, dtype: str = "float32") -> tirx.Expr:
     """An extent or a number as a float."""
     if isinstance(value, tirx.Expr):
-        # TVM's analysis of a divisor raises if a float contains integers; floor hides them.
+        # TVM's analysis of a float divisor raises at a cast from an integer; floor hides the cast.
         return te.floor(value.astype(dtype))
     return tirx.const(np.dtype(dtype).type(value), dtype)
 
@@ -87,7 +87,7 @@ _TIE = 1e-6
 ROUNDINGS: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
     "floor": lambda source, scale: te.floor(source),
     "ceil": lambda source, scale: te.ceil(source),
-    # The difference to the floor is exact; adding or subtracting one half could round.
+    # `source - floor(source)` is exact; adding or subtracting one half could round.
     "round_prefer_floor": lambda source, scale: tirx.Select(
         source - te.floor(source) > _like(0.5 + _TIE, source), te.ceil(source), te.floor(source)
     ),
@@ -102,15 +102,15 @@ ROUNDINGS: dict[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
 
 
 def _cubic_weights(t: tirx.Expr, a: float) -> list[tirx.Expr]:
-    """The weights of four adjacent elements; the coordinate is `t` after the second one.
+    """The weights of four adjacent elements for a coordinate `t` past the second one.
 
     Keys, "Cubic convolution interpolation for digital image processing" (1981), with the
     coefficient `a`.
     """
-    one, two, three = (_like(number, t) for number in (1, a + 2, a + 3))
-    first, fifth, eighth, fourth = (_like(number * a, t) for number in (1, 5, 8, 4))
-    near = lambda d: ((two * d - three) * d) * d + one  # noqa: E731
-    far = lambda d: ((first * d - fifth) * d + eighth) * d - fourth  # noqa: E731
+    one, a_plus_2, a_plus_3 = (_like(number, t) for number in (1, a + 2, a + 3))
+    a1, a5, a8, a4 = (_like(number * a, t) for number in (1, 5, 8, 4))
+    near = lambda d: ((a_plus_2 * d - a_plus_3) * d) * d + one  # noqa: E731
+    far = lambda d: ((a1 * d - a5) * d + a8) * d - a4  # noqa: E731
     return [far(t + one), near(t), near(one - t), far(one - t + one)]
 
 
@@ -126,21 +126,22 @@ def resize_axis(
     count : int or tirx.Expr
         The new extent.
     factor : tirx.Expr
-        Divides the coordinates, which have its dtype.
+        The scale: an output index divided by it is a coordinate of the data.  Coordinates are
+        computed in its dtype.
     method : Method
     """
     extent = data.shape[axis]
-    dtype, wide = str(data.dtype), str(factor.ty)
+    dtype, coordinate_dtype = str(data.dtype), str(factor.ty)
 
     def compute(*indices: tirx.Var) -> tirx.Expr:
-        def at(index: tirx.Expr) -> tirx.Expr:
-            inside = te.max(te.min(index, extent - 1), 0)
-            return data(*indices[:axis], inside, *indices[axis + 1 :])
+        def element_at(index: tirx.Expr) -> tirx.Expr:
+            clamped = te.max(te.min(index, extent - 1), 0)
+            return data(*indices[:axis], clamped, *indices[axis + 1 :])
 
-        i = indices[axis].astype(wide)
+        i = indices[axis].astype(coordinate_dtype)
         source = COORDINATES[method.coordinates](i, extent, count, factor)
         if method.mode == "nearest":
-            return at(ROUNDINGS[method.rounding](source, factor).astype("int64"))
+            return element_at(ROUNDINGS[method.rounding](source, factor).astype("int64"))
         if method.mode == "linear":
             source = te.max(te.min(source, _like(extent - 1, source)), _like(0, source))
         low = te.floor(source)
@@ -148,18 +149,18 @@ def resize_axis(
         low = low.astype("int64")
         if method.mode == "linear":
             t = t.astype(dtype)
-            return at(low) * (tirx.const(1, dtype) - t) + at(low + 1) * t
+            return element_at(low) * (tirx.const(1, dtype) - t) + element_at(low + 1) * t
         weights = _cubic_weights(t, method.cubic_coeff_a)
         if method.exclude_outside:
             inside = [tirx.all(low + k >= 0, low + k < extent) for k in range(-1, 3)]
             weights = [
-                tirx.Select(there, weight, _like(0, weight))
-                for there, weight in zip(inside, weights, strict=True)
+                tirx.Select(is_inside, weight, _like(0, weight))
+                for is_inside, weight in zip(inside, weights, strict=True)
             ]
             total = weights[0] + weights[1] + weights[2] + weights[3]
             weights = [weight / total for weight in weights]
         return sum(
-            (at(low + k) * weight.astype(dtype) for k, weight in enumerate(weights, -1)),
+            (element_at(low + k) * weight.astype(dtype) for k, weight in enumerate(weights, -1)),
             tirx.const(0, dtype),
         )
 

@@ -104,7 +104,7 @@ class Layout:
         floordiv and floormod, and it can return a wrong index. With i < 30, j < 7 and k < 4 it
         turns (i//15)*80 + (i%15 + 1)//3*16 + (j + 1)//2*4 + k into
         (i + 1)//3*16 + (j + 1)//2*4 + k - 80 (https://github.com/apache/tvm/issues/19524).
-        Otherwise they round down, so that `tensorize` sees which elements are in one block.
+        Otherwise the divisions round down, so that `tensorize` sees which elements share a block.
         """
         blocks = self.blocks
         div, mod = (
@@ -169,8 +169,8 @@ def to_layout(
 
     # Move each block next to its axis, so that a reshape can merge them; then do the reverse.
     letters = present.letters
-    together = [a for axis in wanted.plain for a in (axis, axis.lower()) if a in letters]
-    value = permute(value, letters, together)
+    grouped_letters = [a for axis in wanted.plain for a in (axis, axis.lower()) if a in letters]
+    value = permute(value, letters, grouped_letters)
     if present.blocks:
         value = reshape(value, [extents[axis] for axis in wanted.plain])
     if wanted.blocks:
@@ -190,7 +190,7 @@ def _padding(extent: tirx.Expr, block: int) -> int:
 
 
 def is_depthwise(call: relax.Call) -> bool:
-    """Whether a call is a convolution, and each of its sums is over a single channel."""
+    """Whether a call is a depthwise convolution, whose sums are over a single channel."""
     if "conv" not in str(call.op.name) or int(call.attrs.groups) == 1:
         return False
     layout = Layout(str(call.attrs.kernel_layout))

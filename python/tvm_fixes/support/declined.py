@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Optimizations that a compilation did not make, with the reasons."""
+"""Optimizations that a compilation did not apply, with the reasons."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from . import ambient
 
 @dataclass(frozen=True)
 class NotDone:
-    """An optimization that was not made.
+    """An optimization that was not applied.
 
     Attributes
     ----------
@@ -36,5 +36,5 @@ class NotDone:
 
 
 def decline(what: str, where: str, reason: str) -> None:
-    """Record an optimization that is not made; the parameters are those of :class:`NotDone`."""
+    """Record an optimization that is not applied; the parameters are those of :class:`NotDone`."""
     ambient.record(NotDone(what, where, reason))

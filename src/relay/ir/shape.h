@@ -43,33 +43,41 @@ Shape MakeShape(const std::vector<int64_t>& dims);
 /*! \brief Whether both are the same extent or the same ShapeVar; `?` differs from everything. */
 bool SameDim(const Dim& a, const Dim& b);
 
-/*! \brief Whether both may be equal at run time: only two different extents may not. */
+/*! \brief Whether both may be equal at run time; false only for two different static extents. */
 bool MayBeEqual(const Dim& a, const Dim& b);
 
 /*! \brief The more specific of two dimensions that must be equal. */
 Dim MoreStatic(const Dim& a, const Dim& b);
 
 /*!
- * \brief The result of broadcasting, or std::nullopt if the dimensions do not fit.
+ * \brief The result of broadcasting, or std::nullopt if the dimensions are incompatible.
  *
  * `?` with an extent above 1 gives the extent; `?` with 1 or `?` gives `?`.
  */
 std::optional<Dim> BroadcastDim(const Dim& a, const Dim& b);
 std::optional<Shape> BroadcastShape(const Shape& a, const Shape& b);
 
-/*! \brief a + b, a * b; `?` unless both are static. No result if it overflows. */
+/*!
+ * \brief a + b; `?` if one is not static, except that adding 0 returns the other.
+ * \throws RelayError If the sum exceeds int64.
+ */
 Dim AddDim(const Dim& a, const Dim& b);
+
+/*!
+ * \brief a * b; `?` if one is not static, except for a factor 0 or 1.
+ * \throws RelayError If the product exceeds int64.
+ */
 Dim MultiplyDim(const Dim& a, const Dim& b);
 /*! \brief The number of elements. */
 Dim NumElements(const Shape& shape);
 
-/*! \brief "(1, ?, n)". */
+/*! \brief The text of a shape, such as "(1, ?, n)". */
 std::string ShapeText(const Shape& shape);
 std::string DimText(const Dim& dim);
 
-/*! \brief "float32"; the names that the text format uses. */
+/*! \brief The name of a dtype in the text format, such as "float32". */
 std::string DTypeText(DLDataType dtype);
-/*! \brief Nothing if the text names no dtype. */
+/*! \brief The dtype of this name, or std::nullopt if there is no such dtype. */
 std::optional<DLDataType> ParseDType(const std::string& text);
 
 bool SameDType(DLDataType a, DLDataType b);

@@ -52,8 +52,8 @@ def test_reductions() -> None:
 
 
 @pytest.mark.parametrize("noop", (0, 1))
-def test_any_number_of_axes(noop: int) -> None:
-    """No axes mean all or none; one program takes any number."""
+def test_symbolic_number_of_axes(noop: int) -> None:
+    """The number of axes is symbolic; an empty list means all axes or, with noop, no axis."""
     inputs = {"x": normal(2, 3, 4), "axes": np.array([], "int64")}
     attributes = {"noop_with_empty_axes": noop}
     model = node_model("ReduceSum", inputs, attributes, shapes={"axes": ("n",)})
@@ -72,7 +72,7 @@ def test_pad() -> None:
 
 
 @pytest.mark.parametrize("axes", ([2], [-3], [0, -2]))
-def test_wrong_axes(axes: list[int]) -> None:
+def test_invalid_axes(axes: list[int]) -> None:
     inputs = {"x": normal(2, 3), "axes": np.array(axes)}
     model = node_model("ReduceSum", inputs)
     with pytest.raises(RuntimeError, match="match_cast error"):

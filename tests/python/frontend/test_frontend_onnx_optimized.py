@@ -40,8 +40,8 @@ SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
 SIZES |= {"intermediate_size": 48, "attn_implementation": "eager"}
 
 
-class Hidden(nn.Module):
-    """The first output of a model of token ids and a mask, or of pictures."""
+class FirstOutput(nn.Module):
+    """Returns the first output of a text or image model."""
 
     def __init__(self, model: nn.Module, **options: object) -> None:
         super().__init__()
@@ -54,26 +54,26 @@ class Hidden(nn.Module):
 
 def bert() -> nn.Module:
     config = transformers.BertConfig(vocab_size=30, max_position_embeddings=16, **SIZES)
-    return Hidden(transformers.BertModel(config, add_pooling_layer=False))
+    return FirstOutput(transformers.BertModel(config, add_pooling_layer=False))
 
 
 def gpt2() -> nn.Module:
     config = transformers.GPT2Config(
         vocab_size=30, n_embd=32, n_layer=1, n_head=4, n_positions=16, attn_implementation="eager"
     )
-    return Hidden(transformers.GPT2Model(config), use_cache=False)
+    return FirstOutput(transformers.GPT2Model(config), use_cache=False)
 
 
 def llama() -> nn.Module:
     config = transformers.LlamaConfig(
         vocab_size=30, max_position_embeddings=16, num_key_value_heads=2, **SIZES
     )
-    return Hidden(transformers.LlamaModel(config), use_cache=False)
+    return FirstOutput(transformers.LlamaModel(config), use_cache=False)
 
 
 def vit() -> nn.Module:
     config = transformers.ViTConfig(image_size=16, patch_size=8, **SIZES)
-    return Hidden(transformers.ViTModel(config, add_pooling_layer=False))
+    return FirstOutput(transformers.ViTModel(config, add_pooling_layer=False))
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
@@ -93,7 +93,7 @@ def inputs_of(name: str) -> dict[str, torch.Tensor]:
     return {"x": torch.randint(0, 30, (2, 7)), "mask": mask}
 
 
-def exported(module: nn.Module, inputs: dict[str, torch.Tensor], path: Path) -> None:
+def export(module: nn.Module, inputs: dict[str, torch.Tensor], path: Path) -> None:
     axes = {0: "batch"} if len(inputs) == 1 else {0: "batch", 1: "length"}
     torch.onnx.export(
         module,
@@ -108,7 +108,7 @@ def exported(module: nn.Module, inputs: dict[str, torch.Tensor], path: Path) -> 
 
 
 def optimize_in_session(path: Path, name: str) -> onnx.ModelProto:
-    """The model that a session of ONNX Runtime saves."""
+    """The model as optimized and saved by a session of ONNX Runtime."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
@@ -118,7 +118,7 @@ def optimize_in_session(path: Path, name: str) -> onnx.ModelProto:
 
 
 def optimize_with_tool(path: Path, name: str) -> onnx.ModelProto:
-    """The model that the optimizer for transformers makes."""
+    """The model as optimized by ``onnxruntime.transformers``."""
     from onnxruntime.transformers import optimizer
 
     kind = {"llama": "gpt2"}.get(name, name)
@@ -138,7 +138,7 @@ def test_optimized_model(name: str, tool: str, tmp_path: Path) -> None:
     with seeded(0):
         module, inputs = MODELS[name]().eval(), inputs_of(name)
     path = tmp_path / "model.onnx"
-    exported(module, inputs, path)
+    export(module, inputs, path)
     model = TOOLS[tool](path, name)
     assert any(node.domain == "com.microsoft" for node in model.graph.node)
     arrays = [inputs[value.name].numpy() for value in model.graph.input]

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Large tensors of symbolic extents get the memory that they need."""
+"""Tensors of symbolic extents get the memory that they need, not that of a large bound."""
 
 import numpy as np
 import pytest
@@ -22,10 +22,10 @@ from helpers.relax_modules import build, calls, run, tensor
 from tvm_fixes import pipeline, transform
 from tvm_fixes.support import switches
 
-FAR = 10**12
+LARGE = 10**12
 
 
-def rows(*extents: int, bound: int | None = None) -> tvm.IRModule:
+def softmax_rows(*extents: int, bound: int | None = None) -> tvm.IRModule:
     """Softmax of `min(n, extent)` rows, for each of the extents in turn."""
     n = tirx.Var("n", "int64")
 
@@ -61,28 +61,28 @@ def literals(sizes: list[list[tirx.Expr]]) -> list[int]:
 
 
 def test_upper_bound_is_not_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
-    mod = rows(FAR)
-    assert max(literals(planned(mod))) < FAR
+    mod = softmax_rows(LARGE)
+    assert max(literals(planned(mod))) < LARGE
     np.testing.assert_array_equal(run(mod, np.ones(3, "float32"), pipeline=pipeline()), [4, 4, 4])
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "plan-memory-bounds")
-    assert max(literals(planned(mod))) == 16 * FAR
+    assert max(literals(planned(mod))) == 16 * LARGE
 
 
 def test_equal_extents_share_memory() -> None:
-    sizes = [dims for dims in planned(rows(FAR, FAR, FAR)) if not literals([dims])]
-    assert len(sizes) == len([d for d in planned(rows(FAR)) if not literals([d])])
+    sizes = [dims for dims in planned(softmax_rows(LARGE, LARGE, LARGE)) if not literals([dims])]
+    assert len(sizes) == len([d for d in planned(softmax_rows(LARGE)) if not literals([d])])
 
 
-@pytest.mark.parametrize("mod", (rows(64), rows(FAR, bound=1 << 20)))
+@pytest.mark.parametrize("mod", (softmax_rows(64), softmax_rows(LARGE, bound=1 << 20)))
 def test_small_and_declared_bounds_are_allocated(mod: tvm.IRModule) -> None:
     assert len(literals(planned(mod))) == len(planned(mod))
 
 
-@pytest.mark.parametrize("bound", (FAR, 2**62))
+@pytest.mark.parametrize("bound", (LARGE, 2**62))
 def test_large_declared_bounds_are_not_allocated(bound: int) -> None:
-    """A slice of a PyTorch program bounds its axis by the end of the slice."""
-    mod = rows(2**62, bound=bound)
-    assert max(literals(planned(mod))) < FAR
+    """PyTorch declares the end of a slice as the bound of its extent, even 2**62."""
+    mod = softmax_rows(2**62, bound=bound)
+    assert max(literals(planned(mod))) < LARGE
     np.testing.assert_array_equal(run(mod, np.ones(3, "float32"), pipeline=pipeline()), [4, 4, 4])
 
 

@@ -56,7 +56,7 @@ def test_symbolic_extent():
     np.testing.assert_array_equal(run(mod, data), data.reshape(3, 2, 4))
 
 
-def test_others_are_lowered_as_before(monkeypatch):
+def test_other_dtypes_are_lowered_as_in_stock_tvm(monkeypatch):
     legalize = relax.transform.LegalizeOps()
     before = transform("float32", 2, 8, index_map=lambda i, j: (i, j // 4, j % 4))
     ours = legalize(before)

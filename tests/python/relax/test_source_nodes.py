@@ -40,7 +40,7 @@ from tvm_fixes.runtime.manifest import Manifest
 
 
 def two_layers() -> onnx.ModelProto:
-    """Two equal layers, whose kernels are shared, in names that no identifier has."""
+    """Two equal layers that share kernels; the names of the nodes are not identifiers."""
     model = parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]>
         layers (float[8, 32] x, float[32, 32] w, float[32] b) => (float[8, 32] y) {
@@ -68,7 +68,7 @@ def calls_of(mod: tvm.IRModule) -> list[tuple[str, list[str]]]:
     return [(call.kernel, [kernels.nodes[p].name for p in call.nodes]) for call in kernels.calls]
 
 
-def test_kernels_that_layers_share_know_the_nodes_of_each_call():
+def test_calls_of_a_shared_kernel_keep_their_own_nodes():
     calls = calls_of(from_onnx(two_layers()))
     assert len({kernel for kernel, _ in calls}) == len(calls) / 2
     for layer, part in enumerate((calls[: len(calls) // 2], calls[len(calls) // 2 :])):
@@ -86,7 +86,7 @@ class Net(nn.Module):
         return self.stem(x).softmax(1)
 
 
-def test_pytorch_nodes_have_the_operators_before_decomposition_and_the_paths_of_modules():
+def test_pytorch_nodes_keep_original_operators_and_module_paths():
     program = torch.export.export(Net().eval(), (torch.randn(1, 3, 8, 8),))
     mod = from_exported_program(program)
     nodes = {node for b in bindings(mod["main"]) for node in nodes_of(b.var)}
@@ -99,11 +99,10 @@ def test_pytorch_nodes_have_the_operators_before_decomposition_and_the_paths_of_
 
 def test_spans_do_not_affect_structural_equality():
     marked = from_onnx(two_layers())
-    bare = tvm.ir.load_json(tvm.ir.save_json(marked))
-    strip = {b.var: relax.Var(b.var.name, b.var.ty) for b in bindings(bare["main"])}
-    assert strip and all(nodes_of(b.var) for b in bindings(marked["main"]))
+    loaded = tvm.ir.load_json(tvm.ir.save_json(marked))
+    assert all(nodes_of(b.var) for b in bindings(marked["main"]))
     tvm.ir.assert_structural_equal(marked, tvm.script.from_source(marked.script(show_meta=True)))
-    assert nodes_of(next(iter(bindings(bare["main"]))).var), "spans survive a file"
+    assert nodes_of(next(iter(bindings(loaded["main"]))).var), "spans survive a file"
 
 
 def test_a_variable_without_nodes_belongs_to_its_reader():
@@ -130,7 +129,7 @@ def test_a_variable_without_nodes_belongs_to_its_reader():
     assert nodes["last"] == nodes["third"] == (own["third"],)
 
 
-def test_a_variable_of_another_type_keeps_its_nodes():
+def test_dynamic_to_static_keeps_nodes():
     @I.ir_module
     class Module:
         @R.function
@@ -150,14 +149,14 @@ def test_a_variable_of_another_type_keeps_its_nodes():
     assert names == {"flat": ["flat"], "out": ["out"]}
 
 
-def test_a_span_stands_for_several_nodes_in_order_and_without_repetition():
+def test_nodes_of_nested_spans_are_ordered_and_unique():
     nodes = [SourceNode("b", "Op", 'a "quoted".path'), SourceNode("a", "Op")]
     nested = tvm.ir.SequentialSpan([span_of(nodes), span_of(nodes[:1])])
     var = relax.Var("x", relax.TensorType((1,), "float32"), nested)
     assert nodes_of(var) == tuple(nodes)
 
 
-def test_places_of_tvmscript_are_not_nodes():
+def test_tvmscript_spans_are_not_nodes():
     place = tvm.ir.Span(tvm.ir.SourceName("module.py"), 1, 1, 1, 9)
     assert nodes_of(relax.Var("x", relax.TensorType((1,), "float32"), place)) == ()
 
@@ -176,7 +175,7 @@ def test_nodes_in_branches_are_found():
     assert {"t", "f"} <= names
 
 
-def test_a_quantized_convolution_knows_the_steps_around_it():
+def test_quantized_convolution_keeps_nodes_of_all_steps():
     weight = np.ones((8, 4, 1, 1), "int8")
     model = parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]>
@@ -216,7 +215,7 @@ def test_the_manifest_keeps_the_calls():
     assert Manifest.from_json(model.manifest.to_json()).kernels == kernels
 
 
-def test_calls_know_what_they_read_their_types_and_their_layout():
+def test_calls_record_reads_types_and_layout():
     import tvm_fixes
 
     model = parser.parse_model(
@@ -228,12 +227,12 @@ def test_calls_know_what_they_read_their_types_and_their_layout():
         }"""
     )
     kernels = tvm_fixes.compile(model, compare=False, layout="NHWC").manifest.kernels
-    place = {kernels.nodes[c.nodes[-1]].name: i for i, c in enumerate(kernels.calls)}
-    conv, pool, product = (kernels.calls[place[name]] for name in "cpy")
+    call_index = {kernels.nodes[c.nodes[-1]].name: i for i, c in enumerate(kernels.calls)}
+    conv, pool, product = (kernels.calls[call_index[name]] for name in "cpy")
     assert (conv.layout, pool.layout, product.layout) == ("NCHW → NHWC", "NHWC", "")
-    assert pool.reads == (place["c"],)
+    assert pool.reads == (call_index["c"],)
     read = [kernels.calls[index].reads for index in product.reads]
-    assert read == [(place["c"],), (place["p"],)], "through transposes"
+    assert read == [(call_index["c"],), (call_index["p"],)], "through transposes"
     assert pool.operands == pool.results == ("float32 (1, 8, 8, 4)",)
     assert pool.nbytes == 2 * 4 * 8 * 8 * 4
 
@@ -249,7 +248,7 @@ def test_symbolic_extents_have_no_size():
     assert call.nbytes is None
 
 
-def test_a_manifest_without_the_data_flow_can_be_read():
+def test_manifest_without_data_flow_is_readable():
     import tvm_fixes
 
     manifest = tvm_fixes.compile(two_layers(), compare=False).manifest

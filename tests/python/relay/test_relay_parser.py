@@ -35,16 +35,16 @@ def body(text):
     ].body
 
 
-def shown(expr):
+def as_tuples(expr):
     """The expression as nested tuples."""
     if isinstance(expr, relay.Call):
-        return (shown(expr.op), *map(shown, expr.args))
+        return (as_tuples(expr.op), *map(as_tuples, expr.args))
     if isinstance(expr, relay.Constant):
         return expr.numpy().item()
     if isinstance(expr, relay.TupleGetItem):
-        return (shown(expr.tuple), expr.index)
+        return (as_tuples(expr.tuple), expr.index)
     if isinstance(expr, relay.Tuple):
-        return tuple(map(shown, expr.fields))
+        return tuple(map(as_tuples, expr.fields))
     return expr.name
 
 
@@ -79,7 +79,7 @@ def shown(expr):
     ],
 )
 def test_expressions(text, expected):
-    assert shown(body(text)) == expected
+    assert as_tuples(body(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_numbers(text, value, dtype):
     assert constant.numpy().shape == ()
 
 
-def test_not_a_number():
+def test_nan():
     assert np.isnan(body("nanf").numpy())
 
 
@@ -167,7 +167,7 @@ def test_attributes(text, expected):
     assert plain(body(f"fn ({text}) {{ 1 }}").attrs) == expected
 
 
-def test_attributes_of_other_kinds():
+def test_special_attribute_values():
     attrs = body("foo(a=[?, 3], b=@main, c=-0.5f)").attrs
     assert isinstance(attrs["a"][0], relay.Any)
     assert attrs["b"].name == "main"
@@ -198,7 +198,7 @@ def test_types(text):
     assert str(mod["main"].ret_type) == text
 
 
-def test_forms_of_types_in_old_programs():
+def test_legacy_type_syntax():
     mod = relay.parse("def @main(%x: Tensor[(3), uint1], %y: Tensor[3, float32], %z: _, %w) { %x }")
     assert [str(param.type_annotation) for param in mod["main"].params] == [
         "Tensor[(3,), bool]",
@@ -211,13 +211,13 @@ def test_forms_of_types_in_old_programs():
 def test_let():
     let = body("let %a = 1; let %b: int32 = %a + 1; %b")
     assert isinstance(let, relay.Let)
-    assert shown(let.body.value) == ("add", "a", 1)
+    assert as_tuples(let.body.value) == ("add", "a", 1)
     assert let.body.value.args[0].same_as(let.var)
     assert str(let.body.var.type_annotation) == "int32"
     assert let.body.body.same_as(let.body.var)
 
 
-def test_a_binding_hides_an_outer_one_up_to_the_end_of_its_block():
+def test_inner_binding_shadows_outer():
     pair = body("(let %x = %x + 1; %x, %x)")
     let, outer = pair.fields
     assert not let.body.same_as(outer)
@@ -229,14 +229,14 @@ def test_a_function_may_call_itself():
     assert let.value.body.op.same_as(let.var)
 
 
-def test_items_in_a_row_are_bindings_without_use():
+def test_expression_statements_are_unused_bindings():
     let = body("foo(%x); bar(%x);; %x")
-    assert shown(let.value) == ("foo", "x")
-    assert shown(let.body.value) == ("bar", "x")
+    assert as_tuples(let.value) == ("foo", "x")
+    assert as_tuples(let.body.value) == ("bar", "x")
     assert let.body.body.name == "x"
 
 
-def test_values_that_are_blocks():
+def test_block_values_of_let():
     let = body(
         "let %a = { let %b = 1; %b }; let %c = let %d = 2; %d; "
         "let %e = if (True) { 1 } else { 2 }; %e"
@@ -251,7 +251,7 @@ def test_nodes_are_shared():
     assert call.args[0].same_as(call.args[1].args[0])
 
 
-def test_a_number_is_visible_outside_its_block():
+def test_graph_variable_is_visible_outside_its_block():
     call = body("foo({ %0 = %x + 1; %0 }, %0)")
     assert call.args[0].same_as(call.args[1])
 
@@ -333,14 +333,14 @@ def test_comments():
     def /* a /* nested */ comment */ @main(%x: int32 /* ty=int32 */) {
       add(%x, 1 /* ty=int32 */) /* ty=int32 span=from_string:3:5 */ // the end
     } // no newline"""
-    assert shown(relay.parse(text)["main"].body) == ("add", "x", 1)
+    assert as_tuples(relay.parse(text)["main"].body) == ("add", "x", 1)
 
 
 def test_names_with_separators():
     params = "%a: int32, %a.0: int32, %b.c-d/e:1: int32, %f:int32"
     main = relay.parse(f"def @main({params}) {{ (%a, %a.0, %b.c-d/e:1, %f, %a-1) }}")["main"]
     assert [param.name for param in main.params] == ["a", "a.0", "b.c-d/e:1", "f"]
-    assert shown(main.body) == ("a", "a.0", "b.c-d/e:1", "f", ("subtract", "a", 1))
+    assert as_tuples(main.body) == ("a", "a.0", "b.c-d/e:1", "f", ("subtract", "a", 1))
 
 
 def test_names_in_quotes():
@@ -350,7 +350,7 @@ def test_names_in_quotes():
     assert mod["f 1"].body.name == "a;b"
 
 
-def test_attributes_that_relay_has_no_use_for():
+def test_unsupported_metadata_attributes_are_none():
     nodes = [
         {"type_key": ""},
         {"type_key": "Map", "keys": ["Target"], "data": [2]},
@@ -375,7 +375,7 @@ def test_devices_are_dropped():
     assert str(main.params[0].type_annotation) == "int32"
 
 
-def test_places():
+def test_spans():
     main = relay.parse(
         "def @main(%x: int32) {\n  %0 = nn.relu(%x);\n  %1 = %0 +\n   foo(1);\n %1\n}"
     )
@@ -572,7 +572,7 @@ def test_long_programs():
     lets = "".join(f"let %v{i} = 1;\n" for i in range(n))
     assert isinstance(relay.parse(f"def @main() {{ {lets}%v0 }}")["main"].body, relay.Let)
     assert len(body("(" + "1, " * n + ")").fields) == n
-    assert shown(body(" + ".join(["%x"] * 3))) == ("add", ("add", "x", "x"), "x")
+    assert as_tuples(body(" + ".join(["%x"] * 3))) == ("add", ("add", "x", "x"), "x")
     body(" + ".join(["%x"] * n))
 
 
@@ -591,7 +591,7 @@ def test_speed_is_linear():
     assert min(seconds(40_000) for _ in range(3)) < 40 * small
 
 
-def test_text_of_an_old_printer():
+def test_legacy_printer_output():
     text = textwrap.dedent(
         """\
         v0.0.4
@@ -606,11 +606,11 @@ def test_text_of_an_old_printer():
         """
     )
     main = relay.parse(text)["main"]
-    assert shown(main.body) == ("add", ("nn.relu", ("nn.conv2d", "data", "w")), 0.5)
+    assert as_tuples(main.body) == ("add", ("nn.relu", ("nn.conv2d", "data", "w")), 0.5)
     assert list(main.body.args[0].args[0].attrs["kernel_size"]) == [3, 3]
 
 
-def test_names_and_marks_outside_ascii():
+def test_unicode_names_and_byte_order_mark():
     mod = relay.parse("\ufeffdef @main(%vgröße/重み:0: int32) { %vgröße/重み:0 }")
     assert [param.name for param in mod["main"].params] == ["vgröße/重み:0"]
     assert tvm_ffi.structural_equal(relay.parse(mod.astext()), mod)
@@ -618,7 +618,7 @@ def test_names_and_marks_outside_ascii():
         relay.parse("def @main(%x: int32) { %x + ä }")
 
 
-def test_tensors_have_no_lanes():
+def test_vector_dtype_is_an_error():
     with pytest.raises(RelayError, match="line 1, column 28: expected a dtype, found 'float32x4'"):
         relay.parse("def @main(%x: Tensor[(3,), float32x4]) { %x }")
 

@@ -10,11 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""LazySetOutput: pass each result to a callback once it is computed, also from a tuple.
+"""LazySetOutput: pass each result, or each field of a tuple, to a callback once it is computed.
 
 Trigger
-    ``LazySetOutput`` on a function with dataflow blocks, or on a function that returns a tuple by a
-    variable, as ``LiftTransformParams`` makes them.
+    ``LazySetOutput`` on a function with dataflow blocks, or on one that returns a tuple as a
+    variable, such as ``LiftTransformParams`` makes.
 Mechanism
     The pass unpacks a tuple only if the function's result is a tuple expression, and inserts the
     call right after the binding, even in a dataflow block.
@@ -40,9 +40,8 @@ NAME = "LazySetOutput"
 def LazySetOutput() -> tvm.transform.Pass:
     """Let each public function pass its results to a callback once they are computed.
 
-    TVM's pass of this name; in addition, a tuple that a variable returns is unpacked: the function
-    calls ``fset_output(index, value)`` for each field.  Afterwards these functions have no dataflow
-    blocks.
+    Unlike TVM's pass of this name, it also unpacks a tuple returned as a variable, and calls
+    ``fset_output(index, value)`` for each field.  It removes dataflow blocks from these functions.
 
     Returns
     -------
@@ -52,7 +51,7 @@ def LazySetOutput() -> tvm.transform.Pass:
     Raises
     ------
     UsageError
-        When the pass runs: if a function of the module calls a public one, or after memory is
+        When the pass runs, if a function of the module calls a public one, or memory is already
         planned.
 
     Notes
@@ -69,7 +68,7 @@ def LazySetOutput() -> tvm.transform.Pass:
         # A call with effects is not allowed in a dataflow block.
         flat = relax.transform.ToNonDataflow()(mod)
         functions = {
-            var: _with_fields(function) for var, function in public_functions(flat).items()
+            var: _with_tuple_result(function) for var, function in public_functions(flat).items()
         }
         return stock(with_functions(mod, functions))
 
@@ -88,14 +87,16 @@ def _reject_lowered(mod: tvm.IRModule) -> None:
                 )
 
 
-def _with_fields(function: relax.Function) -> relax.Function:
+def _with_tuple_result(function: relax.Function) -> relax.Function:
     """Return a tuple expression instead of a tuple variable."""
     blocks, result = list(function.body.blocks), function.body.body
     if not isinstance(result, relax.Var) or not isinstance(result.ty, relax.TupleType):
         return function
     bound = {b.var: b.value for block in blocks for b in block.bindings}
-    whole = bound.get(result)
-    if not isinstance(whole, relax.Tuple):
-        taken, whole = unpack_tuple(result)
-        blocks.append(relax.BindingBlock(taken))
-    return relax.analysis.remove_all_unused(with_body(function, relax.SeqExpr(blocks, whole)))
+    result_tuple = bound.get(result)
+    if not isinstance(result_tuple, relax.Tuple):
+        field_bindings, result_tuple = unpack_tuple(result)
+        blocks.append(relax.BindingBlock(field_bindings))
+    return relax.analysis.remove_all_unused(
+        with_body(function, relax.SeqExpr(blocks, result_tuple))
+    )

@@ -58,7 +58,7 @@ _DTYPES = {TensorProto.DataType.Value(name.upper()): name for name in _BITS} | {
     TensorProto.FLOAT4E2M1: FLOAT4
 }
 
-# The result of these operators has the dtype of the first operand, and only its elements.
+# These operators move elements without computing: the result has the dtype of the first operand.
 _MOVING = frozenset(
     {
         "Concat",
@@ -114,7 +114,7 @@ def limits_of(dtype: str) -> tuple[int, int]:
 
 
 def carried(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    """`tensor` with 8-bit elements, if its elements are narrower."""
+    """`tensor` in the dtype of its carrier if its elements have fewer than 8 bits."""
     dtype = narrow_dtype(tensor.data_type)
     if dtype is None:
         return tensor
@@ -139,9 +139,9 @@ def narrow_result(
     Raises
     ------
     ValueError
-        If an operand has a narrow dtype, and the operator has no meaning for it.
+        If an operand has a narrow dtype that the operator does not support.
     """
-    zero = operands[2] if len(operands) > 2 else None
+    zero_point_dtype = operands[2] if len(operands) > 2 else None
     match operator:
         case "Cast":
             return narrow_dtype(attributes["to"])
@@ -151,7 +151,7 @@ def narrow_result(
             value = attributes.get("value")
             return narrow_dtype(value.data_type) if isinstance(value, TensorProto) else None
         case "QuantizeLinear" | "com.microsoft.QuantizeLinear":
-            return zero or narrow_dtype(attributes.get("output_dtype", 0))
+            return zero_point_dtype or narrow_dtype(attributes.get("output_dtype", 0))
         case _ if operator in _MOVING:
             return operands[0]
     narrow = next(filter(None, operands), None)

@@ -13,8 +13,8 @@
 """Creation of tensors: ``arange`` and ``empty``.
 
 Trigger
-    ``arange`` with a negative step, of a floating-point dtype, with arguments of a dtype other
-    than that of the result, or empty; ``empty`` of symbolic sizes, which a circular pad fills.
+    An ``arange`` that is empty or floating-point, or has a negative step or arguments of another
+    dtype; an ``empty`` of symbolic sizes, such as PyTorch makes for a circular pad.
 Mechanism
     The type of an ``arange`` assumes a positive step; the converter of ``empty`` uses the
     arguments of PyTorch's graph without converting them.
@@ -37,25 +37,26 @@ from ..values.operands import static_extent
 def convert_arange(call: Call) -> relax.Expr:
     """Convert a range of the length that PyTorch recorded."""
     has_start = len(call.operands) != 1
-    of_start = call if has_start else call.with_operands(0, *call.operands)
-    start, end, step = of_start.arguments(start=0, end=None, step=1)
+    normalized_call = call if has_start else call.with_operands(0, *call.operands)
+    start, end, step = normalized_call.arguments(start=0, end=None, step=1)
     dtype = call.dtype
     count = call.recorded.shape[0]
     numbers = [end, start, step]
     if not call.symbols.knows(count):
         return call.proceed()
     length = call.symbols.convert(count)
-    is_plain = all(_is_integer(number) for number in numbers) and "int" in dtype
-    if is_plain and static_extent(step) == 1 and length != 0:
+    is_integral = all(_is_integer(number) for number in numbers) and "int" in dtype
+    if is_integral and static_extent(step) == 1 and length != 0:
         return call.proceed()
     switches.note(CREATION)
-    # PyTorch computes in the dtype of the elements, but float32 elements in float64.
-    inner = "int64" if "int" in dtype else accumulation_dtype(dtype)
-    inner = "float64" if inner == "float32" and dtype == "float32" else inner
+    # Like PyTorch, compute float32 elements in float64.
+    compute_dtype = "float64" if dtype == "float32" else accumulation_dtype(dtype)
+    if "int" in dtype:
+        compute_dtype = "int64"
 
     def element(index: tirx.Var) -> tirx.Expr:
-        first, stride = (_cast(number, inner) for number in (start, step))
-        return (first + index.astype(inner) * stride).astype(dtype)
+        first, stride = (_cast(number, compute_dtype) for number in (start, step))
+        return (first + index.astype(compute_dtype) * stride).astype(dtype)
 
     def compute() -> te.Tensor:
         return te.compute((length,), element, name="arange")
@@ -65,7 +66,7 @@ def convert_arange(call: Call) -> relax.Expr:
 
 @converts("empty.memory_format", "empty_permuted.default", fix=CREATION, noted=True)
 def convert_empty(call: Call) -> relax.Expr:
-    """Convert a tensor without values to zeros."""
+    """Convert an uninitialized tensor to zeros."""
     return call.emit(relax.op.zeros(relax.ShapeExpr(call.shape), call.dtype))
 
 

@@ -10,10 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Converters of slices and parts of tensors by symbolic sizes.
+"""Converters of slices, splits and pads with symbolic sizes.
 
-PyTorch records the extents of results for the sizes at export, and guards the conditions under
-which they hold.  Sizes at run time may violate such a guard, so the program checks what it needs.
+The extents of results that PyTorch records hold only under its guards.  Sizes at run time may
+violate a guard, so the program checks the conditions that it needs.
 
 The docstring of ``shapes`` describes the faults of TVM's converters.
 """
@@ -43,7 +43,7 @@ def slice_of(call: Call, x: relax.Expr, axis: int, begin: Size, length: Size) ->
 
 
 def _from_front(call: Call, position: Any, extent: Size) -> Size:
-    """Count a position from the start of an axis; a negative one counts from its end."""
+    """Convert a Python index, which may be negative, to a position from the start of an axis."""
     if call.symbols.at_least(position, 0):
         return position
     from_end = call.symbols.analyzer.simplify(extent + position)
@@ -55,12 +55,12 @@ def _from_front(call: Call, position: Any, extent: Size) -> Size:
 
 
 def _count(call: Call, start: Any, end: Any, step: Size, extent: Size) -> Size:
-    """The number of indices from `start` to `end`, each counted as Python does."""
-    is_open = end is None or (isinstance(end, int) and end >= MAX_EXTENT)
-    is_all = start is None or (isinstance(start, int) and start <= -MAX_EXTENT)
-    first = 0 if is_all else tirx.min(_from_front(call, start, extent), extent)
-    last = extent if is_open else tirx.min(_from_front(call, end, extent), extent)
-    if static_extent(step) == 1 and is_all:
+    """The length of the Python slice ``start:end:step`` of an axis of `extent`."""
+    reaches_end = end is None or (isinstance(end, int) and end >= MAX_EXTENT)
+    starts_at_front = start is None or (isinstance(start, int) and start <= -MAX_EXTENT)
+    first = 0 if starts_at_front else tirx.min(_from_front(call, start, extent), extent)
+    last = extent if reaches_end else tirx.min(_from_front(call, end, extent), extent)
+    if static_extent(step) == 1 and starts_at_front:
         return call.symbols.analyzer.simplify(last)
     count = (last - first + step - 1) // step
     return call.symbols.analyzer.simplify(tirx.max(count, 0))
@@ -97,13 +97,13 @@ def convert_slice(call: Call) -> relax.Expr:
 
 @converts("select.int", place="sizes", fix=DYNAMIC_SHAPES)
 def convert_select(call: Call) -> relax.Expr:
-    """Convert the element at an index of an axis."""
+    """Convert the selection of one index along an axis."""
     x, axis, index = call.operands
     axis %= x.ty.ndim
     extent = x.ty.shape[axis]
     is_within = tirx.And(-extent <= index, index < extent)
-    require(call, is_within, f"expected an index of axis {axis} within its extent")
-    # `take` does not count from the end of an axis of symbolic extent.
+    require(call, is_within, f"expected an index within axis {axis}")
+    # `take` does not support negative indices into a symbolic extent.
     if isinstance(index, int) and index >= 0:
         return call.proceed()
     switches.note(DYNAMIC_SHAPES)
@@ -113,7 +113,7 @@ def convert_select(call: Call) -> relax.Expr:
 
 @converts("narrow.default", place="sizes", fix=DYNAMIC_SHAPES, noted=True)
 def convert_narrow(call: Call) -> relax.Expr:
-    """Convert a slice by its first element and its length."""
+    """Convert a slice given by its start and length."""
     x, axis, start, length = call.operands
     axis %= x.ty.ndim
     extent = x.ty.shape[axis]
@@ -172,7 +172,7 @@ def convert_split(call: Call) -> relax.Expr:
     switches.note(DYNAMIC_SHAPES)
     parts, begin = [], 0
     for length in call.symbols.shape(lengths):
-        require(call, length >= 0, "expected no part of fewer than 0 elements")
+        require(call, length >= 0, "expected parts of at least 0 elements")
         parts.append(slice_of(call, x, axis, begin, length))
         begin = begin + length
     is_whole = begin == x.ty.shape[axis]

@@ -42,10 +42,11 @@ void Matmul(Obligations* obligations) {
                                "rank of argument " + name + ": expected at least 1, got 0");
     }
   }
-  const int lhs = obligations->Tensor(0)->ndim;
-  const int rhs = obligations->Tensor(1)->ndim;
-  obligations->Equal(obligations->Dim(1, rhs == 1 ? 0 : rhs - 2), obligations->Dim(0, lhs - 1));
-  if (lhs <= 2 || rhs <= 2) return;
+  const int lhs_ndim = obligations->Tensor(0)->ndim;
+  const int rhs_ndim = obligations->Tensor(1)->ndim;
+  obligations->Equal(obligations->Dim(1, rhs_ndim == 1 ? 0 : rhs_ndim - 2),
+                     obligations->Dim(0, lhs_ndim - 1));
+  if (lhs_ndim <= 2 || rhs_ndim <= 2) return;
   obligations->Broadcast(BatchDims(obligations, 0, 2), BatchDims(obligations, 1, 2));
 }
 

@@ -37,7 +37,7 @@ from .operands import as_onnx, check_rank, check_vector, named_shape, round_to, 
 def convert_skip_layer_norm(call: Call) -> relax.Expr:
     """Convert a SkipLayerNormalization, with its outputs mean, inv_std_var and sum."""
     inputs = named_operands(call, "input skip gamma beta bias", ("input", "skip", "gamma"))
-    total = _with_skip(call, inputs["input"], inputs["skip"], inputs["bias"])
+    total = _sum_with_skip(call, inputs["input"], inputs["skip"], inputs["bias"])
     width = named_shape(call, "input", inputs["input"])[-1]
     for name in ("gamma", "beta"):
         check_vector(call, name, inputs[name], width)
@@ -57,7 +57,7 @@ def convert_skip_simplified_layer_norm(call: Call) -> relax.Expr:
     Its output mean is 0, as in ONNX Runtime, because the operator subtracts no mean.
     """
     inputs = named_operands(call, "input skip gamma bias", ("input", "skip", "gamma"))
-    total = _with_skip(call, inputs["input"], inputs["skip"], inputs["bias"])
+    total = _sum_with_skip(call, inputs["input"], inputs["skip"], inputs["bias"])
     check_vector(call, "gamma", inputs["gamma"], named_shape(call, "input", inputs["input"])[-1])
     inverse = _inverse_root(call, relax.op.mean(relax.op.square(total), [-1], keepdims=True))
     out = relax.op.multiply(relax.op.multiply(total, inverse), widen(call, inputs["gamma"]))
@@ -67,7 +67,7 @@ def convert_skip_simplified_layer_norm(call: Call) -> relax.Expr:
 
 @converts("SimplifiedLayerNormalization", fix=MICROSOFT, noted=True)
 def convert_simplified_layer_norm(call: Call) -> relax.Expr:
-    """Convert a SimplifiedLayerNormalization, which ONNX Runtime writes in ONNX's domain.
+    """Convert a SimplifiedLayerNormalization, which ONNX Runtime saves in ONNX's domain.
 
     Raises
     ------
@@ -98,7 +98,9 @@ def convert_simplified_layer_norm(call: Call) -> relax.Expr:
 
 @converts("com.microsoft.EmbedLayerNormalization", fix=MICROSOFT, noted=True)
 def convert_embed_layer_norm(call: Call) -> relax.Expr:
-    """Convert an EmbedLayerNormalization: the sum of embeddings, normalized; the lengths of rows.
+    """Convert an EmbedLayerNormalization, which normalizes a sum of embeddings.
+
+    Its other outputs are the number of unmasked tokens in each row, and the sum.
 
     Raises
     ------
@@ -124,8 +126,8 @@ def convert_embed_layer_norm(call: Call) -> relax.Expr:
         pairs.append((inputs["segment_embedding"], inputs["segment_ids"]))
     total: relax.Expr | None = None
     for table, indices in pairs:
-        rows = widen(call, as_onnx(call, "Gather", table, indices, axis=0))
-        total = rows if total is None else call.emit(relax.op.add(total, rows))
+        embeddings = widen(call, as_onnx(call, "Gather", table, indices, axis=0))
+        total = embeddings if total is None else call.emit(relax.op.add(total, embeddings))
     dtype = dtype_of(inputs["word_embedding"])
     epsilon = call.attributes.get("epsilon", 1e-12)
     operands = (total, *(widen(call, inputs[name]) for name in ("gamma", "beta")))
@@ -154,12 +156,12 @@ def convert_group_norm(call: Call) -> relax.Expr:
     tvm.error.OpAttributeInvalid
         If ``groups`` does not divide the channels, or the activation is neither 0 nor 1.
     """
-    skips = call.operator.endswith("SkipGroupNorm")
-    names = "X gamma beta skip bias" if skips else "X gamma beta"
-    inputs = named_operands(call, names, names.split()[: 4 if skips else 3])
+    has_skip = call.operator.endswith("SkipGroupNorm")
+    names = "X gamma beta skip bias" if has_skip else "X gamma beta"
+    inputs = named_operands(call, names, names.split()[: 4 if has_skip else 3])
     shape = check_rank(call, "X", inputs["X"], 4)
-    last = call.attributes.get("channels_last", 1)
-    channels, groups = shape[3 if last else 1], call.attributes.get("groups", 0)
+    channels_last = call.attributes.get("channels_last", 1)
+    channels, groups = shape[3 if channels_last else 1], call.attributes.get("groups", 0)
     activation = call.attributes.get("activation", 0)
     if not isinstance(channels, int) or groups < 1 or channels % groups:
         reason = f"expected a divisor of the {channels} channels"
@@ -171,13 +173,15 @@ def convert_group_norm(call: Call) -> relax.Expr:
     total = widen(call, inputs["X"])
     for name in ("skip", "bias"):
         if inputs.get(name) is not None:
-            total = call.emit(relax.op.add(total, _per_channel(call, name, inputs[name], last)))
-    axes = [1, 2] if last else [2, 3]
+            total = call.emit(
+                relax.op.add(total, _per_channel(call, name, inputs[name], channels_last))
+            )
+    axes = [1, 2] if channels_last else [2, 3]
     out = relax.op.nn.group_norm(
         total,
         *(widen(call, inputs[name]) for name in ("gamma", "beta")),
         groups,
-        channel_axis=3 if last else 1,
+        channel_axis=3 if channels_last else 1,
         axes=axes,
         epsilon=float(np.float32(call.attributes.get("epsilon", 1e-5))),
     )
@@ -187,31 +191,33 @@ def convert_group_norm(call: Call) -> relax.Expr:
     return _outputs(call, [out, total], rounded=(0, 1))
 
 
-def _per_channel(call: Call, name: str, value: relax.Expr, last: int) -> relax.Expr:
+def _per_channel(call: Call, name: str, value: relax.Expr, channels_last: int) -> relax.Expr:
     """A bias or a residual in a shape that broadcasts to the data."""
     rank = len(check_rank(call, name, value, 1, 2, 4))
-    wide = widen(call, value)
+    widened = widen(call, value)
     if rank == 4:
-        return wide
-    axes = {1: [0, 1, 2] if last else [0, 2, 3], 2: [1, 2] if last else [2, 3]}[rank]
-    return call.emit(relax.op.expand_dims(wide, axes))
+        return widened
+    axes = [1, 2] if channels_last else [2, 3]
+    if rank == 1:
+        axes = [0, *axes]
+    return call.emit(relax.op.expand_dims(widened, axes))
 
 
 # Sums and roots
 
 
-def _with_skip(
+def _sum_with_skip(
     call: Call, data: relax.Expr, skip: relax.Expr, bias: relax.Expr | None
 ) -> relax.Expr:
     """The sum of data, residual and bias in the accumulation dtype."""
     shape = check_rank(call, "input", data, 2, 3)
     skip_shape = check_rank(call, "skip", skip, 2, 3)
     aligned = list(zip(reversed(shape), reversed(skip_shape), strict=False))
-    wrong = [call.known.equal(*pair) is False for pair in aligned]
-    # Only the first axis of three broadcasts.
-    if len(wrong) == 3 and call.known.equal(skip_shape[0], 1):
-        wrong[2] = False
-    if any(wrong) or len(skip_shape) > len(shape):
+    mismatched = [call.known.equal(*pair) is False for pair in aligned]
+    # `skip` may broadcast only along the batch axis of three axes.
+    if len(mismatched) == 3 and call.known.equal(skip_shape[0], 1):
+        mismatched[2] = False
+    if any(mismatched) or len(skip_shape) > len(shape):
         raise call.invalid("shape of skip", skip_shape, f"expected {shape}")
     check_vector(call, "bias", bias, shape[-1])
     total = call.emit(relax.op.add(widen(call, data), widen(call, skip)))
@@ -219,7 +225,7 @@ def _with_skip(
 
 
 def _inverse_root(call: Call, mean_square: relax.Expr, default: float = 1e-12) -> relax.Expr:
-    """The inverse of the root of `mean_square` and epsilon."""
+    """Emit ``1 / sqrt(mean_square + epsilon)``."""
     mean_square = call.emit(mean_square)
     epsilon = float(np.float32(call.attributes.get("epsilon", default)))
     shifted = relax.op.add(mean_square, relax.const(epsilon, dtype_of(mean_square)))
