@@ -28,14 +28,11 @@ from tvm_fixes.support.isolate import OutcomeKind, run_all_forked
 
 PROBED = [fix for fix in FIXES if fix.kind is not Kind.ENVIRONMENT]
 TIMEOUT = 120.0
-# The tests of each fix compare its own behavior; the quick tier runs a part of the probes.
-CHOSEN = grids.sample(PROBED, 24)
-OTHERS = [fix for fix in FIXES if fix.kind is Kind.ENVIRONMENT]
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return {row.fix.id: row for row in examine([*CHOSEN, *OTHERS], PROBES, timeout=TIMEOUT)}
+    return {row.fix.id: row for row in examine(FIXES, PROBES, timeout=TIMEOUT)}
 
 
 def require_modules(fix):
@@ -43,7 +40,7 @@ def require_modules(fix):
         pytest.importorskip(module)
 
 
-@pytest.mark.parametrize("fix", CHOSEN, ids=lambda fix: fix.id)
+@pytest.mark.parametrize("fix", PROBED, ids=lambda fix: fix.id)
 def test_stock_fails_as_recorded_and_the_fix_corrects_it(rows, fix):
     require_modules(fix)
     row = rows[fix.id]
@@ -61,7 +58,8 @@ def test_the_environment_meets_its_requirements(rows):
 
 def test_the_switch_of_each_fix_restores_the_fault(rows):
     """Disabling only this fix brings the fault back through this project's entry point."""
-    fixes = [fix for fix in CHOSEN if rows[fix.id].state is not State.UNAVAILABLE]
+    fixes = [fix for fix in PROBED if rows[fix.id].state is not State.UNAVAILABLE]
+    fixes = grids.sample(fixes, 24)
 
     def run_with_one_off(fix):
         os.environ[switches.ENVIRONMENT_VARIABLE] = fix.id
