@@ -259,9 +259,9 @@ def places(target: tvm.target.Target | None, name: str | None = None) -> Iterato
                 yield Place(stage, step, None)
             continue
         for each in stock.get(step.tvm_name, ()):
-            found = str(each.info.name)
-            is_known = found == step.tvm_name
-            later = Step(found, "a pass of another version of TVM", tvm_list=step.tvm_list)
+            tvm_name = str(each.info.name)
+            is_known = tvm_name == step.tvm_name
+            later = Step(tvm_name, "a pass of another version of TVM", tvm_list=step.tvm_list)
             yield Place(stage, step if is_known else later, each)
 
 
@@ -278,9 +278,9 @@ def stock_rest(
     executed : int
         The number of passes of the first of them that have run.
     """
-    found = [place for place in places(target) if place.stage.name in left]
-    in_first = sum(place.stage.name == left[0] for place in found)
-    return [place.stock for place in found[min(executed, in_first) :] if place.stock is not None]
+    rest = [place for place in places(target) if place.stage.name in left]
+    in_first = sum(place.stage.name == left[0] for place in rest)
+    return [place.stock for place in rest[min(executed, in_first) :] if place.stock is not None]
 
 
 def register() -> None:
@@ -310,13 +310,13 @@ def _stock_passes(
 ) -> dict[str, list[tvm.transform.Pass]]:
     """TVM's passes by their names in the table; one that it lacks stays with the one before."""
     known = {step.tvm_name for _, step in steps()}
-    found: dict[str, list[tvm.transform.Pass]] = {}
+    passes: dict[str, list[tvm.transform.Pass]] = {}
     at = next(step.tvm_name for _, step in steps() if step.tvm_list)
     for tvm_list in TVM_LISTS:
         for each in getattr(lists, tvm_list)(target):
             at = str(each.info.name) if each.info.name in known else at
-            found.setdefault(at, []).append(each)
-    return found
+            passes.setdefault(at, []).append(each)
+    return passes
 
 
 def _stage(stage: Stage, name: str | None, options: Options) -> tvm.transform.Pass:
@@ -338,9 +338,9 @@ def _stage(stage: Stage, name: str | None, options: Options) -> tvm.transform.Pa
             raise
         except Exception as error:
             # The exception of a failing legalization does not name the call.
-            found = failing_legalization(mod)
-            if found is None:
+            failing = failing_legalization(mod)
+            if failing is None:
                 raise
-            raise UnsupportedOperatorError(f"cannot lower {found}: {summarize(error)}") from error
+            raise UnsupportedOperatorError(f"cannot lower {failing}: {summarize(error)}") from error
 
     return tvm.transform.module_pass(run, opt_level=0, name=stage.name)

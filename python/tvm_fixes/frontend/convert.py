@@ -228,16 +228,14 @@ class Converters(Generic[C]):
         entries = (entry for chain in self._loaded.values() for entry in chain)
         return frozenset(entry.fix for entry in entries if entry.fix is not None)
 
-    def has(
-        self, operator: str, version: int | None = None, places: Container[str] | None = None
-    ) -> bool:
-        """Whether an operator has a converter of its own, of any version or of this one.
+    def has(self, operator: str, places: Container[str] | None = None) -> bool:
+        """Whether an operator has a converter of its own, of any version.
 
         With `places`, only a converter at one of these counts.
         """
         names, disabled = list(self.places), switches.disabled()
         return any(
-            entry.serves(entry.since if version is None else version, disabled)
+            entry.serves(entry.since, disabled)
             for entry in self._loaded.get(operator, ())
             if places is None or names[entry.place] in places
         )

@@ -17,7 +17,7 @@ What is provable depends on the importer: ONNX knows which extents its nodes req
 (:class:`~.torch.symbols.Symbols`), and Relay nothing (:data:`NO_FACTS`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any, Protocol, TypeAlias
 
@@ -41,6 +41,7 @@ __all__ = [
     "simplified",
     "slice_at",
     "slice_range",
+    "static_extent",
 ]
 
 Extent: TypeAlias = int | tirx.Expr
@@ -53,6 +54,11 @@ def extents_of(tensor: relax.Expr) -> list[Extent] | None:
     if not isinstance(shape, relax.ShapeExpr):
         return None
     return [int(dim) if isinstance(dim, tirx.IntImm) else dim for dim in shape.values]
+
+
+def static_extent(extent: Any) -> int | None:
+    """An extent as an int, or None if it is symbolic or no extent."""
+    return int(extent) if isinstance(extent, int | tirx.IntImm) else None
 
 
 class Facts(Protocol):
@@ -93,35 +99,37 @@ END = 2**31 - 1
 """A slice bound of at least this value means the end of an axis (ONNX specification, Slice)."""
 
 MAX_EXTENT = 2**40
-"""The maximum extent of an axis; a larger step of a slice takes one element."""
+"""No axis is longer: a larger step of a slice takes one element, a larger bound means the end."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def minimum(facts: Facts, *values: Extent) -> Extent:
     """The minimum of `values`."""
-
-    def smaller_of(a: Extent, b: Extent) -> Extent:
-        if facts.less(b, a) is False:
-            return a
-        if facts.less(a, b) is False:
-            return b
-        return facts.simplify(tirx.min(expression(a), expression(b)))
-
-    return reduce(smaller_of, values)
+    return _extreme(facts, values, facts.less, tirx.min)
 
 
 def maximum(facts: Facts, *values: Extent) -> Extent:
     """The maximum of `values`."""
+    return _extreme(facts, values, lambda a, b: facts.less(b, a), tirx.max)
 
-    def larger_of(a: Extent, b: Extent) -> Extent:
-        if facts.less(a, b) is False:
+
+def _extreme(
+    facts: Facts,
+    values: Sequence[Extent],
+    precedes: Callable[[Extent, Extent], bool | None],
+    combine: Callable[[tirx.Expr, tirx.Expr], tirx.Expr],
+) -> Extent:
+    """The value that no other one precedes; an expression if that depends on symbols."""
+
+    def first_of(a: Extent, b: Extent) -> Extent:
+        if precedes(b, a) is False:
             return a
-        if facts.less(b, a) is False:
+        if precedes(a, b) is False:
             return b
-        return facts.simplify(tirx.max(expression(a), expression(b)))
+        return facts.simplify(combine(expression(a), expression(b)))
 
-    return reduce(larger_of, values)
+    return reduce(first_of, values)
 
 
 def product(facts: Facts, values: Iterable[Extent]) -> Extent:

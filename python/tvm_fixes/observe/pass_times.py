@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import tvm
 
 from ..runtime.report import PassTime
+from ..support.instruments import ended
 
 
 @dataclass
@@ -52,13 +53,11 @@ class PassTimes(tvm.ir.instrument.PassInstrument):
     def run_after_pass(self, _mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
         """Stop the clock of a pass."""
         name = str(info.name)
-        while self._running and self._running[-1].name != name:
-            self._running.pop()  # a pass in it that raised
-        if not self._running:
+        last = ended(self._running, name)
+        if last is None:
             return
-        ended = self._running.pop()
-        seconds = time.perf_counter() - ended.begin
-        self._own[name] += seconds - ended.within
+        seconds = time.perf_counter() - last.begin
+        self._own[name] += seconds - last.within
         if self._running:
             self._running[-1].within += seconds
         if name not in [each.name for each in self._running]:

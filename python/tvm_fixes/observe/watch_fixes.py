@@ -31,6 +31,7 @@ from ..runtime.explanation import AppliedFix, Explanation
 from ..support import ambient
 from ..support.ambient import Facts, Place
 from ..support.declined import NotDone, decline
+from ..support.instruments import ended
 from ..support.switches import Asked, Use
 
 Functions = Mapping[str, tvm.ir.BaseFunc]
@@ -95,11 +96,9 @@ class WatchFixes(tvm.ir.instrument.PassInstrument):
     def run_after_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
         """Complete the uses that the pass has reported."""
         name = str(info.name)
-        while self._running and self._running[-1].name != name:
-            self._running.pop()  # a nested pass that raised
-        if not self._running:
+        before = ended(self._running, name)
+        if before is None:
             return
-        before = self._running.pop()
         if name == "FuseOps" and name not in [one.name for one in self._running]:
             for nodes, reason in unfused(mod):
                 decline("fusion", nodes, reason)

@@ -66,16 +66,17 @@ def described_calls(mod: tvm.IRModule) -> Iterator[OperatorCall]:
 
 def failing_legalization(mod: tvm.IRModule) -> OperatorCall | None:
     """The first call whose legalization raises outside the module."""
-    for found in described_calls(mod):
-        legalize = found.call.op.get_attr("FLegalize")
+    for described in described_calls(mod):
+        call = described.call
+        legalize = call.op.get_attr("FLegalize")
         if legalize is None:
             continue
         builder = relax.BlockBuilder(mod)
         try:
-            with builder.function("probe", params=relax.analysis.free_vars(found.call)):
-                builder.emit_func_output(builder.emit(legalize(builder, found.call)))
+            with builder.function("probe", params=relax.analysis.free_vars(call)):
+                builder.emit_func_output(builder.emit(legalize(builder, call)))
         except Exception:
-            return found
+            return described
     return None
 
 

@@ -13,8 +13,29 @@
 """Pass contexts like the current one, with other instruments."""
 
 from collections.abc import Iterable
+from typing import Protocol, TypeVar
 
 import tvm
+
+
+class Running(Protocol):
+    """A pass that an instrument saw begin."""
+
+    @property
+    def name(self) -> str:
+        """The name of the pass."""
+
+
+Item = TypeVar("Item", bound=Running)
+
+
+def ended(running: list[Item], name: str) -> Item | None:
+    """Remove the innermost running pass `name`, with passes in it, which raised; return it."""
+    while running:
+        last = running.pop()
+        if last.name == name:
+            return last
+    return None
 
 
 def watched_by(*instruments: tvm.ir.instrument.PassInstrument) -> tvm.transform.PassContext:

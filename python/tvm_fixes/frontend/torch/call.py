@@ -93,8 +93,6 @@ class Context:
         self.bound: dict[relax.Expr, torch.Tensor] = {}
         self.range_constraints: Mapping[Any, Any] = {}
         self.copies = False
-        # Called before the first operator.
-        self.begin: Callable[[], None] | None = None
 
     @property
     def builder(self) -> relax.BlockBuilder:
@@ -128,9 +126,6 @@ class Context:
 
     def convert_node(self, node: fx.Node) -> Any:
         """Convert a call of an operator with the caller's converter, or with its chain."""
-        begin, self.begin = self.begin, None
-        if begin is not None:
-            begin()
         if node.target.__name__ in self.custom:
             return self.custom[node.target.__name__](node, self.importer)
         return self.convert(self.call(node))
@@ -145,7 +140,20 @@ class Context:
                 f"{call.where}: computes a number from tensor elements; "
                 "expected only sizes of the program"
             )
-        return self.importer.convert_map[call.operator](call.node)
+        # TVM's converters take a node: they read its operands in the environment.
+        with self.reading(dict(_changed(self.env, call.node.args, call.operands))):
+            return self.importer.convert_map[call.operator](call.node)
+
+    @contextmanager
+    def reading(self, values: Mapping[fx.Node, Any]) -> Iterator[None]:
+        """Give nodes other values in the environment within the ``with`` block."""
+        env = self.env
+        kept = {node: env[node] for node in values}
+        env.update(values)
+        try:
+            yield
+        finally:
+            env.update(kept)
 
     def call(self, node: fx.Node) -> "Call":
         """The call of a node whose arguments are converted."""
@@ -230,11 +238,6 @@ class Call(convert.Call):
             attributes=self.context.values(dict(self.node.kwargs)),
         )
 
-    def proceed(self) -> Any:
-        """The result of the next converter; those that take nodes read this call's operands."""
-        with _reading(self):
-            return super().proceed()
-
     @property
     def where(self) -> str:
         """The operator and the node, as messages name them."""
@@ -270,29 +273,17 @@ _WITHDRAWN = ("bernoulli.p", "exponential.default", "native_dropout.default")
 def known_operators() -> frozenset[str]:
     """The operators with a converter of TVM, or with one of an enabled fix."""
     stock = STOCK.difference(_WITHDRAWN if switches.enabled(RANDOM) else ())
-    own = (name for name in CONVERTERS.operators() if CONVERTERS.has(name, 0, _WHOLE))
+    own = (name for name in CONVERTERS.operators() if CONVERTERS.has(name, _WHOLE))
     return stock.union(own)
 
 
-@contextmanager
-def _reading(call: Call) -> Iterator[None]:
-    """Let converters that take a node read the operands of `call` instead of its arguments."""
-    changed: dict[fx.Node, Any] = {}
-    _compare(call.context.env, call.node.args, call.operands, changed)
-    kept = {node: call.context.env[node] for node in changed}
-    call.context.env.update(changed)
-    try:
-        yield
-    finally:
-        call.context.env.update(kept)
-
-
-def _compare(
-    env: Mapping[fx.Node, Any], argument: Any, operand: Any, changed: dict[fx.Node, Any]
-) -> None:
+def _changed(
+    env: Mapping[fx.Node, Any], argument: Any, operand: Any
+) -> Iterator[tuple[fx.Node, Any]]:
+    """The nodes in an argument whose values the operand replaces, and the new values."""
     if isinstance(argument, fx.Node):
         if env[argument] is not operand:
-            changed[argument] = operand
+            yield argument, operand
     elif isinstance(argument, list | tuple):
         for part, value in zip(argument, operand, strict=True):
-            _compare(env, part, value, changed)
+            yield from _changed(env, part, value)

@@ -14,7 +14,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import tvm
@@ -74,7 +73,6 @@ class ExportedProgramImporter:
         context.range_constraints = program.range_constraints
         inputs = create_inputs(context, program)
         context.bound = {inputs.weights[name]: value for name, value in context.known.items()}
-        context.begin = partial(self._check_inputs, inputs)
         builder = context.importer.block_builder = relax.BlockBuilder()
         self._check_operators(module)
         # An assertion has an effect, even one in a branch; neither may stand in a dataflow block.
@@ -108,10 +106,12 @@ class ExportedProgramImporter:
         for node in program.graph.find_nodes(op="placeholder"):
             if node.name in values:
                 context.env[node] = values[node.name]
-        found = context.convert_nodes(program.graph_module, program.graph.nodes)
+        if any(node.op == "call_function" for node in program.graph.nodes):
+            self._check_inputs(inputs)
+        results = context.convert_nodes(program.graph_module, program.graph.nodes)
         if switches.enabled(DYNAMIC_SHAPES):
-            found = pytree.tree_map(self._output, found)
-        outputs = self.outputs(context.importer._flatten_output_args(found))
+            results = pytree.tree_map(self._output, results)
+        outputs = self.outputs(context.importer._flatten_output_args(results))
         specs = program.graph_signature.output_specs
         if len(specs) != len(outputs):
             return outputs
@@ -174,18 +174,11 @@ class ExportedProgramImporter:
         self, mod: tvm.IRModule, program: ExportedProgram, *, keep_params: bool
     ) -> tvm.IRModule:
         """Bind weights to constants; parameters that stay inputs become an attribute."""
-        values: dict[str, Any] = {**program.constants, **dict(program.named_buffers())}
-        parameters = dict(program.named_parameters())
-        if not keep_params:
-            values |= parameters
-        binding = {
-            spec.arg.name: self.context.tensor(values[spec.target])
-            for spec in program.graph_signature.input_specs
-            if spec.target in values
-        }
+        context = self.context
+        binding = {name: context.tensor(value) for name, value in context.known.items()}
         mod = relax.transform.BindParams("main", binding)(mod)
         if keep_params:
-            tensors = [self.context.tensor(value) for value in parameters.values()]
+            tensors = [context.tensor(value) for _, value in program.named_parameters()]
             mod["main"] = mod["main"].with_attr("params", tensors)
         return mod
 

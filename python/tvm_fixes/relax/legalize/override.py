@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Registration of lowerings that replace TVM's.
+"""Registration of lowerings that replace TVM's::
 
 @legalizes("relax.nn.softmax")
 def _legalize(builder: BlockBuilder, call: relax.Call, stock: Legalize) -> relax.Expr:

@@ -61,7 +61,7 @@ class Walk:
         self._names: dict[str, Any] = {}
 
     def array(self, tensor: onnx.TensorProto) -> tvm.runtime.Tensor:
-        """The elements of an initializer, of which those of less than 8 bits are carried in 8."""
+        """The elements of an initializer; those of fewer than 8 bits are stored in 8."""
         if switches.enabled(QUANTIZED):
             self.narrow[tensor.name] = narrow_dtype(tensor.data_type)
             tensor = carried(tensor)

@@ -19,30 +19,17 @@ from tvm import relax
 from ....fixes.onnx_importer import SHAPE_VALUES
 from ..call import Call, converts
 
-
-@converts("ConstantOfShape", place="shape operands", fix=SHAPE_VALUES)
-def convert_constant_of_symbols(call: Call) -> Any:
-    """Convert a ConstantOfShape whose shape may have symbols."""
-    return _with_shape(call, 0).proceed()
+_SHAPES = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Resize": 3}
+"""The operand of each operator that is a shape."""
 
 
-@converts("Expand", "Reshape", place="shape operands", fix=SHAPE_VALUES)
+@converts(*_SHAPES, place="shape operands", fix=SHAPE_VALUES)
 def convert_to_symbols(call: Call) -> Any:
-    """Convert a call whose second operand is a shape that may have symbols."""
-    return _with_shape(call, 1).proceed()
-
-
-@converts("Resize", place="shape operands", fix=SHAPE_VALUES)
-def convert_resize_to_symbols(call: Call) -> Any:
-    """Convert a Resize to a shape that may have symbols."""
-    return _with_shape(call, 3).proceed()
-
-
-def _with_shape(call: Call, index: int) -> Call:
-    """The call with a shape in place of a known operand that is not static."""
+    """Convert a call whose known shape has symbols, as a shape instead of a tensor."""
+    index = _SHAPES[call.operator]
     value = call.value(index)
     if value is None or value.is_static:
-        return call
+        return call.proceed()
     operands = list(call.operands)
     operands[index] = relax.ShapeExpr(value.extents())
-    return call.with_operands(*operands)
+    return call.with_operands(*operands).proceed()

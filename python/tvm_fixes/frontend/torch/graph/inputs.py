@@ -25,9 +25,10 @@ from tvm import relax, tirx
 from ....errors import OpNotImplemented
 from ....fixes.torch_importer import DYNAMIC_SHAPES
 from ....support import switches
+from ...extents import MAX_EXTENT
 from ..call import Context
 from ..ops.complex_numbers import is_complex
-from ..values.symbols import MAX_EXTENT, Symbols
+from ..values.symbols import Symbols
 from .signature import constant_inputs
 
 __all__ = ["Inputs", "create_inputs", "forget_derived_ranges", "known_weights"]

@@ -23,7 +23,7 @@ from tvm import tirx
 from tvm.sym import Analyzer
 
 from ....errors import OpAttributeInvalid
-from ..values.operands import static_extent
+from ...extents import static_extent
 
 __all__ = ["Dim", "Example", "TracedInputs", "is_number"]
 

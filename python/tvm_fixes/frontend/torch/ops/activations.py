@@ -30,8 +30,8 @@ from tvm import relax
 from ....fixes.torch_importer import ACTIVATIONS, PRELU
 from ...dtypes import dtype_of
 from ...elementary import Elementary
+from ...extents import static_extent
 from ..call import Call, converts
-from ..values.operands import static_extent
 
 
 @converts("celu.default", fix=ACTIVATIONS, noted=True)

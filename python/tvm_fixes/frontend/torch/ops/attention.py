@@ -31,8 +31,8 @@ from tvm import relax, tirx
 from ....errors import OpAttributeInvalid
 from ....fixes.torch_importer import ATTENTION
 from ...dtypes import accumulation_dtype, dtype_of
+from ...extents import static_extent
 from ..call import Call, converts
-from ..values.operands import static_extent
 
 
 @converts("scaled_dot_product_attention.default", fix=ATTENTION, noted=True)

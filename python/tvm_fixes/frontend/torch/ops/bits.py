@@ -96,7 +96,7 @@ def convert_frexp(call: Call) -> relax.Expr:
     # In float64 all numbers of the other dtypes are normal.
     if dtype == "float64":
         raise OpNotImplemented(f"{call.where}: the dtype is float64; expected a narrower dtype")
-    wide = call.astype(x, "float64")
+    widened = call.astype(x, "float64")
 
     def exponent(e: tirx.Expr) -> tirx.Expr:
         bits = tirx.reinterpret("int64", e)
@@ -112,8 +112,8 @@ def convert_frexp(call: Call) -> relax.Expr:
         scaled = tirx.reinterpret("float64", kept | tirx.const(1022 << 52, "int64"))
         return tirx.Select(is_number, scaled, e)
 
-    fractions = call.astype(_elementwise(call, "fraction", fraction, wide), dtype)
-    return relax.Tuple([fractions, _elementwise(call, "exponent", exponent, wide)])
+    fractions = call.astype(_elementwise(call, "fraction", fraction, widened), dtype)
+    return relax.Tuple([fractions, _elementwise(call, "exponent", exponent, widened)])
 
 
 @converts("nextafter.default", fix=DECOMPOSITIONS)

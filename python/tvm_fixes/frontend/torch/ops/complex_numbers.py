@@ -160,14 +160,12 @@ def _reading(call: Call, values: Mapping[fx.Node, relax.Expr]) -> Iterator[None]
     """Let a converter of real tensors read `values` instead of complex arguments."""
     nodes = {call.node, *values}
     metas = {each: each.meta["val"] for each in nodes}
-    kept = {each: call.context.env[each] for each in values}
-    call.context.env.update(values)
     for each, value in metas.items():
         each.meta["val"] = pytree.tree_map(_real_like, value)
     try:
-        yield
+        with call.context.reading(values):
+            yield
     finally:
-        call.context.env.update(kept)
         for each, value in metas.items():
             each.meta["val"] = value
 

@@ -29,8 +29,8 @@ from tvm import relax, te, tirx
 from ....fixes.torch_importer import CREATION
 from ....support import switches
 from ...dtypes import accumulation_dtype
+from ...extents import static_extent
 from ..call import Call, converts
-from ..values.operands import static_extent
 
 
 @converts("arange.default", "arange.start", "arange.start_step", fix=CREATION)

@@ -20,9 +20,9 @@ from tvm import relax
 from ....errors import OpNotImplemented
 from ....tirx.util import count_of
 from ...dtypes import dtype_of
+from ...extents import static_extent
 from ...fourier import Transform, full_spectrum
 from ..call import Call
-from ..values.operands import static_extent
 from .complex_numbers import Pair, converts_complex, pair_of
 
 
@@ -114,9 +114,9 @@ def _along(call: Call, pair: Pair, axis: int, transform: Any) -> Pair:
     both = rows[0] if len(rows) == 1 else emit(relax.op.concat(rows, 1))
     result = transform(both)
     back = [order.index(i) for i in range(rank)]
-    found = []
+    components = []
     for part in range(2):
         own = emit(relax.op.strided_slice(result, [1], [part], [part + 1]))
         own = emit(relax.op.reshape(own, [*others, result.ty.shape.values[2]]))
-        found.append(emit(relax.op.permute_dims(own, back)))
-    return Pair(*found)
+        components.append(emit(relax.op.permute_dims(own, back)))
+    return Pair(*components)

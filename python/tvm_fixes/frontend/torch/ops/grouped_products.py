@@ -80,7 +80,7 @@ def _bounds_of_groups(call: Call, ends: relax.Expr, rows: tirx.Expr) -> list[tir
     is_wrong = call.astype(emit(relax.op.less(ends, starts)), "int64")
     wrong = emit(relax.op.tensor_to_shape(emit(relax.op.sum(is_wrong, keepdims=True))))
     call.builder.match_cast(wrong, relax.ShapeType([0]))
-    found = [tirx.Var(f"bound_{index}", "int64") for index in range(number)]
+    symbols = [tirx.Var(f"bound_{index}", "int64") for index in range(number)]
     shape = emit(relax.op.tensor_to_shape(bounds))
-    call.builder.match_cast(shape, relax.ShapeType(found))
-    return found
+    call.builder.match_cast(shape, relax.ShapeType(symbols))
+    return symbols

@@ -34,8 +34,8 @@ from ....errors import OpNotImplemented
 from ....fixes.torch_importer import INDEXING
 from ....relax.legalize.indices import broadcast
 from ...dtypes import dtype_of
+from ...extents import static_extent
 from ..call import Call, converts
-from ..values.operands import static_extent
 
 _END = 2**63 - 1
 """PyTorch's end of a slice without an end."""

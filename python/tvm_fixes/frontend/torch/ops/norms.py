@@ -28,8 +28,9 @@ from tvm import relax
 from ....fixes.torch_importer import BATCH_NORM, DTYPE, INSTANCE_NORM
 from ....support import switches
 from ...dtypes import accumulation_dtype, dtype_of
+from ...extents import static_extent
 from ..call import Call, converts
-from ..values.operands import dtypes, static_extent
+from ..values.operands import dtypes
 
 
 @converts("_native_batch_norm_legit_no_training.default", fix=DTYPE)

@@ -32,8 +32,9 @@ from tvm import relax, tirx
 from ....fixes.torch_importer import DYNAMIC_SHAPES
 from ....support import switches
 from ...dtypes import dtype_of
+from ...extents import static_extent
 from ..call import Call, converts
-from ..values.operands import static_extent, value_of
+from ..values.operands import value_of
 
 
 def _is_empty_list(value: torch.Tensor) -> bool:

@@ -27,10 +27,10 @@ from ....errors import OpAttributeInvalid
 from ....fixes.torch_importer import DYNAMIC_SHAPES
 from ....support import switches
 from ...dtypes import dtype_of
+from ...extents import MAX_EXTENT, static_extent
 from ..call import Call, converts
 from ..values.guarded_extents import require
-from ..values.operands import static_extent
-from ..values.symbols import MAX_EXTENT, Size
+from ..values.symbols import Size
 
 __all__ = ["slice_of"]
 

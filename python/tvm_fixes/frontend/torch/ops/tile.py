@@ -24,8 +24,8 @@ from tvm import relax
 
 from ....fixes.torch_importer import TILE
 from ....support import switches
+from ...extents import static_extent
 from ..call import Call, converts
-from ..values.operands import static_extent
 
 
 @converts("tile.default", "repeat.default", fix=TILE)

@@ -26,9 +26,9 @@ from ....fixes.torch_importer import DTYPE, DYNAMIC_SHAPES, PROMOTION
 from ....support import switches
 from ...convert import EVERY
 from ...dtypes import dtype_of
+from ...extents import static_extent
 from ..call import Call, converts
 from ..values.guarded_extents import with_broadcast
-from ..values.operands import static_extent
 
 __all__ = ["NUMBERS"]
 

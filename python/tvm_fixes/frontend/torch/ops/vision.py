@@ -26,9 +26,9 @@ from ....fixes.torch_importer import DECOMPOSITIONS as FIX_ID
 from ....tirx.loop_kernels import cast
 from ...deformable import deformed_convolution
 from ...dtypes import accumulation_dtype, dtype_of
+from ...extents import static_extent
 from ...suppression import kept_boxes
 from ..call import Call, converts
-from ..values.operands import static_extent
 from .found_elements import nonzero_of
 
 

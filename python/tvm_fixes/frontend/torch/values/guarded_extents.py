@@ -68,16 +68,16 @@ def with_broadcast(call: Call) -> Iterator[Call]:
 
     For example, the guard ``n <= 64`` makes ``64 - max(64 - n, 0)`` equal to ``n``.
     """
-    env, kept = call.context.env, {}
+    cast: dict[fx.Node, relax.Expr] = {}
     for argument, sizes in _operand_sizes(call.node):
         expected = _guarded_extents(call, argument, sizes)
         if expected is not None:
             switches.note(DYNAMIC_SHAPES)
-            kept[argument] = operand = env[argument]
+            operand = cast.get(argument, call.context.env[argument])
             ty = relax.TensorType(expected, dtype_of(operand))
-            env[argument] = call.builder.match_cast(operand, ty)
-    yield call.renewed() if kept else call
-    env.update(kept)
+            cast[argument] = call.builder.match_cast(operand, ty)
+    with call.context.reading(cast):
+        yield call.renewed() if cast else call
 
 
 def _guarded_extents(call: Call, argument: fx.Node, sizes: Sequence[Any]) -> list[Size] | None:

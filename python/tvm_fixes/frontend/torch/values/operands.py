@@ -19,13 +19,14 @@ import torch
 from torch import fx
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Kind
 from torch._prims_common import elementwise_dtypes
-from tvm import relax, tirx
+from tvm import relax
 from tvm.ir import PrimType
 
 from ....errors import OpAttributeInvalid
 from ....fixes.torch_importer import DTYPE
 from ....support import switches
 from ...dtypes import accumulation_dtype, dtype_of
+from ...extents import static_extent
 from ..call import Call
 
 __all__ = [
@@ -36,14 +37,8 @@ __all__ = [
     "operand_of",
     "operands_of",
     "result_dtype",
-    "static_extent",
     "value_of",
 ]
-
-
-def static_extent(extent: Any) -> int | None:
-    """Return `extent` as an int, or None if it is symbolic."""
-    return int(extent) if isinstance(extent, int | tirx.IntImm) else None
 
 
 def integers(operator: str, name: str, value: Any, count: int) -> list[int]:

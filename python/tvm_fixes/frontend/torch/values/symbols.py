@@ -24,13 +24,11 @@ from tvm import tirx
 from tvm.sym import Analyzer
 
 from ....errors import OpNotImplemented
+from ...extents import MAX_EXTENT
 
-__all__ = ["MAX_EXTENT", "Size", "Symbols"]
+__all__ = ["Size", "Symbols"]
 
 Size: TypeAlias = int | tirx.Expr
-
-MAX_EXTENT = 2**40
-"""No tensor has a larger extent; programs write 2**63 - 1 for the end of an axis."""
 
 
 class _Arithmetic:

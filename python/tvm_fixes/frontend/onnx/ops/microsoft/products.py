@@ -92,8 +92,8 @@ def _transposed(call: Call, name: str, operand: relax.Expr) -> relax.Expr:
         order = [*order[1:-1], 0, order[-1]]
     if call.attributes.get(f"trans{name}", 0) and rank > 1:
         order = [*order[:-2], order[-1], order[-2]]
-    wide = widen(call, operand)
-    return wide if order == sorted(order) else call.emit(relax.op.permute_dims(wide, order))
+    widened = widen(call, operand)
+    return widened if order == sorted(order) else call.emit(relax.op.permute_dims(widened, order))
 
 
 @converts("com.microsoft.FusedGemm", fix=MICROSOFT, noted=True)
@@ -164,12 +164,12 @@ def convert_nhwc_conv(call: Call) -> relax.Expr:
 
 def _fused_conv(call: Call, *, is_channels_last: bool) -> relax.Expr:
     inputs = named_operands(call, "X W B Z", ("X", "W"))
-    wide = {name: None if x is None else widen(call, x) for name, x in inputs.items()}
-    data = _channels_first(call, wide["X"]) if is_channels_last else wide["X"]
-    out = _convolution(call, data, wide["W"], wide["B"])
+    widened = {name: None if x is None else widen(call, x) for name, x in inputs.items()}
+    data = _channels_first(call, widened["X"]) if is_channels_last else widened["X"]
+    out = _convolution(call, data, widened["W"], widened["B"])
     if is_channels_last:
         out = _channels_last(call, out)
-    return round_to(call, _activated(call, out, wide["Z"]), dtype_of(inputs["X"]))
+    return round_to(call, _activated(call, out, widened["Z"]), dtype_of(inputs["X"]))
 
 
 @converts("com.microsoft.NhwcMaxPool", fix=MICROSOFT, noted=True)

@@ -33,8 +33,8 @@ from .....errors import OpNotImplemented
 from .....fixes.torch_importer import QUANTIZED as FIX_ID
 from .....support import switches
 from ....dtypes import accumulation_dtype, dtype_of
+from ....extents import static_extent
 from ...call import Call, converts
-from ...values.operands import static_extent
 from ..linear import transposed
 from .operands import (
     Operands,

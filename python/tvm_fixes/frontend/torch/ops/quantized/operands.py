@@ -25,8 +25,8 @@ from tvm import relax
 
 from .....errors import OpAttributeInvalid
 from ....dtypes import accumulation_dtype, dtype_of
+from ....extents import static_extent
 from ...call import Call
-from ...values.operands import static_extent
 from .parameters import (
     check_axis,
     check_count,
