@@ -18,26 +18,23 @@ the output, of PyTorch's own result, since PyTorch's 16-bit kernels may round mo
 the error of two sums.
 """
 
-import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
 import torch
-import torch._export.utils
 import tvm
 from torch import fx, nn
 from tvm import relax, tirx
 
+from helpers import quick_decompositions
 from helpers.relax_modules import cpu, merge
 from tvm_fixes.frontend import torch as importers
 
 # Each import asks PyTorch for the operators of every namespace, which takes half of its time; they
 # stay the same.
-torch._export.utils._materialize_cpp_cia_ops = functools.cache(
-    torch._export.utils._materialize_cpp_cia_ops
-)
+quick_decompositions.use()
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
