@@ -40,7 +40,7 @@ def make(folder: Path) -> None:
         module, inputs = importlib.import_module(f"examples.{name}").factory()
         program = torch.export.export(module, inputs)
         here = tvm_fixes.compile(program)
-        assert here.report.equal, name
+        assert here.report.accepted, name
         tvm_fixes.compile(program, target=AARCH64, compare=False, output=folder / name)
         arrays = [value.numpy() for value in inputs]
         outputs = here.run(*arrays)

@@ -87,7 +87,7 @@ class Row:
         """Why the demo rejects this row; empty if it accepts it."""
         if self.report is None:
             return self.error
-        if not self.report.equal:
+        if not self.report.accepted:
             return "; ".join(o.problem for o in self.report.outputs if o.problem) or "not compared"
         transforms, limit = self.report.activation_transforms, MAX_TRANSFORMS[self.model]
         if self.layout == "NHWC" and (transforms is None or transforms > limit):
@@ -325,12 +325,12 @@ def _cells(row: Row, with_layout: bool) -> Iterator[str]:
     if report is None:
         yield from ("[red]error[/]", *["-"] * (6 + with_layout))
         return
-    yield "[green]yes[/]" if report.equal else "[red]no[/]"
+    yield "[green]yes[/]" if report.equal else f"[{'yellow' if report.accepted else 'red'}]no[/]"
     yield _number(report.max_abs_error, ".1e")
     yield _number(report.size_ratio, ".2f")
     if with_layout:
         transforms = _number(report.activation_transforms, "d")
-        yield f"[red]{transforms}[/]" if report.equal and row.problem else transforms
+        yield f"[red]{transforms}[/]" if report.accepted and row.problem else transforms
     yield _number(report.latency_ms, ".2f")
     yield _number(report.reference_latency_ms, ".2f")
     yield _number(row.ratio, ".2f")

@@ -31,7 +31,17 @@ from tvm_fixes.report.reference_times import Match
 from tvm_fixes.report.reporting import ModelReport
 from tvm_fixes.runtime.explanation import Explanation
 from tvm_fixes.runtime.inspection import Constant, Inspection
-from tvm_fixes.runtime.report import FLOAT64, ROUNDING, OutputComparison, PassTime, Report
+from tvm_fixes.runtime.report import (
+    DIFFERENT,
+    EQUAL,
+    REFERENCE_OFF,
+    WITHIN,
+    OutputComparison,
+    PassTime,
+    Report,
+    describe_off,
+    worst_verdict,
+)
 from tvm_fixes.source.examples import describe_sizes
 from tvm_fixes.source.preflight import Preflight
 from tvm_fixes.support import activity
@@ -41,6 +51,9 @@ if TYPE_CHECKING:
     from tvm_fixes.frontend.relay import ProgramDescription
 
 # The maximum number of rows in a table of an inspection without --all.
+COLORS = {EQUAL: "green", WITHIN: "green", REFERENCE_OFF: "yellow", DIFFERENT: "red"}
+"""The color of each verdict."""
+
 _MAX_ROWS = 20
 
 # The maximum number of places shown for an unsupported operator.
@@ -240,12 +253,14 @@ def render_comparison(found: LayerComparison, console: Console, *, show_all: boo
     for label, value in _comparison_rows(found):
         table.add_row(label, value)
     console.print(table, highlight=False)
-    shown = found.values if show_all else found.growth[:_MAX_ROWS]
+    off = [value for value in found.reference_off if value not in found.growth]
+    listed = found.values if show_all else [*off, *found.growth]
+    shown = listed if show_all else listed[:_MAX_ROWS]
     if shown:
         console.print(_values(shown), highlight=False)
-    left = 0 if show_all else len(found.growth) - len(shown)
+    left = len(listed) - len(shown)
     if left:
-        console.print(f"{left} values with larger errors not shown (use --all)", highlight=False)
+        console.print(f"{left} more values not shown (use --all)", highlight=False)
 
 
 def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
@@ -253,8 +268,10 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
     if found.problem:
         rows.append(("the model fails", escape(found.problem)))
     else:
-        rows.append(("outputs", _equal_of([output.equal for output in found.outputs])))
-    rows.append(("values", _equal_of([value.result.equal for value in found.values])))
+        rows.append(("outputs", _equal_of(found.outputs, found.reference)))
+    rows.append(("values", _equal_of([value.result for value in found.values], found.reference)))
+    if found.reference_off:
+        rows.append(("reference off", f"[yellow]first at {_place(found.reference_off[0])}[/]"))
     if found.failure is not None:
         place = f"{found.failure.node} (value {found.failure.name})"
         rows.append(("first failure", f"[red]{escape(place)}[/]"))
@@ -264,7 +281,7 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
         name = f", node {escape(node.name)}" if node.path else ""
         rows.append(("first difference", f"[red]{escape(str(node))}[/]{name}"))
         rows.append(("", escape(problem)))
-    elif not all(output.equal for output in found.outputs):
+    elif not all(output.accepted for output in found.outputs):
         rows.append(("first difference", "none: the outputs differ only if nothing else is one"))
     if found.is_hidden and found.first is not None:
         rows.append(("", "only if no other value is an output: a fused kernel, or a pass"))
@@ -273,7 +290,8 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
         if ours is not None or theirs is not None:
             rows.append((label, f"{_place(ours)}; in the reference: {_place(theirs)}"))
     if found.stock_outputs:
-        rows.append(("plain TVM", _equal_of([output.equal for output in found.stock_outputs])))
+        stock = _equal_of(found.stock_outputs, found.reference, whose="plain TVM")
+        rows.append(("plain TVM", stock))
     if found.first_stock is not None:
         rows.append(("", f"first differs at {_place(found.first_stock)}"))
     rows += [("plain TVM fails", escape(problem)) for problem in found.stock_problems]
@@ -281,9 +299,16 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
     return rows
 
 
-def _equal_of(verdicts: Sequence[bool]) -> str:
-    color = "green" if all(verdicts) else "red"
-    return f"[{color}]{sum(verdicts)} of {len(verdicts)} equal[/]"
+def _equal_of(
+    results: Sequence[OutputComparison], reference: str | None, *, whose: str = "ours"
+) -> str:
+    """The number of equal results, and of those that differ because the reference is off."""
+    text = f"{sum(result.equal for result in results)} of {len(results)} equal"
+    off = [result for result in results if result.verdict == REFERENCE_OFF]
+    if off:
+        verb = "differs" if len(off) == 1 else "differ"
+        text += f"; {len(off)} {describe_off(reference, off, verb=verb, whose=whose)}"
+    return f"[{COLORS[worst_verdict(results)]}]{escape(text)}[/]"
 
 
 def _place(value: ValueComparison | None) -> str:
@@ -310,7 +335,9 @@ def _values(values: Sequence[ValueComparison]) -> Table:
 def _stock_verdict(result: OutputComparison | None) -> str:
     if result is None:
         return "-"
-    return "[green]equal[/]" if result.equal else f"[red]off by {_error(result.max_rel_error)}[/]"
+    if result.accepted:
+        return "[green]equal[/]" if result.equal else "[yellow]differs; float64 agrees[/]"
+    return f"[red]off by {_error(result.max_rel_error)}[/]"
 
 
 def render_profile(found: Profile, console: Console, *, show_all: bool = False) -> None:
@@ -403,8 +430,8 @@ def render_page(found: ModelReport, path: str, console: Console) -> None:
         measured = f"{_time(found.profile.run_seconds)} (median, without instruments)"
     table.add_row("one run", escape(measured))
     if found.comparison is not None:
-        verdicts = [value.result.equal for value in found.comparison.values]
-        table.add_row("values", _equal_of(verdicts))
+        results = [value.result for value in found.comparison.values]
+        table.add_row("values", _equal_of(results, found.comparison.reference))
     console.print(table, highlight=False)
 
 
@@ -445,8 +472,7 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
     rows = [("model", escape(report.source) + layout)]
     verdict = escape(report.comparison)
     if report.equal is not None:
-        colors = {"different": "red", "equal to float64": "yellow"}
-        verdict = f"[{colors.get(report.verdict, 'green')}]{verdict}[/]"
+        verdict = f"[{COLORS[report.verdict]}]{verdict}[/]"
     rows.append(("outputs", verdict))
     if report.sizes:
         rows.append(("compared with", escape(describe_sizes(report.sizes))))
@@ -476,11 +502,11 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
     rows += _first_lines("in float", report.float_products)
     rows += [("schedule", escape(line)) for line in report.fallbacks]
     rows.append(("fixes applied", ", ".join(report.fixes) or "none"))
-    if output is not None and report.equal is not False:
+    if output is not None and report.accepted is not False:
         rows.append(("saved to", escape(output)))
     elif output is not None:
         rows.append(("not saved", f"outputs differ ({escape(output)} is not written)"))
-    if report.equal is False:
+    if report.accepted is False:
         rows.append(("next", "tvm-fixes compare finds the first value that differs"))
     return rows
 
@@ -513,15 +539,9 @@ def _outputs(report: Report) -> Table:
     return table
 
 
-_REASONS = {
-    "": "[green]equal[/]",
-    ROUNDING: "[green]equal within rounding[/]",
-    FLOAT64: "[yellow]differs; float64 agrees with ours[/]",
-}
-
-
 def _verdict(output: OutputComparison) -> str:
-    text = _REASONS[output.reason] if output.equal else f"[red]{escape(output.problem)}[/]"
+    text = output.verdict if output.accepted else output.problem
+    text = f"[{COLORS[output.verdict]}]{escape(text)}[/]"
     if output.float64_error is None or output.reference_float64_error is None:
         return text
     return (

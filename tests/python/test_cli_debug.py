@@ -27,8 +27,10 @@ import tvm.testing
 from onnx import parser
 
 from helpers import grids
+from helpers.onnx_ml import Split, listed, ml_model
 from helpers.planted_faults import as_pass, plant, rewriting
 from helpers.reports import data_of
+from tvm_fixes.runtime.report import REFERENCE_OFF
 from tvm_fixes_cli import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "debugging.md").read_text()
@@ -123,6 +125,39 @@ def test_json_and_the_files_of_inputs(model, tmp_path, capsys):
     captured = capsys.readouterr()
     assert "first infinity  Exp e (value e); in the reference: Exp e (value e)" in captured.out
     assert "values 1 to 2" in captured.err or captured.err == ""
+
+
+def target_without_weights() -> onnx.ModelProto:
+    """A tree for the first of two targets, of which the second has a base value."""
+    tree = Split(0, "LEQ", 0.0, False, [(0, 8.0)], [(0, 8.0)])
+    attributes = {"n_targets": 2, "base_values": [0.0, 4.0], **listed([tree], "target")}
+    x = np.zeros((3, 1), "float32")
+    return ml_model("TreeEnsembleRegressor", {"x": x}, attributes, outputs={"y": ("float32", 2)})
+
+
+def test_a_reference_that_is_off(tmp_path, capsys):
+    """ONNX Runtime leaves out the base value of a target without weights."""
+    path, artifact = tmp_path / "trees.onnx", str(tmp_path / "out")
+    onnx.save(target_without_weights(), path)
+    off = r"differs from ONNX Runtime \S+ by 4; the float64 run agrees with ours"
+    assert main(["compile", str(path), "-o", artifact, "-q"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(f"outputs +{off}", shown) and "equal" not in shown
+    assert main(["compare", str(path), "-q"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.search(f"outputs 0 of 1 equal; 1 {off} values 0 of 1 equal; 1 {off}", shown)
+    assert "reference off first at ai.onnx.ml.TreeEnsembleRegressor" in shown
+    assert main(["compare", str(path), "--json", "-q"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["equal"], document["accepted"], document["reference_off"]) == (
+        False,
+        True,
+        ["y"],
+    )
+    page = str(tmp_path / "page.html")
+    assert main(["report", artifact, "--compare", str(path), "--json", "-q", "-o", page]) == 0
+    [call] = json.loads(capsys.readouterr().out)["graph"]
+    assert call["verdict"] == REFERENCE_OFF
 
 
 def test_a_model_that_crashes(model, monkeypatch, capsys):

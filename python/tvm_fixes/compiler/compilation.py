@@ -111,7 +111,8 @@ def compile(source: Any, options: Options) -> CompiledModel:
     -------
     model : CompiledModel
         The library, loaded from the file that :meth:`CompiledModel.save` writes.  Its ``report``
-        has the results; ``report.equal`` tells whether all outputs are equal.
+        has the results; ``report.accepted`` tells whether all outputs are
+        equal, or differ only because the reference is off.
 
     Raises
     ------

@@ -341,6 +341,6 @@ def _report(compilation: Compilation) -> Report:
 def save(compilation: Compilation) -> None:
     """Save the artifact, unless its outputs differ from the reference's."""
     output = compilation.options.output
-    if output is not None and compilation.report.equal is not False:
+    if output is not None and compilation.report.accepted is not False:
         with compilation.run.step("save"):
             compilation.model.save(output)

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..runtime.report import OutputComparison
+from ..runtime.report import FLOAT64, OutputComparison
 
 TOLERANCES: dict[str, tuple[float, float]] = {
     "float64": (1e-9, 1e-11),
@@ -128,7 +128,7 @@ def judge(
     -------
     comparison : OutputComparison
         The result with the largest float64 error (distance from `exact`) of `ours` and of
-        `theirs`.  It is equal if each element of `ours` that :func:`compare` finds outside the
+        `theirs`.  It is accepted if each element of `ours` that :func:`compare` finds outside the
         tolerance satisfies one of these conditions:
 
         - It is within the tolerance of `exact`.
@@ -155,8 +155,7 @@ def judge(
     is_closer = np.all(own[outside] <= allowed[outside])
     return replace(
         found,
-        equal=bool(is_closer),
-        problem="" if is_closer else found.problem,
+        reason=FLOAT64 if is_closer else "",
         float64_error=largest,
         reference_float64_error=reference_largest,
     )

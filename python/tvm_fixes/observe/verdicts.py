@@ -212,14 +212,16 @@ def _by_float64(
     theirs, others = runs[0], runs[1:]
     judged = found if exact is None else judge(found, ours, theirs, exact)
     if len(others) < _MIN_RUNS:
-        return judged if found.equal or not judged.equal else replace(judged, reason=FLOAT64)
+        return judged
     rounding = examine(ours, others)
     judged = replace(judged, rounding_error=rounding.max_error)
     if exact is not None:
         own, other = examine(ours, others, exact), examine(theirs, others, exact)
-        is_closer = _is_closer(ours, runs, exact, own, other) or (judged.equal and not found.equal)
+        is_closer = _is_closer(ours, runs, exact, own, other) or judged.reason == FLOAT64
         if own.is_within or is_closer:
-            reason = ROUNDING if other.is_within else FLOAT64
-            return replace(judged, equal=True, problem="", reason="" if found.equal else reason)
+            if found.equal or other.is_within:
+                reason = "" if found.equal else ROUNDING
+                return replace(judged, equal=True, problem="", reason=reason)
+            return replace(judged, reason=FLOAT64)
     problem = found.problem or f"{found.max_abs_error:.2g} is more than rounding explains"
     return replace(judged, equal=False, problem=f"{problem}; {rounding.describe()}")

@@ -34,7 +34,7 @@ from ..compiler.reference import Reference
 from ..errors import CompileError, UsageError, summarize
 from ..observe.verdicts import compare_all
 from ..relax.source_nodes import SourceNode
-from ..runtime.report import OutputComparison
+from ..runtime.report import REFERENCE_OFF, OutputComparison
 from ..source import Params, Shapes, Source, open_source
 from ..source.base import ModelValue
 from ..source.inputs import GivenInputs, save_arrays
@@ -143,20 +143,30 @@ class LayerComparison:
     @property
     def equal(self) -> bool:
         """Whether the model runs, and all outputs and values are equal."""
-        if self.problem:
-            return False
-        results = [*self.outputs, *(value.result for value in self.values)]
-        return all(result.equal for result in results)
+        return not self.problem and all(result.equal for result in self._results())
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the model runs, and all are equal, or differ because the reference is off."""
+        return not self.problem and all(result.accepted for result in self._results())
+
+    def _results(self) -> list[OutputComparison]:
+        return [*self.outputs, *(value.result for value in self.values)]
 
     @property
     def first(self) -> ValueComparison | None:
-        """The first value that differs; None if none does."""
-        return next((value for value in self.values if not value.result.equal), None)
+        """The first value that is not accepted; None if all are."""
+        return next((value for value in self.values if not value.result.accepted), None)
+
+    @property
+    def reference_off(self) -> list[ValueComparison]:
+        """The values that differ because the reference is off: the float64 run agrees with ours."""
+        return [value for value in self.values if value.result.verdict == REFERENCE_OFF]
 
     @property
     def first_stock(self) -> ValueComparison | None:
-        """The first value that differs in plain TVM; None if none does, or it did not run."""
-        return next((v for v in self.values if v.stock is not None and not v.stock.equal), None)
+        """The first value of plain TVM that is not accepted; None without one."""
+        return next((v for v in self.values if v.stock is not None and not v.stock.accepted), None)
 
     def first_with(self, counted: str) -> ValueComparison | None:
         """The first value with a positive ``nans``, ``reference_infinities`` or similar count."""
@@ -164,7 +174,7 @@ class LayerComparison:
 
     @property
     def growth(self) -> list[ValueComparison]:
-        """The first value that differs, and each later one with a larger relative error."""
+        """The first value not accepted, and each later one with a larger relative error."""
         found: list[ValueComparison] = []
         largest = -1.0
         begin = self.values.index(self.first) if self.first is not None else len(self.values)
@@ -182,9 +192,19 @@ class LayerComparison:
             for counted in ("nans", "reference_nans", "infinities", "reference_infinities")
             if (value := self.first_with(counted)) is not None
         }
-        first = None if self.first is None else self.first.name
-        growth = [value.name for value in self.growth]
-        return asdict(self) | {"equal": self.equal, "first": first, "growth": growth} | firsts
+        values = asdict(self) | firsts
+        for kind in ("outputs", "stock_outputs"):
+            values[kind] = [output.to_dict() for output in getattr(self, kind)]
+        for plain, value in zip(values["values"], self.values, strict=True):
+            plain["result"] = value.result.to_dict()
+            plain["stock"] = None if value.stock is None else value.stock.to_dict()
+        return values | {
+            "equal": self.equal,
+            "accepted": self.accepted,
+            "first": None if self.first is None else self.first.name,
+            "growth": [value.name for value in self.growth],
+            "reference_off": [value.name for value in self.reference_off],
+        }
 
     def to_json(self) -> str:
         """The comparison as one JSON object, indented."""
@@ -304,14 +324,14 @@ class _Comparing:
             if self._failure is None:
                 self._progress(Step(f"values {len(values) + 1} to {len(values) + len(group)}"))
                 values += self._compare(group)
-        is_equal = all(value.result.equal for value in values)
-        fails = isinstance(found, str) or not all(result.equal for result in found.results)
+        is_equal = all(value.result.accepted for value in values)
+        fails = isinstance(found, str) or not all(result.accepted for result in found.results)
         is_hidden = fails and is_equal and self._failure is None
         if is_hidden:
             values += self._search([value for value in known if value.name not in self._skipped])
         problem = found if isinstance(found, str) else ""
         if isinstance(found, str):
-            if self._failure is None and all(value.result.equal for value in values):
+            if self._failure is None and all(value.result.accepted for value in values):
                 raise CompileError(found)
             found = _Found(self._reference, [], [], [], [])
         return LayerComparison(
@@ -356,7 +376,7 @@ class _Comparing:
             middle = (low + high) // 2
             self._progress(Step(f"value {middle + 1} alone"))
             single = self._compare([values[middle]])
-            differs = bool(single) and not single[0].result.equal
+            differs = bool(single) and not single[0].result.accepted
             if (not single) if self._stops else differs:
                 found, high = single, middle
             else:

@@ -34,6 +34,7 @@ from ..relax.source_nodes import SourceNode
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.inspection import Inspection, inspect
 from ..runtime.manifest import Manifest, load_whole, read_manifest
+from ..runtime.report import worst_verdict
 from ..source import Shapes, open_source
 from ..source.inputs import GivenInputs
 from ..support.files import check_writable, replace_text
@@ -77,8 +78,8 @@ class ModelReport:
         Besides the attributes of :class:`~tvm_fixes.relax.kernel_calls.KernelCall` and
         :class:`~tvm_fixes.report.profiling.KernelTime`: ``reference_seconds``, the reference's time
         for what the calls ``matched_with`` compute together; ``error``, the largest relative error
-        of the values that it computes; ``equal``, whether all are equal; and its position in the
-        drawing.
+        of the values that it computes; ``verdict``, the worst of theirs, and None without any; and
+        its position in the drawing.
         """
         kernels = self.manifest.kernels
         times = {} if self.profile is None else _times(self.profile)
@@ -312,12 +313,12 @@ def _values(found: LayerComparison) -> dict[SourceNode, list[ValueComparison]]:
 
 
 def _judged(values: list[ValueComparison]) -> dict[str, Any]:
-    """The largest relative error, None if any is unknown, and whether all values are equal."""
+    """The largest relative error, None if any is unknown, and the worst verdict."""
     errors = [value.result.max_rel_error for value in values]
     known = [error for error in errors if error is not None]
     is_known = bool(known) and len(known) == len(errors)
-    equal = all(value.result.equal for value in values) if values else None
-    return {"error": max(known) if is_known else None, "equal": equal}
+    verdict = worst_verdict([value.result for value in values]) if values else None
+    return {"error": max(known) if is_known else None, "verdict": verdict}
 
 
 def _finite(value: Any) -> Any:

@@ -13,7 +13,7 @@
 """The report of a compilation."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -21,7 +21,11 @@ from .explanation import Explanation
 
 ROUNDING, FLOAT64 = "rounding", "float64"
 """Why an output is accepted although it differs by more than the tolerances: by no more than runs
-of the reference with other rounding errors do, or as the run in float64 does."""
+of the reference with other rounding errors do, or because the run in float64 agrees with it."""
+
+EQUAL, WITHIN, DIFFERENT = "equal", "equal within rounding", "different"
+REFERENCE_OFF = "differs; the float64 run agrees with ours"
+"""The verdicts."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +53,15 @@ class OutputComparison:
         Whether shape and dtype agree, and ``|ours - theirs| <= atol + rtol * |theirs|`` for every
         element; a NaN equals a NaN, and an infinity equals itself.  If they differ by more than a
         few units in the last place, further runs of the reference decide:
-        :func:`tvm_fixes.observe.verdicts.compare_all`.
+        :func:`tvm_fixes.observe.verdicts.compare_all`.  False if the reference is off.
     problem : str
         Why it is not equal, in one line; empty if it is.
     float64_error, reference_float64_error : float or None
         The largest absolute differences of ours and of the reference from the reference in float64.
         It runs if rounding does not explain the difference.  None if it did not run.
     reason : str
-        Why it is equal beyond the tolerances: :data:`ROUNDING` or :data:`FLOAT64`; empty otherwise.
+        Why it is accepted beyond the tolerances: :data:`ROUNDING`, or :data:`FLOAT64` for one that
+        differs because the reference is off; empty otherwise.
     rounding_error : float or None
         The largest absolute difference among runs of the reference with other rounding errors.
         None if they did not run.
@@ -75,6 +80,22 @@ class OutputComparison:
     reference_float64_error: float | None = None
     reason: str = ""
     rounding_error: float | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether it is equal, or the run in float64 agrees with it instead of the reference."""
+        return self.equal or self.reason == FLOAT64
+
+    @property
+    def verdict(self) -> str:
+        """:data:`EQUAL`, :data:`WITHIN`, :data:`REFERENCE_OFF` or :data:`DIFFERENT`."""
+        if not self.equal:
+            return REFERENCE_OFF if self.accepted else DIFFERENT
+        return WITHIN if self.reason == ROUNDING else EQUAL
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as plain values, including the computed ones."""
+        return asdict(self) | {"accepted": self.accepted, "verdict": self.verdict}
 
 
 @dataclass(frozen=True)
@@ -185,19 +206,19 @@ class Report:
         return all(output.equal for output in self.outputs) if self.reference else None
 
     @property
+    def accepted(self) -> bool | None:
+        """Whether all outputs are accepted; None if they were not compared."""
+        return all(output.accepted for output in self.outputs) if self.reference else None
+
+    @property
     def verdict(self) -> str:
-        """``"equal"``, ``"equal within rounding"``, ``"equal to float64"`` or ``"different"``.
+        """:data:`EQUAL`, :data:`WITHIN`, :data:`REFERENCE_OFF` or :data:`DIFFERENT`.
 
         Of the outputs' verdicts, it is the last in this order; ``"not compared"`` without any.
         """
         if not self.reference:
             return "not compared"
-        if not self.equal:
-            return "different"
-        reasons = {output.reason for output in self.outputs}
-        if FLOAT64 in reasons:
-            return "equal to float64"
-        return "equal within rounding" if ROUNDING in reasons else "equal"
+        return worst_verdict(self.outputs)
 
     @property
     def size_ratio(self) -> float | None:
@@ -207,10 +228,7 @@ class Report:
     @property
     def max_abs_error(self) -> float | None:
         """The largest absolute error of all outputs; None if it is undefined."""
-        errors = [output.max_abs_error for output in self.outputs]
-        if not errors or None in errors:
-            return None
-        return max(error for error in errors if error is not None)
+        return largest_error(self.outputs)
 
     @property
     def comparison(self) -> str:
@@ -220,21 +238,18 @@ class Report:
         """
         error = self.max_abs_error
         figure = "" if error is None else f", max error {error:.2g}"
-        match self.verdict:
-            case "not compared":
-                return "not compared" + (f": {self.not_compared}" if self.not_compared else "")
-            case "different":
-                return f"not equal to {self.reference}{figure}"
-            case "equal to float64":
-                by = "" if error is None else f" by {error:.2g}"
-                return f"differs from {self.reference}{by}; the float64 run agrees with ours"
-            case "equal within rounding":
-                rounded = [output for output in self.outputs if output.reason == ROUNDING]
-                worst = max(rounded, key=lambda output: output.max_abs_error or 0.0)
-                error, own = worst.max_abs_error or 0.0, worst.rounding_error or 0.0
-                figures = f"max error {error:.2g} (its own: {own:.2g})"
-                return f"equal within rounding to {self.reference}, {figures}"
-        return f"equal to {self.reference}{figure}"
+        if not self.reference:
+            return "not compared" + (f": {self.not_compared}" if self.not_compared else "")
+        if self.verdict == REFERENCE_OFF:
+            return describe_off(self.reference, self.outputs)
+        if self.verdict == WITHIN:
+            rounded = [output for output in self.outputs if output.verdict == WITHIN]
+            worst = max(rounded, key=lambda output: output.max_abs_error or 0.0)
+            error, own = worst.max_abs_error or 0.0, worst.rounding_error or 0.0
+            figures = f"max error {error:.2g} (its own: {own:.2g})"
+            return f"equal within rounding to {self.reference}, {figures}"
+        known = "equal" if self.equal else "not equal"
+        return f"{known} to {self.reference}{figure}"
 
     def __str__(self) -> str:
         parts = ["not compared"]
@@ -249,8 +264,10 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, including the computed ones."""
-        computed = ("equal", "verdict", "size_ratio")
-        return asdict(self) | {name: getattr(self, name) for name in computed}
+        computed = ("equal", "accepted", "verdict", "size_ratio")
+        outputs = [output.to_dict() for output in self.outputs]
+        values = asdict(self) | {name: getattr(self, name) for name in computed}
+        return values | {"outputs": outputs}
 
     def to_json(self) -> str:
         """The report as one JSON object, indented."""
@@ -268,6 +285,33 @@ class Report:
         if own.get("explanation") is not None:
             own["explanation"] = Explanation.from_dict(own["explanation"])
         return cls(**own)
+
+
+def worst_verdict(outputs: Iterable[OutputComparison]) -> str:
+    """The verdict that comes last in the order of :attr:`OutputComparison.verdict`."""
+    found = {output.verdict for output in outputs}
+    order = (DIFFERENT, REFERENCE_OFF, WITHIN)
+    return next((verdict for verdict in order if verdict in found), EQUAL)
+
+
+def largest_error(outputs: Iterable[OutputComparison]) -> float | None:
+    """The largest absolute error; None if there is none, or one is undefined."""
+    errors = [output.max_abs_error for output in outputs]
+    known = [error for error in errors if error is not None]
+    return max(known) if known and len(known) == len(errors) else None
+
+
+def describe_off(
+    reference: str | None,
+    outputs: Iterable[OutputComparison],
+    *,
+    verb: str = "differs",
+    whose: str = "ours",
+) -> str:
+    """Describe by how much outputs differ for which the reference is off, in one line."""
+    error = largest_error(output for output in outputs if output.verdict == REFERENCE_OFF)
+    by = "" if error is None else f" by {error:.2g}"
+    return f"{verb} from {reference}{by}; the float64 run agrees with {whose}"
 
 
 def _known(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -320,9 +320,9 @@ def _describe(report: Report) -> tuple[Kind | None, str, float]:
     if report.latency_ms is not None and report.reference_latency_ms is not None:
         ratio = report.latency_ms / report.reference_latency_ms
         return None, f"{report.latency_ms:.3f} ms, {ratio:.2f} x the reference", ratio
-    wrong = next((output for output in report.outputs if not output.equal), None)
+    wrong = next((output for output in report.outputs if not output.accepted), None)
     if wrong is None:
-        return None, "equal", 0.0
+        return None, "equal" if report.equal else report.comparison, 0.0
     size = "" if wrong.max_abs_error is None else f", by up to {wrong.max_abs_error:.3g}"
     return Kind.WRONG, f"{wrong.name}: {wrong.problem}{size}", 0.0
 

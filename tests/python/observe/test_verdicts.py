@@ -22,7 +22,7 @@ from helpers.onnx_graphs import program as onnx_program
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.compiler.reference import Reference
 from tvm_fixes.observe.verdicts import Evidence, compare_all
-from tvm_fixes.runtime.report import FLOAT64, ROUNDING, Report
+from tvm_fixes.runtime.report import FLOAT64, REFERENCE_OFF, ROUNDING, Report
 from tvm_fixes.source import open_source
 from tvm_fixes.source.onnx import OnnxSource
 from tvm_fixes.source.rounding import moved
@@ -99,19 +99,21 @@ def test_rare_steps_are_found_in_many_runs(error, is_equal):
 
 def test_float64_decides():
     found, asked = judged(off(1e-6), off(1e-3, 5), 1e-6, EXACT)
-    assert found.equal and found.reason == FLOAT64 and asked[-1] == "exact"
+    assert found.accepted and not found.equal and asked[-1] == "exact"
+    assert found.problem.startswith("4") and found.to_dict()["verdict"] == REFERENCE_OFF
     assert found.float64_error < found.reference_float64_error
     report = Report("m", None, {}, 1, 1, reference="R 1", outputs=[found])
-    assert report.verdict == "equal to float64"
+    assert report.verdict == REFERENCE_OFF and (report.equal, report.accepted) == (False, True)
+    assert [output["equal"] for output in report.to_dict()["outputs"]] == [False]
     assert report.comparison.startswith("differs from R 1 by 0.00")
     assert report.comparison.endswith("; the float64 run agrees with ours")
-    assert not judged(off(1e-3), off(1e-6), 1e-6, EXACT)[0].equal
+    assert not judged(off(1e-3), off(1e-6), 1e-6, EXACT)[0].accepted
 
 
 def test_a_reference_whose_optimizer_is_off_excuses_nothing():
     theirs = off(1e-6) + np.float32(0.5)
-    assert not judged(off(1e-6) - np.float32(0.4), theirs, 1e-6)[0].equal
-    assert not judged(off(1e-6) - np.float32(0.6), theirs, 1e-6, EXACT)[0].equal
+    assert not judged(off(1e-6) - np.float32(0.4), theirs, 1e-6)[0].accepted
+    assert not judged(off(1e-6) - np.float32(0.6), theirs, 1e-6, EXACT)[0].accepted
     assert judged(off(1e-6), theirs, 1e-6, EXACT)[0].reason == FLOAT64
 
 

@@ -37,6 +37,7 @@ from tvm_fixes.debug import report
 from tvm_fixes.errors import ArtifactError, CompileError, UsageError
 from tvm_fixes.report import reporting
 from tvm_fixes.runtime.inspection import inspect
+from tvm_fixes.runtime.report import DIFFERENT, EQUAL
 
 MAX_BYTES = 3_000_000
 
@@ -81,7 +82,7 @@ def test_the_graph_has_what_the_other_tools_find(artifact, whole):
     errors = {v.node.name: v.result.max_rel_error for v in whole.comparison.values}
     (conv,) = [call for call in graph if "Conv" in [n["operator"] for n in call["nodes"]]]
     assert conv["error"] == max(errors[node["name"]] for node in conv["nodes"])
-    assert conv["equal"] is True and conv["layout"].startswith("NCHW")
+    assert conv["verdict"] == EQUAL and conv["layout"].startswith("NCHW")
     assert whole.inspection == inspect(artifact)
 
 
@@ -197,9 +198,9 @@ def test_a_difference_without_an_error_is_a_difference():
     unlike = replace(first.result, max_rel_error=None, equal=False, problem="NaN")
     values = [replace(first, result=unlike), second]
     differs = replace(found, comparison=replace(found.comparison, values=values))
-    assert [(c["error"], c["equal"]) for c in differs.graph] == [
-        (None, False),
-        (second.result.max_rel_error, True),
+    assert [(c["error"], c["verdict"]) for c in differs.graph] == [
+        (None, DIFFERENT),
+        (second.result.max_rel_error, EQUAL),
     ]
 
 

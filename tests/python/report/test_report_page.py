@@ -21,6 +21,7 @@ import pytest
 import tvm.testing
 
 from helpers.reports import layered
+from tvm_fixes.runtime.report import FLOAT64, REFERENCE_OFF
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -320,6 +321,18 @@ def test_a_difference_is_outlined(opened):
     assert page.call("report.graph.fills[7] === report.graph.theme.error.at(-1)")
     page.page.get_by_role("tab", name="Values").click()
     assert cells(page, 9)[7] == "off by 0.5"
+
+
+def test_a_reference_that_is_off_is_no_fault(opened):
+    found = layered(20)
+    values = list(found.comparison.values)
+    result = replace(values[7].result, equal=False, max_rel_error=0.5, reason=FLOAT64)
+    values[7] = replace(values[7], result=result)
+    page = opened(replace(found, comparison=replace(found.comparison, values=values)))
+    tiles = page.page.locator("#tiles").inner_text()
+    assert "1 of 20 differ" in tiles and "the float64 run agrees with ours" in tiles
+    page.page.get_by_role("tab", name="Values").click()
+    assert cells(page, 9)[7] == REFERENCE_OFF
 
 
 def test_a_small_window_has_the_details_below(opened):

@@ -314,7 +314,7 @@ class Graph {
       context.strokeStyle = theme.edge;
       context.stroke();
     }
-    if (this.calls[at].equal === false) this.outline(node, theme.bad, 2);
+    if (this.calls[at].verdict === "different") this.outline(node, theme.bad, 2);
     if (this.found.has(at)) this.outline(node, theme.accent, 2.5);
     if (scale >= TEXT_SCALE) this.paintText(node, at, x, y, shade);
     context.globalAlpha = 1;

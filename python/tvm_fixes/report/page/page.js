@@ -61,18 +61,33 @@ function outputsTile({ compilation, comparison }) {
   const outputs = comparison ? comparison.outputs : (compilation && compilation.outputs) || [];
   const reference = comparison ? comparison.reference : compilation && compilation.reference;
   if (!reference) return tile("Outputs", "not compared", "compiled without a comparison");
-  const equal = outputs.filter((output) => output.equal).length, isEqual = equal === outputs.length;
+  const { title, mark, off } = summary(outputs, "equal");
   const worst = outputs.map((output) => output.max_rel_error).filter(isKnown).reduce((a, b) => Math.max(a, b), 0);
-  return tile("Outputs", isEqual ? "equal" : `${outputs.length - equal} of ${outputs.length} differ`,
-    shown(`with ${reference}; relative error ${errorText(worst)}`), { mark: isEqual ? "good" : "bad" });
+  return tile("Outputs", title, shown(`with ${reference}; relative error ${errorText(worst)}${off}`), { mark });
 }
+
+// The number of equal results; whether those that differ are accepted, since the reference is off.
+function summary(results, allEqual) {
+  const differ = results.filter((result) => !result.equal).length, rejected = results.filter((result) => !result.accepted).length;
+  return {
+    title: differ ? `${count(differ)} of ${count(results.length)} differ` : allEqual,
+    mark: rejected ? "bad" : differ ? "" : "good",
+    off: differ > rejected ? `; the float64 run agrees with ours for ${differ - rejected}` : "",
+  };
+}
+
+const verdictColumn = (result) => ({
+  title: "Verdict", isName: true, value: (row) => verdictText(result(row)),
+  mark: (row) => (result(row).equal ? "good" : result(row).accepted ? "" : "bad"),
+});
+
+const verdictText = (result) => (result.accepted ? result.verdict : result.problem || "differs");
 
 function valuesTile({ comparison }) {
   if (!comparison) return null;
-  const { values, first } = comparison, equal = values.filter((value) => value.result.equal).length;
-  const detail = first === null ? "all intermediate values are equal" : `first: ${shown(first)}`;
-  return tile("Values", equal === values.length ? `${count(equal)} equal` : `${count(values.length - equal)} of ${count(values.length)} differ`,
-    detail, { mark: equal === values.length ? "good" : "bad" });
+  const { values, first, reference_off: referenceOff } = comparison, { title, mark } = summary(values.map((value) => value.result), `${count(values.length)} equal`);
+  const accepted = referenceOff.length ? `the float64 run agrees with ours: ${shown(referenceOff[0])}` : "all intermediate values are equal";
+  return tile("Values", title, first === null ? accepted : `first: ${shown(first)}`, { mark });
 }
 
 function sizeParts({ inspection }) {
@@ -138,7 +153,7 @@ function showLegend(graph) {
   }
   const { low, high } = graph.range, parts = [color.text(low), bar, color.text(high)];
   if (graph.calls.some((call) => !isKnown(call[color.key]))) parts.push(swatch(theme.unknown, "unknown"));
-  if (color.key === "error" && graph.calls.some((call) => call.equal === false)) parts.push(swatch(theme.bad, "differs (outlined)"));
+  if (color.key === "error" && graph.calls.some((call) => call.verdict === "different")) parts.push(swatch(theme.bad, "differs (outlined)"));
   legend.replaceChildren(...parts);
 }
 
@@ -177,7 +192,7 @@ function showDetails(graph, report, at) {
     return;
   }
   const call = report.graph[at], total = report.profile && report.profile.kernel_seconds;
-  const verdict = call.equal === null ? null : make("span", { className: call.equal ? "good" : "bad" }, call.equal ? "equal" : "differs");
+  const verdict = call.verdict === null ? null : make("span", { className: call.verdict.startsWith("equal") ? "good" : call.verdict === "different" ? "bad" : "" }, call.verdict);
   const flow = perSecond(call.nbytes, call.seconds), work = perSecond(call.flops, call.seconds);
   const nodes = call.nodes.map((node) => make("li", {}, shown(node.operator), " ",
     make("span", { className: "quiet name" }, shown([node.name, node.path].filter(Boolean).join(" in ")))));
@@ -306,12 +321,12 @@ function valueTable({ comparison, graph }, open) {
     { title: "Absolute error", value: result("max_abs_error"), text: (row) => errorText(row.result.max_abs_error), isNumber: true },
     { title: "NaN", value: (row) => row.nans, text: (row) => (row.nans ? count(row.nans) : ""), isNumber: true },
     { title: "Infinite", value: (row) => row.infinities, text: (row) => (row.infinities ? count(row.infinities) : ""), isNumber: true },
-    { title: "Verdict", value: (row) => (row.result.equal ? "equal" : row.result.problem || "differs"), mark: (row) => (row.result.equal ? "good" : "bad"), isName: true },
+    verdictColumn((row) => row.result),
   ];
   const table = new Table(columns, comparison.values, { opens: (row) => at.has(key(row.node)), onOpen: (row) => open(at.get(key(row.node))) });
   const skipped = Object.entries(comparison.skipped).map(([name, reason]) => `${name}: ${reason}`);
   return make("div", {}, facts([
-    ["compared with", comparison.reference], ["first difference", comparison.first],
+    ["compared with", comparison.reference], ["first difference", comparison.first], ["reference off at", comparison.reference_off.slice(0, 20).join(", ")],
     ["error grows at", comparison.growth.slice(0, 20).join(", ")], ["not compared", skipped],
   ]), table.element);
 }
@@ -324,7 +339,7 @@ function outputTable({ compilation, comparison }) {
     { title: "Type", value: (row) => `${row.dtype} (${row.shape.join(", ")})` },
     numeric("Relative error", "max_rel_error"), numeric("Absolute error", "max_abs_error"),
     numeric("From float64", "float64_error"), numeric("Reference from float64", "reference_float64_error"),
-    { title: "Verdict", value: (row) => (row.equal ? "equal" : row.problem || "differs"), mark: (row) => (row.equal ? "good" : "bad"), isName: true },
+    verdictColumn((row) => row),
   ], outputs).element;
 }
 
