@@ -12,9 +12,6 @@
 # and limitations under the License.
 """TVM's types as dtypes of NumPy arrays.
 
-Trigger
-    ``np.zeros(4, x.dtype)``, where the dtype of a tensor or buffer is a ``PrimType``, with NumPy
-    2.3 or newer; TVM's tutorial about RPC does this.
 Mechanism
     NumPy took the attribute ``dtype`` of any object for a dtype.  Since 2.3, that attribute must be
     a dtype of NumPy's, and TVM's is not.  NumPy 2.4 reads ``__numpy_dtype__`` first; with 2.3,

@@ -35,8 +35,6 @@
  * channels of a group, and uses a plain layout otherwise. On a CPU, this project lowers every
  * combination of layouts, so the result is packed even if the data, such as an image, cannot be;
  * and data and result of a depthwise convolution are packed together, but not its kernel.
- *
- * Removal: delete this file once its probes pass on the oldest TVM that is supported.
  */
 #include <string>
 

@@ -18,8 +18,6 @@
  *
  * Trigger: stride <= output_padding < dilation, which PyTorch and ONNX allow. Mechanism: the rules
  * require output_padding < stride, but the right bound is the larger of stride and dilation.
- *
- * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */
 #include <algorithm>
 #include <functional>

@@ -24,8 +24,6 @@
  *     x: layout ACB, R.permute_dims(x, [0, 2, 1])  =>  R.permute_dims(x, [0, 1, 2]), layout ABC
  *
  * PrepareLayout removes the remaining identity.
- *
- * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */
 #include "permute_dims.h"
 

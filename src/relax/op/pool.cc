@@ -19,8 +19,6 @@
  * Trigger: ceil_mode along a symbolic extent, where the last window may begin beyond the data, for
  * example windows of 2 elements with a stride of 3. Mechanism: the rules exclude such a window
  * with if_then_else, which Relax treats as a Relax operator.
- *
- * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */
 #include <algorithm>
 

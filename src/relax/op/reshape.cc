@@ -21,8 +21,6 @@
  * restores the original layout of its argument.
  *
  *     x: layout ACDB (NHWC), R.reshape(x, [n, c, h * w])  =>  R.reshape(x, [n, h * w, c]), ACB
- *
- * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */
 #include "reshape.h"
 

@@ -24,8 +24,6 @@
  *         =>  R.reverse_sequence(x, lengths, seq_axis=1, batch_axis=0), layout ACDB
  *
  * If the layout splits one of the axes in blocks, the original layout is restored.
- *
- * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */
 #include "../../ffi/registration.h"
 #include "../ir/build.h"

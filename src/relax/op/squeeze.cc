@@ -18,8 +18,6 @@
  *
  * Trigger: ConvertLayout of a squeeze with a negative axis, common in PyTorch's pooling and
  * attention. Mechanism: the rule indexes a string with the negative axis.
- *
- * Removal: delete this file once its probe passes on the oldest TVM that is supported.
  */
 #include <algorithm>
 #include <string>

@@ -12,10 +12,6 @@
 # and limitations under the License.
 """Import of traced PyTorch modules into Relax.
 
-Trigger
-    Of 110 everyday functions, 64: ``std`` and ``var`` with a ``correction``, ``norm`` with its
-    arguments, ``flip`` of two dims, ``x[0, 1::2]``, ``max(dim)``, ``max_pool2d(ceil_mode=True)``,
-    batch norm in eval mode, unbatched data, keyword arguments, and others.
 Mechanism
     The importer has its own converters, which read the arguments that its tests use.
 How to remove

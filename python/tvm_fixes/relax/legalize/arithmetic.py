@@ -27,9 +27,6 @@ Mechanism
     computed in float32, and casts between the two are dropped.  The sign of booleans and unsigned
     integers uses a -1 of their dtype, and TVM marks unsigned 32-bit and 64-bit arithmetic as never
     wrapping around in LLVM (``nuw``).
-How to remove
-    When TVM passes the tests of this file, delete it, its test and the fix id
-    ``arithmetic-legalize``.
 """
 
 import math

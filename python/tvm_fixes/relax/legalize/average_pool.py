@@ -12,10 +12,6 @@
 # and limitations under the License.
 """Lowering of average pooling of 16-bit floats, and of adaptive windows of different extents.
 
-Trigger
-    ``relax.nn.avg_pool1d`` to ``avg_pool3d`` and ``adaptive_avg_pool1d`` to ``adaptive_avg_pool3d``
-    of float16 or bfloat16; adaptive pooling if the extents are not known multiples of the result's
-    extents.
 Mechanism
     Sums and element counts have the dtype of the data.  The element count of an adaptive window
     is a product of casts.  If it is used twice, TVM binds it to a variable, and its analysis of

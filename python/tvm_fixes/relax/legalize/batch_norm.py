@@ -12,15 +12,10 @@
 # and limitations under the License.
 """Lowering of ``relax.nn.batch_norm`` to fusible arithmetic with the result dtypes of its type.
 
-Trigger
-    A batch normalization: in inference mode in any dtype, in training mode in float16 or bfloat16.
 Mechanism
     TVM's lowering computes in float32 and does not round to the dtype of the result. In training
     mode it sums the data, and the squares, in their own dtype. It creates one function with three
     results, which FuseOps does not fuse with a convolution.
-How to remove
-    When TVM lowers it correctly, delete this file, its test and the fix id
-    ``batch-norm-legalize``.
 """
 
 from tvm import relax

@@ -12,17 +12,10 @@
 # and limitations under the License.
 """Lowering of comparisons, maximum and minimum, for booleans and NaN.
 
-Trigger
-    ``relax.equal``, ``not_equal``, ``less``, ``less_equal``, ``greater``, ``greater_equal``,
-    ``maximum`` and ``minimum`` of booleans; ``maximum``, ``minimum``, ``clip``, ``nn.relu`` and
-    ``not_equal`` of NaN; ``isnan``, ``isinf`` and ``isfinite`` of bfloat16, integers and booleans.
 Mechanism
     The code generator treats any dtype that is neither a signed nor an unsigned integer as a float.
     TVM's maximum is the second operand if the first one is not greater, which is always the case if
     one of them is NaN.
-How to remove
-    When TVM passes the tests of this file, delete it, its test and the fix id
-    ``comparison-legalize``.
 """
 
 import math

@@ -12,16 +12,10 @@
 # and limitations under the License.
 """Lowering of ``relax.full``, ``full_like`` and ``shape_to_tensor``.
 
-Trigger
-    A mask of negative infinities, such as ``torch.full((n, n), float("-inf"))``; a tensor of
-    extents that is broadcast to a shape with a symbolic dim.
 Mechanism
     The value becomes a Python float, and TVM's code for an infinite constant expects its dtype as a
     string.  The extents are scalar arguments of the kernel and symbolic dims of the function that
     it is fused into, so one variable becomes a parameter twice.
-How to remove
-    When TVM passes the tests of this file, delete it, its test and the fix id
-    ``creation-legalize``.
 """
 
 import math

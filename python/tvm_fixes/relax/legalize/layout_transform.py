@@ -12,13 +12,9 @@
 # and limitations under the License.
 """Lowering of ``relax.layout_transform`` of booleans.
 
-Trigger
-    A call on a boolean tensor, as ConvertLayout makes for a comparison in a packed layout.
 Mechanism
     TVM's lowering always sets a padding value: an integer for integers, and float32 for all other
     dtypes.
-How to remove
-    When TVM lowers it, delete this file, its test and the fix id ``layout-transform-legalize``.
 """
 
 from tvm import relax, topi

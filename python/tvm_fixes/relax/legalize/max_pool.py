@@ -12,14 +12,9 @@
 # and limitations under the License.
 """Lowering of max pooling.
 
-Trigger
-    ``relax.nn.max_pool1d``, ``max_pool2d`` or ``max_pool3d`` of floating-point data that contains a
-    NaN, or a window of only negative infinities; on a CPU, windows that overlap.
 Mechanism
     The padding and the initial value of the maximum are the lowest finite number, and comparisons
     with NaN are false.  Each maximum is computed from all elements of its window.
-How to remove
-    When TVM passes the tests of this file, delete this file and its tests.
 """
 
 import math

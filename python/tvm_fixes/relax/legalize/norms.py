@@ -21,8 +21,6 @@ Mechanism
     rounding errors grow with the mean. The number of elements has the dtype of the data. Gamma
     and beta are always applied, both at the indices of the axes in ascending order. TVM's computes
     accept only float16 and float32.
-How to remove
-    When TVM passes the tests of this file, delete it, its test and the fix id ``norm-variance``.
 """
 
 import math

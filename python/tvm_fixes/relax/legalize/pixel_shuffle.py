@@ -12,12 +12,8 @@
 # and limitations under the License.
 """Lowering of ``relax.nn.pixel_shuffle``.
 
-Trigger
-    Any call.
 Mechanism
     TVM's lowering calls a function that topi defines but does not export.
-How to remove
-    When TVM lowers it, delete this file, its test and the fix id ``pixel-shuffle-legalize``.
 """
 
 from tvm import relax, te, tirx

@@ -12,13 +12,9 @@
 # and limitations under the License.
 """Rewriting of poolings with ``ceil_mode`` and symbolic extents to poolings without it.
 
-Trigger
-    ``max_pool1d`` to ``max_pool3d`` or ``avg_pool1d`` to ``avg_pool3d`` with ``ceil_mode`` along an
-    axis of a symbolic extent, where the last window may begin beyond the data, for example windows
-    of 2 elements with a stride of 3.
 Mechanism
-    TVM excludes such a window with an ``if_then_else`` in the extent, which Relax treats as one of
-    its own operators.
+    TVM excludes a last window that may begin beyond the data with an ``if_then_else`` in the
+    extent, which Relax treats as one of its own operators.
 How to remove
     When TVM passes the tests of this file, delete it, its test, its calls in ``max_pool.py`` and
     ``pool_window.py``, ``src/relax/op/pool.cc`` and the fix id ``pool-ceil-mode``.

@@ -12,9 +12,6 @@
 # and limitations under the License.
 """Clipping of pooling windows that are larger than the padded data.
 
-Trigger
-    ``relax.nn.avg_pool1d`` to ``avg_pool3d``, or ``max_pool1d`` to ``max_pool3d``, with
-    ``ceil_mode`` and a window that is larger than its data, as at the end of EfficientNet.
 Mechanism
     TVM's lowering pads the data to the size of the window.
 How to remove

@@ -12,17 +12,10 @@
 # and limitations under the License.
 """Lowering of ``relax.max``, ``min``, ``argmax``, ``argmin``, ``mean``, ``variance`` and ``std``.
 
-Trigger
-    Rows of infinities or with a NaN; an argmax of rows that contain only the lowest number of their
-    dtype, such as zeros of uint8; statistics over axes that are known to be empty; sums, products
-    and statistics of 16-bit floats.
 Mechanism
     A maximum begins with the lowest finite number, and an argmax also with the index -1, which wins
     a tie; comparisons with a NaN are false, so the order of the operands decides which one is kept.
     Sums have the dtype of the data.
-How to remove
-    When TVM passes the tests of this file, delete it, its test and the fix id
-    ``reduction-legalize``.
 """
 
 import math

@@ -12,14 +12,9 @@
 # and limitations under the License.
 """Lowering of a reshape to an extent that is a quotient of symbolic dims.
 
-Trigger
-    ``relax.reshape`` of data with an extent such as ``k - 1`` to an extent such as
-    ``n * 3 * (k - 1) // 5``: a reshape with a -1 after a convolution of symbolic extents.
 Mechanism
-    The index is divided by ``k - 1`` again, and TVM's index simplifier fails if it cannot prove
-    that the quotient is divisible.
-How to remove
-    When TVM lowers it, delete this file, its test and the fix id ``reshape-legalize``.
+    The index of a reshape of ``k - 1`` to ``n * 3 * (k - 1) // 5`` elements is divided by ``k - 1``
+    again, and TVM's index simplifier fails if it cannot prove that the quotient is divisible.
 """
 
 from collections.abc import Iterable

@@ -20,9 +20,6 @@ Mechanism
     TVM's lowering reads the data as float32, at coordinates that it computes for each element.
     Its analysis of bounds multiplies intervals as if they held integers.  In three dimensions it
     swaps the bounds of a region, and the weights of cubic sums, between axes.
-How to remove
-    When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it, its
-    test and the fix id ``resize-legalize``.
 """
 
 import functools

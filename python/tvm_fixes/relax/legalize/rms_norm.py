@@ -12,13 +12,9 @@
 # and limitations under the License.
 """Lowering of ``relax.nn.rms_norm`` over any axes.
 
-Trigger
-    Axes that are not the last ones in ascending order, or are all axes; float64.
 Mechanism
     TVM's lowering indexes the weight by the reduced axes in ascending order, and gives the sum of
     squares a shape that its reader does not expect. It computes in float32 for any dtype.
-How to remove
-    When TVM lowers all of these, delete this file, its test and the fix id ``rms-norm-legalize``.
 """
 
 from tvm import relax

@@ -10,16 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Lowering of softmax: sums of 16-bit floats in float32, and one division per row.
-
-Trigger
-    ``relax.nn.softmax``.
-Mechanism
-    TVM's lowering sums in the dtype of the data, and divides each element by the sum.
-How to remove
-    When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it, its
-    tests and the fix id ``softmax-legalize``.
-"""
+"""Lowering of softmax: sums of 16-bit floats in float32, and one division per row."""
 
 from collections.abc import Sequence
 

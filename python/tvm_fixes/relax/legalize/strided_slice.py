@@ -12,14 +12,9 @@
 # and limitations under the License.
 """Lowering of slices along negative axes, and of empty slices.
 
-Trigger
-    ``relax.strided_slice`` along an axis such as -1, of data with a symbolic dim or with symbolic
-    bounds; an empty slice of a static shape, such as 3:5 with a stride of -2.
 Mechanism
     If the shape of the output is not static, TVM's lowering does not normalize negative axes; if it
     is static, the lowering rejects the bounds of an empty slice.
-How to remove
-    When TVM lowers it, delete this file, its test and the fix id ``strided-slice-legalize``.
 """
 
 from tvm import relax, te, tirx

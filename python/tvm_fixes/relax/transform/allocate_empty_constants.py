@@ -19,8 +19,6 @@ Mechanism
     The reader of constants mistakes a read of no bytes for the end of the file.
     RewriteDataflowReshape turns a kernel that keeps the order of the elements into a
     ``relax.reshape``, which reads an extent of 0 in the new shape as "copy this extent".
-How to remove
-    When TVM loads such a library, delete this file, its test and the fix id ``empty-constants``.
 """
 
 import tvm

@@ -12,14 +12,9 @@
 # and limitations under the License.
 """BundleModelParams: bundle the weights of a function into one tuple, at most once.
 
-Trigger
-    ``BundleModelParams`` after ``LiftTransformParams``, or run twice.
 Mechanism
-    The pass bundles the weights of every function with ``num_input``; those of a transform function
-    are one tuple already.
-How to remove
-    When TVM's pass skips such functions, delete this file, its test and its part of the fix id
-    ``lifted-params``.
+    TVM's pass bundles the weights of every function with ``num_input``; those of a transform
+    function are one tuple already.
 """
 
 import tvm

@@ -12,8 +12,6 @@
 # and limitations under the License.
 """The layouts of convolutions: their names, conversion to a layout, and automatic choice.
 
-Trigger
-    A convolutional model, for a CPU with vectors of 64 bytes.
 Mechanism
     TVM converts layouts only on request.
 How to remove

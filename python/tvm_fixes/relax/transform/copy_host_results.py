@@ -12,14 +12,9 @@
 # and limitations under the License.
 """CopyHostResults: copies what functions on the host return to the GPU.
 
-Trigger
-    ``relax.nonzero`` or ``relax.unique`` in a model for a GPU.
 Mechanism
-    TVM computes these operators in Python, and returns tensors in the memory of the host; the
-    kernels after them read these.
-How to remove
-    When TVM returns tensors on the device of the operand, delete this file, its tests and its line
-    in :mod:`tvm_fixes.pipeline`.
+    TVM computes ``nonzero`` and ``unique`` in Python, and returns tensors in the memory of
+    the host; the kernels after them read these.
 """
 
 import tvm

@@ -16,9 +16,6 @@ Trigger
     ``einsum("abcd,cde->abe", x, w)``: the output of an attention layer of Keras.
 Mechanism
     TVM lowers an einsum to one loop over all labels, without tiles.
-How to remove
-    Delete this file, its test and its line in :mod:`tvm_fixes.pipeline`; its switch is that of
-    ``matmul-legalize``.
 """
 
 from collections.abc import Callable, Mapping, Sequence

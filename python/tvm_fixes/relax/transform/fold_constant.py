@@ -12,9 +12,6 @@
 # and limitations under the License.
 """FoldConstant: constant folding with a budget of bytes.
 
-Trigger
-    ``W.expand``, ``repeat``, ``a @ b`` of a low-rank adapter, an upcast of float16 weights, int8
-    weights that are dequantized, a weight that is read both plain and transposed.
 Mechanism
     ``FoldConstant`` computes every value that depends only on constants; its limit of 1024 elements
     applies only to operators without tensor operands.

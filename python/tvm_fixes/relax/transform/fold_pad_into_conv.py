@@ -12,13 +12,8 @@
 # and limitations under the License.
 """FoldPadIntoConv: fold explicit zero pads into the padding attribute of convolutions.
 
-Trigger
-    A zero pad before a convolution, usually asymmetric in models that come from TensorFlow.
 Mechanism
     TVM lowers the pad to a separate kernel.
-How to remove
-    When TVM folds such pads, delete this file, its tests, its line in :mod:`tvm_fixes.pipeline` and
-    the fix id ``fold-pad-into-conv``.
 """
 
 import tvm

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """FoldPermuteIntoScatter: scatter along an axis instead of permuting the tensor and back.
 
-Trigger
-    An assignment to indices of an axis other than the first, as PyTorch's ONNX exporter writes
-    ``index_copy`` of a cache of keys and values: Transpose, ScatterND, Transpose.
 Mechanism
     A ScatterND with one index per row writes only along the first axis.
-How to remove
-    Delete this file, its test, its line in :mod:`tvm_fixes.pipeline` and the fix id
-    ``fold-permute-into-scatter``.
 """
 
 from collections import Counter

@@ -18,9 +18,6 @@ Trigger
 Mechanism
     TVM computes the whole matrix in float32 each time: eight times the bytes of its weights are
     written to memory, and read again.
-How to remove
-    When TVM fuses dequantization into matrix products, delete this file, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``fuse-dequantize-matmul``.
 """
 
 from collections.abc import Callable, Iterator

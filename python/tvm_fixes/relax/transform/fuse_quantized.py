@@ -18,9 +18,6 @@ Trigger
 Mechanism
     TVM lowers each operator separately: dequantized operands are multiplied in float32, and a
     product of int32 operands has four times the bytes and no schedule.
-How to remove
-    When TVM fuses quantized operators, delete this file, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``fuse-quantized``.
 """
 
 from collections.abc import Callable

@@ -12,14 +12,9 @@
 # and limitations under the License.
 """LazyGetInput: fetch each weight with a callback when it is needed, also from a weight tuple.
 
-Trigger
-    ``LazyGetInput`` after ``LiftTransformParams`` or ``BundleModelParams``.
 Mechanism
     The pass fetches each parameter where it is read.  A transform function has a single parameter,
     a tuple; and the use of a symbol does not count as a read of the weight that defines it.
-How to remove
-    When TVM's pass fetches the fields of a tuple, delete this file, its test and its part of the
-    fix id ``lifted-params``.
 """
 
 import tvm

@@ -18,9 +18,6 @@ Trigger
 Mechanism
     The pass unpacks a tuple only if the function's result is a tuple expression, and inserts the
     call right after the binding, even in a dataflow block.
-How to remove
-    When TVM's pass handles both cases, delete this file, its test and its part of the fix id
-    ``lifted-params``.
 """
 
 import tvm

@@ -19,9 +19,6 @@ Mechanism
     The pass stores the fields of the tuple that is bound last, but here no tuple is bound.  It
     requires functions without dataflow blocks, which only its documentation says.  TVM's planner of
     memory assumes that a packed function keeps none of its arguments, and reuses their memory.
-How to remove
-    When TVM's pass handles these cases, delete this file, its test and its part of the fix id
-    ``lifted-params``.
 """
 
 import importlib

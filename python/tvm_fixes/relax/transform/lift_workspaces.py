@@ -12,13 +12,10 @@
 # and limitations under the License.
 """LiftWorkspaces: let Relax allocate the memory that the launches of a kernel share.
 
-Trigger
-    A kernel of several launches on a GPU, such as a sort, in a model that runs as a CUDA graph.
 Mechanism
     A launch passes its results to the next one in a workspace, and ``WorkspacePool::Alloc`` frees a
-    page when a caller needs a larger one. The captured launches keep its address.
-How to remove
-    When the pages of a captured workspace stay allocated, delete this file and its test.
+    page when a caller needs a larger one. The launches that a CUDA graph captured keep its
+    address.
 """
 
 import tvm

@@ -12,13 +12,8 @@
 # and limitations under the License.
 """ReadTransposedRows: let a matmul of few rows read a transposed activation untransposed.
 
-Trigger
-    The product of a query with the transposed keys of a cache, in a decoding step.
 Mechanism
-    TVM lowers the permute to a separate kernel.
-How to remove
-    Delete this file, its test and its line in :mod:`tvm_fixes.pipeline`; its switch is that of
-    ``matmul-legalize``.
+    TVM lowers the permute, such as that of the keys of a cache, to a separate kernel.
 """
 
 import math

@@ -20,9 +20,6 @@ Mechanism
     That function and the GPU kernels compare with ``<``, which is not an order if there is a NaN.
     The function compares pairs through pointers, so it takes 10 times as long as a radix sort.
     These kernels divide an index by the number of lines.
-How to remove
-    When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``sort-by-keys``.
 """
 
 import tvm

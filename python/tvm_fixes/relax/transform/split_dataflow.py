@@ -25,9 +25,6 @@ Mechanism
     the value that it checks into the group of a later operator.  FuseTIR replaces each symbol of a
     ``match_cast`` by the extent of the value, even where only variables are allowed, and again
     within the replacement.
-How to remove
-    When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``split-dataflow``.
 """
 
 from collections import Counter

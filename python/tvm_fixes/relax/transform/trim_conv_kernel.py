@@ -12,14 +12,8 @@
 # and limitations under the License.
 """TrimConvKernel: leave out the parts of a convolution's kernel that only meet padding.
 
-Trigger
-    A convolution whose dilation exceeds the extent of its data, as in DeepLab, whose dilation is 36
-    at an image of 14 x 14.
 Mechanism
     TVM pads the data, and multiplies all of the kernel with it.
-How to remove
-    When TVM leaves these products out, delete this file, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``trim-conv-kernel``.
 """
 
 import tvm

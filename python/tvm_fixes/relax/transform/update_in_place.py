@@ -12,8 +12,6 @@
 # and limitations under the License.
 """UpdateInPlace: write new rows into an input that the caller lets the model overwrite.
 
-Trigger
-    A decoding step whose cache is an input: a scatter writes one row of it.
 Mechanism
     Operators return new tensors; TVM's DataflowUseInplaceCalls leaves parameters alone, because the
     caller may still need them, and scatters, too.

@@ -12,12 +12,9 @@
 # and limitations under the License.
 """A guard around TVM's ``VMShapeLower``.
 
-Trigger
-    A function with ``num_input`` that has a weight of unknown shape, such as
-    ``R.Tensor(dtype="int64", ndim=2)``.
 Mechanism
     For weights, the pass checks only symbolic extents, and reads them from the shape, which is null
-    here.
+    for a weight of unknown shape.
 How to remove
     When TVM builds such a function, use its pass in :mod:`tvm_fixes.pipeline`; delete this file,
     its tests and the fix id ``vm-shape-lower-weights``.

@@ -12,14 +12,8 @@
 # and limitations under the License.
 """DecomposeReduction: set the initial value of a reduction that may be empty before its loop.
 
-Trigger
-    A sum, product, maximum, matrix product or any other reduction along an axis that has no
-    elements, at compile time or at run time.
 Mechanism
     The initial value is set in the first iteration of the innermost loop, which has no iterations.
-How to remove
-    When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``decompose-reduction``.
 """
 
 from collections.abc import Sequence

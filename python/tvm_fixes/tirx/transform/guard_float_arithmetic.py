@@ -12,15 +12,8 @@
 # and limitations under the License.
 """GuardFloatArithmetic: keep TVM's simplifier from changing floating-point results.
 
-Trigger
-    Elementwise operators fused into ``x - x``, ``(x + y) - y``, ``x - (x + y)``, ``f(x) == f(x)``,
-    ``not x < y``, ``x + 0``, and a product or quotient with zeros, such as the elements below a
-    diagonal.
 Mechanism
     The simplifier applies integer identities to floats.
-How to remove
-    When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``float-arithmetic``.
 """
 
 import math

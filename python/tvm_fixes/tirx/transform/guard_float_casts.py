@@ -12,8 +12,6 @@
 # and limitations under the License.
 """Casts of floats that do not fit the integer that they are cast to.
 
-Trigger
-    A cast of a float to an integer: of -2 to uint8, of 1e10 to int32, of infinity or NaN.
 Mechanism
     The cast becomes LLVM's ``fptoui`` or ``fptosi``, which are undefined out of range: an
     instruction for a vector saturates where that for a scalar wraps around.

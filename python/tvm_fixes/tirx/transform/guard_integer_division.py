@@ -12,14 +12,8 @@
 # and limitations under the License.
 """GuardIntegerDivision: integer divisions that do not trap for any operand.
 
-Trigger
-    A division or remainder of integers, on a CPU, by a divisor that is not a constant: ``divide``,
-    ``floor_divide``, ``mod`` and ``floor_mod`` of tensors, and extents that are quotients.
 Mechanism
-    The x86 instruction traps in both cases, and both are undefined behavior in LLVM.
-How to remove
-    When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``integer-division``.
+    A division by 0, or of the smallest integer by -1, traps on x86, and is undefined in LLVM.
 """
 
 import functools

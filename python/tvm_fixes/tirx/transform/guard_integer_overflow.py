@@ -12,15 +12,9 @@
 # and limitations under the License.
 """GuardIntegerOverflow: integers that overflow wrap around, even in comparisons.
 
-Trigger
-    A sum, difference, product or narrowing cast of integers that overflows, fused into a
-    comparison, a minimum or maximum, or a division.
 Mechanism
     TVM's simplifier takes integers as unbounded, and its code generator for LLVM marks sums of 32
     and 64 bits as not overflowing, even unsigned ones.
-How to remove
-    When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``integer-overflow``.
 """
 
 import math

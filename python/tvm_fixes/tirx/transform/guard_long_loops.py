@@ -12,15 +12,9 @@
 # and limitations under the License.
 """GuardLongLoops: keep TVM from unrolling long loops.
 
-Trigger
-    A loop whose iterations times the stores in its body reach 2**31, as in a sum over an axis of
-    2**30 elements.
 Mechanism
     ``UnrollLoop`` multiplies the iterations by the stores in 32 bits. The product is negative, and
     so below any unrolling limit.
-How to remove
-    When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``long-loops``.
 """
 
 import tvm

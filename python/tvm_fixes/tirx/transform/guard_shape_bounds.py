@@ -18,9 +18,6 @@ Trigger
 Mechanism
     Analyzer::MarkGlobalNonNegValue derives bounds of a symbol from an extent, which is not
     negative.  It ignores the factor: from ``n * 2 - 4 >= 0`` follows ``n >= 2``, not ``n >= 4``.
-How to remove
-    When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``shape-bounds``.
 """
 
 import tvm

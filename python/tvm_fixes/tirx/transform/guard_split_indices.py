@@ -21,9 +21,6 @@ Mechanism
     IterMapSimplify, which FlattenBuffer uses to simplify indices, moves the constant into an inner
     quotient or remainder, or drops it: the examples become ``i % -64 * -1``, ``(i + 7) // 7`` and
     ``(i + 8) % 15 // 15 + 2``.
-How to remove
-    When TVM passes the tests of this file, delete it, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``split-indices``.
 """
 
 from collections.abc import Callable, Iterator, Sequence

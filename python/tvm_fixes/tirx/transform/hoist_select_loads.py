@@ -10,17 +10,11 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Fix: a Select between loaded elements becomes a branch, so its loop is not vectorized.
+"""HoistSelectLoads: compute both operands of a Select, so that its loop is vectorized.
 
-Trigger
-    On a CPU, a ``where``, PReLU or similar Select in a loop that TVM does not vectorize
-    itself, such as the epilogue of a convolution or of a pooling.
 Mechanism
     ``RewriteUnsafeSelect`` turns a Select with loads into a branch, since a load may be out of
     bounds where the condition is false.  LLVM does not move loads out of a branch.
-How to remove
-    When TVM keeps a Select whose loads are within their buffers, delete this file, its tests, its
-    line in :mod:`tvm_fixes.pipeline` and the fix id ``select-loads``.
 """
 
 import tvm

@@ -12,14 +12,9 @@
 # and limitations under the License.
 """InlineElementwise: compute the elementwise steps of a kernel in one pass over memory.
 
-Trigger
-    An operator of several steps, such as gelu, or fused operators, for a CPU.
 Mechanism
     TVM's pipeline for CPUs has no schedules: each step is a separate loop, whose result goes
     through memory.
-How to remove
-    When TVM passes the tests of this file, and ``make bench`` shows no difference, delete it, its
-    tests, its line in :mod:`tvm_fixes.pipeline` and the fix id ``inline-elementwise``.
 """
 
 from collections.abc import Callable

@@ -12,15 +12,9 @@
 # and limitations under the License.
 """A pass that keeps register tiles of 1 KiB or more on the stack.
 
-Trigger
-    A kernel for a CPU whose schedule caches 1 KiB or more inside a loop, such as a register tile of
-    6 x 64 float32.
 Mechanism
     ``LowerTVMBuiltin`` leaves only buffers of less than 1 KiB on the stack, where LLVM promotes
     them to registers.
-How to remove
-    When TVM leaves buffers of 4 KiB on the stack, delete this file, its tests, its line in
-    :mod:`tvm_fixes.pipeline` and the fix id ``tiles-on-stack``.
 """
 
 from collections.abc import Sequence

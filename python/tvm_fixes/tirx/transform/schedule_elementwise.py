@@ -12,9 +12,6 @@
 # and limitations under the License.
 """ScheduleElementwise: tile transpositions, and parallelize large elementwise kernels, on CPUs.
 
-Trigger
-    An elementwise operator, a pooling, or any other kernel of plain loops, of many elements, for a
-    CPU.
 Mechanism
     TVM's pipeline for CPUs has no schedules.  A transposition reads adjacent elements of its result
     from different pages.

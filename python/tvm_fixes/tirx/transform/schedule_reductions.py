@@ -12,8 +12,6 @@
 # and limitations under the License.
 """ScheduleReductions: schedule norms, softmax and other reductions on CPUs by rows and vectors.
 
-Trigger
-    A softmax, a norm, or a sum, mean or extremum along any axes of many elements, for a CPU.
 Mechanism
     TVM's pipeline for CPUs has no schedules: a sum is a sequence of additions, which LLVM must not
     reorder; and each step goes through memory for all rows before the next step begins.

@@ -18,9 +18,6 @@ Trigger
 Mechanism
     The converter always converts both branches, and emits their bindings into the block around the
     If.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and the fix id ``onnx-if``.
 """
 
 from collections.abc import Callable, Sequence

@@ -12,16 +12,9 @@
 # and limitations under the License.
 """Expansion of model functions, and of operators with a function body in the ONNX schema.
 
-Trigger
-    A model with its own functions, which PyTorch's dynamo-based exporter writes; an operator
-    without a converter in TVM whose schema has a function body (Celu, CenterCropPad, HannWindow,
-    NegativeLogLikelihoodLoss, RotaryEmbedding, Swish, …).
 Mechanism
     The importer looks a node up only by its operator type, and reads neither ``model.functions``
     nor the function bodies in ONNX's schemas.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and the fix id ``onnx-functions``.
 """
 
 import math

@@ -10,16 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Loop and Scan.
-
-Trigger
-    A Loop or a Scan.
-Mechanism
-    TVM has no converters for them, and Relax has no loop.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and the fix id ``onnx-loops``.
-"""
+"""Loop and Scan: unrolled, or as functions that call themselves, since Relax has no loop."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

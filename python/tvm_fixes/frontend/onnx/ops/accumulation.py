@@ -12,14 +12,9 @@
 # and limitations under the License.
 """Float32 accumulation for Conv, ConvTranspose, MatMul and Gemm of 16-bit floats.
 
-Trigger
-    A Conv, ConvTranspose, MatMul or Gemm in float16 or bfloat16.
 Mechanism
     The converters do not set ``out_dtype``, so that the operators sum in the dtype of their
     operands. ONNX Runtime sums in float32, including the bias, and rounds once.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its tests
-    and the fix id ``onnx-dtype``.
 """
 
 from tvm import relax

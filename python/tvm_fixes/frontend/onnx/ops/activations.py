@@ -19,9 +19,6 @@ Trigger
 Mechanism
     Constants are float32; 1 is subtracted from exponentials; the result of a comparison is cast to
     a number and multiplied; the maximum of NaN and a number is the number.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and the fix id ``onnx-activations``.
 """
 
 import math

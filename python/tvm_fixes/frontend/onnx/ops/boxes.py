@@ -12,17 +12,11 @@
 # and limitations under the License.
 """Boxes: NonMaxSuppression and RoiAlign.
 
-Trigger
-    NonMaxSuppression with a computed threshold or number of boxes, or with boxes whose overlap
-    equals iou_threshold; RoiAlign in mode max, or with half pixels and a spatial_scale.
 Mechanism
     The converter replaces operands that are not constants by defaults. TVM suppresses a box whose
     overlap equals the threshold; ONNX suppresses it only if the overlap is greater. In mode max,
     TVM takes the largest interpolated sample, and ONNX the largest weighted corner. TVM subtracts
     the half pixel before it scales the regions; ONNX scales them first.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and the fix id ``onnx-boxes``.
 """
 
 from collections.abc import Sequence

@@ -16,9 +16,6 @@ Trigger
     Operands that broadcast along two different symbolic dims.
 Mechanism
     Type inference infers no shape if it cannot compare two extents.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file and its
-    tests.
 
 The extent that two extents broadcast to gets its own symbol: the expression ``b == 1 ? a : b``
 repeats them, so its size would double with each operator that follows.  Broadcasting is

@@ -18,8 +18,6 @@ Trigger
     time.
 Mechanism
     Type inference treats extents that it cannot compare as equal, and nothing checks them later.
-How to remove
-    When TVM checks these extents, delete this file and its test.
 """
 
 from collections.abc import Sequence

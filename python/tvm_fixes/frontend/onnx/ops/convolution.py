@@ -19,9 +19,6 @@ Mechanism
     The converter of ConvTranspose reads ``pads`` or ``auto_pad``, and never ``output_shape``. The
     converter of Conv computes pads with NumPy, which evaluates a symbolic comparison as a bool, and
     emits the padding as a TIR call although the operator has an attribute for it.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its tests
-    and the fix ids ``onnx-conv-transpose-output-shape`` and ``onnx-conv-auto-pad``.
 """
 
 from dataclasses import dataclass

@@ -21,9 +21,6 @@ Mechanism
     The converters ignore the attributes, use ``relax.power`` and ``floor_mod``, whose semantics
     differ from ONNX's, compute ``log(1 + exp(x))``, cast numbers that are not finite as 0, and
     convert every Dropout to the identity.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and the fix id ``onnx-elementwise``.
 """
 
 import re

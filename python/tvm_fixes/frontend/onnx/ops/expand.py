@@ -20,9 +20,6 @@ Trigger
 Mechanism
     The converter uses an extent that it cannot compare as the result's extent, and TVM's
     ``broadcast_to`` assumes that an extent it cannot compare is not 1.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its tests
-    and the fix id ``onnx-expand``.
 """
 
 import numpy as np

@@ -18,8 +18,6 @@ Trigger
     it, and ONNX Runtime accepts it.
 Mechanism
     The converters add the extent to negative indices, and keep indices that are still negative.
-How to remove
-    Together with the fix ``index-legalize``.
 """
 
 from collections.abc import Callable

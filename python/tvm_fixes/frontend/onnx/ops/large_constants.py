@@ -17,8 +17,6 @@ Trigger
     and Mul dequantize.
 Mechanism
     The converters compute results of constants with NumPy.
-How to remove
-    When TVM's converters leave them to FoldConstant, delete this file and its test.
 """
 
 from collections.abc import Callable

@@ -17,8 +17,6 @@ Trigger
 Mechanism
     ONNX's arrays have one element per byte; TVM's tensors of these dtypes are packed, and its
     kernels cannot compute with them.
-How to remove
-    Together with the fix ``onnx-quantized``.
 
 A tensor of int8, uint8 or float32 carries these elements, even as an input or output of the model.
 Every element is in the range of its narrow dtype, so most operators need not know that dtype: the

@@ -23,9 +23,6 @@ Mechanism
     weight of the old statistics, TVM's that of the new ones. LpNormalization has no converter. The
     variance is computed as a difference of two means, which rounding can make 0 or negative.
     Constants are float32.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and the fix id ``onnx-norms``.
 """
 
 import onnx

@@ -12,16 +12,9 @@
 # and limitations under the License.
 """Pad.
 
-Trigger
-    Pads or a constant_value that are known only at run time, or pads that depend on dims; mode
-    ``reflect`` with pads that are not less than the extent; mode ``wrap`` with a negative pad; a
-    Pad between operators whose layout is converted.
 Mechanism
     The converter does not check the widths; its TIR for ``wrap`` does not support negative widths;
     it emits a TIR call although Relax has an operator.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and the fix id ``onnx-pad``.
 """
 
 from collections.abc import Callable

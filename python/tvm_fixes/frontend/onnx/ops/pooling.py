@@ -20,9 +20,6 @@ Mechanism
     The converter rounds the extents of SAME_LOWER down and allows negative pads, ignores dilations,
     multiplies an average over part of a window by the size of the whole window, and adds up pads of
     different axes. ONNX Runtime rounds the number of windows towards 0, not down.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and the fix id ``onnx-pooling``.
 """
 
 import math

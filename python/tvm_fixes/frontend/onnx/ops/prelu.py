@@ -12,14 +12,9 @@
 # and limitations under the License.
 """PRelu.
 
-Trigger
-    A PRelu with one slope for all elements, or one along an axis whose extent is symbolic.
 Mechanism
     ``relax.nn.prelu`` needs a static extent on the axis of its slopes, and the converter uses the
     last axis for a single slope. In a model for any image size, that axis is symbolic.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and the fix id ``onnx-prelu``.
 """
 
 from tvm import relax

@@ -18,9 +18,6 @@ Trigger
 Mechanism
     The converter of Range computes the number of elements at run time, so TVM cannot prove that it
     equals the dim. The converter of EyeLike rejects the dtype, which Relax's operator ignores.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and, with ``topk_onehot_cumsum.py``, the fix id ``onnx-parameters``.
 """
 
 import tvm

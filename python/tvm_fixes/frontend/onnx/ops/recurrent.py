@@ -10,16 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""RNN, GRU and LSTM.
-
-Trigger
-    An RNN, GRU or LSTM.
-Mechanism
-    TVM has no converters for them.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and the fix id ``onnx-recurrent``.
-"""
+"""RNN, GRU and LSTM."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -19,9 +19,6 @@ Trigger
 Mechanism
     The converter subtracts the maximum even if it is infinite, rounds the sum to 16 bits, and
     asserts that axes are constants.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and the fix id ``onnx-reductions``.
 """
 
 from tvm import relax

@@ -18,9 +18,6 @@ Trigger
     0.
 Mechanism
     The converters accept only constants and ShapeExprs, and leave all inference to the operator.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its tests
-    and the fix id ``onnx-reshape``.
 """
 
 from collections.abc import Sequence

@@ -20,9 +20,6 @@ Mechanism
     The converter converts scales to extents and drops the scales, but ONNX Runtime divides
     coordinates by the given scale. It reads only the attributes and operands of opset 13. TVM's
     operator computes in float32, and finds the nearest element differently from Upsample.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and the fix id ``onnx-resize``.
 """
 
 from dataclasses import dataclass

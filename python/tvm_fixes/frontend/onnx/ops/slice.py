@@ -19,9 +19,6 @@ Trigger
 Mechanism
     The converter sets ``assume_inbound`` if any bound is an expression; then no bound is clamped.
     It reads bounds from operands, which are attributes up to opset 9.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its tests
-    and the fix id ``onnx-slice``.
 """
 
 from collections.abc import Sequence

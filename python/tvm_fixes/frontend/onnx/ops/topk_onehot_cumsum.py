@@ -20,9 +20,6 @@ Mechanism
     The converter of TopK reads an attribute that opset 10 does not have. The converter of OneHot
     converts operands to Python numbers of a different type. The converter of CumSum emits kernels
     that fusion cannot handle. CumProd and ReverseSequence have no converter.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file, its test
-    and, with ``range_eye_like.py``, the fix id ``onnx-parameters``.
 """
 
 import numpy as np

@@ -18,9 +18,6 @@ Trigger
 Mechanism
     TVM stacks the operands and reduces the stack.  The kernel of a concatenation selects the
     operand of each element with nested selects, one per operand.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this file and its
-    test.
 """
 
 from collections.abc import Callable, Sequence

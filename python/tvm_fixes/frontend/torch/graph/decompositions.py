@@ -23,8 +23,6 @@ Mechanism
     The importer converts fewer operators than PyTorch's core set has, and
     ``default_decompositions`` has fewer decompositions than PyTorch.  The converters of
     normalizations return one tensor, which the importer uses for all results.
-How to remove
-    See ``call``.
 """
 
 import functools

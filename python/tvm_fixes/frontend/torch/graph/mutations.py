@@ -12,8 +12,6 @@
 # and limitations under the License.
 """Inputs that a program mutates, such as the cache of a language model.
 
-Trigger
-    A program that writes to an input, as ``index_copy_`` of transformers' StaticCache does.
 Mechanism
     ``torch.export`` makes each written input an extra output; TVM's importer drops it.
 How to remove

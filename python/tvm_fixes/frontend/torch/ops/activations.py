@@ -12,17 +12,12 @@
 # and limitations under the License.
 """Activations and other elementary functions of PyTorch.
 
-Trigger
-    ``selu``, ``celu``, and ``elu`` with a scale, in an exported program; ``elu``, ``expm1`` and
-    ``log1p`` near zero or of 16-bit numbers; ``softshrink`` of NaN or infinity; a PReLU.
 Mechanism
     PyTorch decomposes ``selu`` and ``celu`` into an ``elu`` with ``scale`` and ``input_scale``,
     which the converter does not read.  The converter of ``elu`` subtracts 1 from the exponential,
     which cancels near zero; the others use textbook formulas as well.  ``softshrink`` multiplies by
     the result of a comparison, which turns infinities that it should exclude into NaN.
     A decomposed PReLU is three operators, which stop the propagation of a layout.
-How to remove
-    See ``call``.
 """
 
 from tvm import relax

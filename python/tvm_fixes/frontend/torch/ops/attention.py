@@ -18,8 +18,6 @@ Trigger
 Mechanism
     PyTorch's decomposition gives the result strides that differ from the operator's at export; the
     converter does not pass ``scale`` on.
-How to remove
-    See ``call``.
 """
 
 import math

@@ -12,13 +12,9 @@
 # and limitations under the License.
 """Convolutions and transposed convolutions.
 
-Trigger
-    A dtype other than float32; a 3-D transposed convolution; an unbatched convolution.
 Mechanism
     The converters pass ``out_dtype="float32"`` for operands of any dtype; none emits
     ``conv3d_transpose`` or expands an unbatched operand.
-How to remove
-    See ``call``.
 """
 
 from collections.abc import Callable

@@ -18,8 +18,6 @@ Trigger
 Mechanism
     The type of an ``arange`` assumes a positive step; the converter of ``empty`` uses the
     arguments of PyTorch's graph without converting them.
-How to remove
-    See ``call``.
 """
 
 from typing import Any

@@ -20,8 +20,6 @@ Mechanism
     The axes between indices become an ``arange`` whose shape broadcasts with the indices, or each
     index is applied separately; indices are cast to 32 bits; ``index_put`` assumes an index for
     each axis; ``slice_scatter`` assumes integers as bounds.
-How to remove
-    See ``call``.
 """
 
 from collections.abc import Sequence

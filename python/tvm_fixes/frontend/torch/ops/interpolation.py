@@ -12,14 +12,9 @@
 # and limitations under the License.
 """Interpolation with PyTorch's semantics.
 
-Trigger
-    Nearest interpolation that does not double the extents; linear interpolation by a scale factor
-    that is not the ratio of the extents, in float64, or antialiased.
 Mechanism
     Nearest elements are found by rounding half-pixel coordinates; scale factors and antialiasing
     are dropped.
-How to remove
-    See ``call``.
 
 TVM's ``resize2d`` and ``resize3d`` use the ratio of the extents as the scale, compute in float32,
 and round coordinates with a tolerance.  The importer emits them if PyTorch computes the same.

@@ -12,14 +12,9 @@
 # and limitations under the License.
 """Linear layers and matrix products.
 
-Trigger
-    A dtype other than float32; a linear layer or matmul on a non-contiguous input; nn.Bilinear;
-    ``addmm`` and ``baddbmm`` with a factor of 0.
 Mechanism
     The converters pass ``out_dtype="float32"`` for operands of any dtype.  The decomposition of a
     linear layer expands both operands for a bmm.
-How to remove
-    See ``call``.
 """
 
 from typing import Any

@@ -12,13 +12,9 @@
 # and limitations under the License.
 """Loops and branches: ``while_loop``, ``scan``, ``map``, ``associative_scan`` and ``cond``.
 
-Trigger
-    A program with one of these operators of ``torch.ops.higher_order``.
 Mechanism
     TVM has no converters for loops, and Relax has no loop.  In a branch, each extent of each
     operand is a symbol of its own.
-How to remove
-    See ``call``.
 """
 
 from collections.abc import Sequence

@@ -18,8 +18,6 @@ Trigger
 Mechanism
     The converter of ``batch_norm`` always trains, and uses the momentum as epsilon.  The
     decomposition of an instance norm uses the running variance as epsilon.
-How to remove
-    See ``call``.
 """
 
 import numpy as np

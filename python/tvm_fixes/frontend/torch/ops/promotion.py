@@ -21,8 +21,6 @@ Trigger
 Mechanism
     The converters cast a Python scalar to the dtype of the tensor, promote two tensors regardless
     of their ranks, and pass integers to Relax operators that do not promote them.
-How to remove
-    See ``call``.
 """
 
 from collections.abc import Callable, Iterable

@@ -12,12 +12,8 @@
 # and limitations under the License.
 """Random numbers: ``rand``, ``randn``, ``randint``, and what ``rules`` derives from them.
 
-Trigger
-    A program that draws random numbers, such as a dropout in training mode.
 Mechanism
     TVM has converters for inference only, and no operator that draws random numbers.
-How to remove
-    See ``call``.
 """
 
 from collections.abc import Callable

@@ -12,13 +12,9 @@
 # and limitations under the License.
 """Recurrent layers: LSTM, GRU and RNN, of tensors and of packed sequences.
 
-Trigger
-    ``nn.LSTM``, ``nn.GRU`` or ``nn.RNN``.
 Mechanism
     PyTorch decomposes a recurrent layer into one copy of its operators for each step.  So do TVM's
     converters, which support one layer without projections.
-How to remove
-    See ``call``.
 """
 
 from collections.abc import Sequence

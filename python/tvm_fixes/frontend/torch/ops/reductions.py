@@ -20,8 +20,6 @@ Mechanism
     The largest element comes from a top-k, whose comparisons ignore NaN; the others have no
     converters.  A tensor of rank 0 has an axis 0 in PyTorch, but not in Relax.  A norm is computed
     in the dtype of its operand, with the reciprocal of its order.
-How to remove
-    See ``call``.
 """
 
 import math

@@ -12,13 +12,9 @@
 # and limitations under the License.
 """Average pooling and grid sampling of PyTorch.
 
-Trigger
-    ``avg_pool2d`` or ``avg_pool3d`` with ``divisor_override``; ``grid_sample``.
 Mechanism
-    The converter of poolings does not read ``divisor_override``; TVM's operator expects the axis of
-    the coordinates before the spatial axes, but PyTorch has it last.
-How to remove
-    See ``call``.
+    The converter of poolings does not read ``divisor_override``; TVM's ``grid_sample`` expects
+    the axis of the coordinates before the spatial axes, but PyTorch has it last.
 """
 
 import math

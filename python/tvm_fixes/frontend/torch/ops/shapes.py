@@ -22,8 +22,6 @@ Mechanism
     The importer recomputes sizes with converters for only four operators; a static size becomes an
     int32 tensor.  An input size other than a sum or product becomes a new symbol.  Nothing compares
     the type of a value with the one that ``torch.export`` recorded.
-How to remove
-    See ``call``.
 """
 
 import torch

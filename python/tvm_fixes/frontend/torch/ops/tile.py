@@ -12,12 +12,8 @@
 # and limitations under the License.
 """Tiles and repeats.
 
-Trigger
-    A tile by a symbolic dim.
 Mechanism
     ``relax.op.tile`` takes only integers.
-How to remove
-    See ``call``.
 """
 
 from tvm import relax

@@ -22,9 +22,6 @@ Mechanism
     axes in the layout, and pairs data and kernel axes in the same way. It rounds data and kernel to
     the dtype of the output, multiplies, and sums in that dtype. It computes one output element
     after the other, without a loop that LLVM could vectorize.
-How to remove
-    When TVM lowers all of these correctly, delete this file, its test and the fix id
-    ``conv-legalize``.
 
 TVM's function gets all other calls: 16-bit ones that are not known to be for a CPU, since TVM has
 schedules for its own form; those with a blocked layout for Adreno, which TVM lowers; and all calls

@@ -19,9 +19,6 @@ Mechanism
     TVM's lowering has a single TOPI compute for one layout. It writes the data to a buffer with
     zeros between its elements, pads that to a second buffer, flips the kernel at run time, and
     multiplies all those zeros.
-How to remove
-    When TVM lowers every layout that its type rule accepts, delete this file, its test and the fix
-    id ``conv-transpose-legalize``.
 
 This lowering gathers instead; :meth:`ConvTransposeAxis.gather` derives the indices. It neither
 stores nor multiplies inserted zeros, so an infinite kernel element does not turn one into NaN.

@@ -12,14 +12,9 @@
 # and limitations under the License.
 """Lowering of ``relax.matmul`` for CPUs.
 
-Trigger
-    A product of floating-point matrices that is compiled for a CPU.
 Mechanism
     TVM's lowering sums in the dtype of the output, one element after the other, and reads along a
     column, whose elements are a row apart.
-How to remove
-    When TVM sums in float32 and schedules matrix products for CPUs, delete this file, its test and
-    the fix id ``matmul-legalize``.
 
 Here the output is computed one register tile at a time. For each element of the common axis, the
 microkernel loads one row of the tile from the second operand, in vectors, and multiplies it by one

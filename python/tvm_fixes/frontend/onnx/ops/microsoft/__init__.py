@@ -10,4 +10,9 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The operators of the domain ``com.microsoft``."""
+"""The operators of the domain ``com.microsoft``.
+
+Mechanism
+    TVM looks a node up only by its operator type. It has converters for few of these operators, and
+    those compute in the dtype of the operands, or without some attributes and outputs.
+"""

@@ -10,16 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Activations of the domain com.microsoft, with a bias or a residual.
-
-Trigger
-    A Gelu, FastGelu, QuickGelu, BiasGelu, BiasSplitGelu or BiasAdd that ONNX Runtime's optimizer
-    has written.
-Mechanism
-    TVM has converters for some of these operators, and computes in the dtype of the operands.
-How to remove
-    Together with the fix ``onnx-microsoft``.
-"""
+"""Activations of the domain com.microsoft, with a bias or a residual."""
 
 import numpy as np
 from tvm import relax

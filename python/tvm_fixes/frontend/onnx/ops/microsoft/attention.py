@@ -10,15 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Attention and MultiHeadAttention of the domain com.microsoft.
-
-Trigger
-    An Attention or MultiHeadAttention that ONNX Runtime's optimizer or model builder has written.
-Mechanism
-    TVM's converter of Attention supports only some of its forms; MultiHeadAttention has none.
-How to remove
-    Together with the fix ``onnx-microsoft``.
-"""
+"""Attention and MultiHeadAttention of the domain com.microsoft."""
 
 from typing import Any
 

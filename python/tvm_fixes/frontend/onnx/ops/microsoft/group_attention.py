@@ -10,15 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""GroupQueryAttention of the domain com.microsoft.
-
-Trigger
-    A GroupQueryAttention that ONNX Runtime's model builder has written.
-Mechanism
-    TVM has no converter for it.
-How to remove
-    Together with the fix ``onnx-microsoft``.
-"""
+"""GroupQueryAttention of the domain com.microsoft."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -10,16 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Normalizations of the domain com.microsoft, and SimplifiedLayerNormalization.
-
-Trigger
-    A SkipLayerNormalization, SimplifiedLayerNormalization, SkipSimplifiedLayerNormalization,
-    EmbedLayerNormalization, GroupNorm or SkipGroupNorm.
-Mechanism
-    TVM has converters for only some of these operators, and some of their outputs.
-How to remove
-    Together with the fix ``onnx-microsoft``.
-"""
+"""Normalizations of the domain com.microsoft, and SimplifiedLayerNormalization."""
 
 from collections.abc import Sequence
 

@@ -10,16 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Matrix products and convolutions of the domain com.microsoft.
-
-Trigger
-    A FusedMatMul, TransposeMatMul, FusedGemm, GemmFastGelu, FusedConv, NhwcConv, NhwcFusedConv or
-    NhwcMaxPool.
-Mechanism
-    TVM has no converter for them.
-How to remove
-    Together with the fix ``onnx-microsoft``.
-"""
+"""Matrix products and convolutions of the domain com.microsoft."""
 
 from collections.abc import Sequence
 

@@ -10,15 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""RotaryEmbedding of the domain com.microsoft, and the rotation of heads.
-
-Trigger
-    A RotaryEmbedding that ONNX Runtime's optimizer or model builder has written.
-Mechanism
-    TVM has no converter for it.
-How to remove
-    Together with the fix ``onnx-microsoft``.
-"""
+"""RotaryEmbedding of the domain com.microsoft, and the rotation of heads."""
 
 from tvm import relax
 

@@ -13,13 +13,6 @@
 """Operators of the domain com.microsoft that move or select elements.
 
 Most are early forms of ONNX's operators, and are converted as those.
-
-Trigger
-    A Trilu, Unique, ExpandDims, Pad, Range, GatherND, CropAndResize or GridSample.
-Mechanism
-    TVM looks a node up only by its operator type.
-How to remove
-    Together with the fix ``onnx-microsoft``.
 """
 
 from dataclasses import replace

@@ -12,10 +12,6 @@
 # and limitations under the License.
 """The operators of the domain ``ai.onnx.ml``: trees, linear models, SVMs, scalers and encoders.
 
-Trigger
-    A scikit-learn, XGBoost or LightGBM model, converted by skl2onnx, onnxmltools or another tool.
-Mechanism
-    TVM has no converters for the domain.
 How to remove
     When TVM's ``from_onnx`` passes the tests of this folder, use it; delete the folder, its tests
     and the fix id ``onnx-ml``.

@@ -10,16 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""QAttention, the quantized self-attention of the domain com.microsoft.
-
-Trigger
-    A QAttention, which ONNX Runtime's quantizer writes for transformers that its optimizer has
-    fused.
-Mechanism
-    TVM has no converter for it.
-How to remove
-    Together with the fix ``onnx-quantized``.
-"""
+"""QAttention, the quantized self-attention of the domain com.microsoft."""
 
 from typing import Any
 

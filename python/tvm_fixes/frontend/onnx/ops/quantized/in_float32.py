@@ -12,15 +12,6 @@
 # and limitations under the License.
 """Quantized operators of the domain com.microsoft, computed in float32.
 
-Trigger
-    QLinearAdd, QLinearAveragePool, QLinearConcat, QLinearGlobalAveragePool, QLinearLeakyRelu,
-    QLinearMul, QLinearReduceMean, QLinearSigmoid, QLinearSoftmax and QLinearWhere, which ONNX
-    Runtime's quantizer and optimizer write.
-Mechanism
-    TVM has no converter for them.
-How to remove
-    Together with the fix ``onnx-quantized``.
-
 Each operator dequantizes its operands, computes, and quantizes the result.  ONNX Runtime combines
 the scales of QLinearAdd first, so that sums halfway between two integers may differ by one step.
 """

@@ -12,15 +12,9 @@
 # and limitations under the License.
 """Products of quantized tensors.
 
-Trigger
-    ConvInteger, QLinearConv, QLinearMatMul; MatMulInteger of vectors; QGemm, QLinearConv,
-    MatMulIntegerToFloat and DynamicQuantizeMatMul of the domain com.microsoft.
 Mechanism
     TVM has no converter for most of them. That of MatMulInteger adds an axis to each 1-D zero
     point.
-How to remove
-    When TVM's ``from_onnx`` passes the tests of this module, use it; delete this folder,
-    ``ops/narrow.py``, their tests and the fix id ``onnx-quantized``.
 """
 
 from collections.abc import Sequence

@@ -18,8 +18,6 @@ Trigger
 Mechanism
     The converters pass all dtypes on to ``relax.quantize`` and ``relax.dequantize``, which compute
     in the dtype of their operands; the scale of zeros is 0.
-How to remove
-    Together with the fix ``onnx-quantized``.
 """
 
 import re

@@ -12,13 +12,6 @@
 # and limitations under the License.
 """DynamicQuantizeLSTM, the quantized LSTM of the domain com.microsoft.
 
-Trigger
-    A DynamicQuantizeLSTM, which ONNX Runtime's quantizer writes for an LSTM.
-Mechanism
-    TVM has no converter for it.
-How to remove
-    Together with the fix ``onnx-quantized``.
-
 The inputs of all steps are quantized at once, and the state at each step.  ONNX Runtime splits a
 batch among its threads, and each thread quantizes the states of its sequences.
 """

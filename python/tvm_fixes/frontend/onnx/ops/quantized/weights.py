@@ -12,13 +12,6 @@
 # and limitations under the License.
 """Operators of the domain com.microsoft with weights quantized in blocks.
 
-Trigger
-    MatMulNBits and GatherBlockQuantized, which ONNX Runtime's quantizer and model builder write.
-Mechanism
-    TVM has no converter for them.
-How to remove
-    Together with the fix ``onnx-quantized``.
-
 The weights stay packed in the module, which unpacks them at run time.
 """
 

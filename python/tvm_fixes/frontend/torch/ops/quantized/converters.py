@@ -12,12 +12,9 @@
 # and limitations under the License.
 """Quantized programs: the operators of PT2E (``quantized_decomposed``) and of torchao.
 
-Trigger
-    A program quantized with PT2E or torchao: ``quantized_decomposed.*``, ``torchao.*``,
-    ``aten._int_mm``, ``aten._weight_int8pack_mm``; fake quantization.
 Mechanism
-    TVM has no converters for them.  ``relax.quantize`` divides by the scale, but PyTorch multiplies
-    by its inverse, which rounds other numbers up near ties.
+    TVM has no converters for these operators.  ``relax.quantize`` divides by the scale, but
+    PyTorch multiplies by its inverse, which rounds other numbers up near ties.
 How to remove
     When TVM's importer passes ``test_frontend_torch_quantized``, use it; delete this folder,
     the test and the fix id ``torch-quantized``.
