@@ -99,8 +99,9 @@ class TestSources:
             "    return torch.nn.CosineSimilarity(0).eval(), (x,), {'x2': x}\n"
         )
         monkeypatch.chdir(tmp_path)
-        model = compile_model("of_a_keyword:make")
+        model = compile_model("of_a_keyword:make")  # one tensor for two inputs
         assert model.report.equal
+        assert model.run(np.ones(3, "float32"), np.float32([1, 0, 0])) < 0.6
         assert [spec.name for spec in model.inputs] == ["x1", "x2"]
 
     def test_objects(self):

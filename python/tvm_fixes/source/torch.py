@@ -431,6 +431,7 @@ def _export(
     from ..frontend.torch import recurrent_shapes
 
     register_caches()
+    args, kwargs = _distinct((args, kwargs))
     # torch.export logs and prints the unfinished graph; the exception is enough.
     silent = contextlib.redirect_stderr(io.StringIO())
     with _captured_log("torch"), silent, torch.no_grad(), recurrent_shapes():
@@ -443,6 +444,25 @@ def _export(
             raise CompileError(
                 f"{name}: torch.export failed: {reason}{_user_frame(error)}"
             ) from error
+
+
+def _distinct(arguments: Any) -> Any:
+    """The arguments, with a copy for each repeated tensor: torch.export would merge its inputs."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    if len({id(tensor) for tensor in tensors}) == len(tensors):
+        return arguments
+    seen: set[int] = set()
+
+    def distinct(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
+            seen.add(id(leaf))
+            return leaf
+        return leaf.detach().clone()
+
+    return pytree.tree_map(distinct, arguments)
 
 
 def _user_frame(error: BaseException) -> str:
