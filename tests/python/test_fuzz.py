@@ -24,6 +24,7 @@ import torch
 import tvm.testing
 
 from helpers import grids
+from helpers.preparation import prepare_forks
 from tests.fuzz import (
     campaign,
     onnx_models,
@@ -37,6 +38,12 @@ from tests.fuzz.campaign import CAMPAIGNS, FAULTS, Result, Verdict, judge
 from tests.fuzz.journal import Journal
 from tvm_fixes.support.isolate import Outcome, OutcomeKind, run_all_forked
 
+
+@pytest.fixture(scope="module", autouse=True)
+def prepared() -> None:
+    prepare_forks()
+
+
 # The number of cases of each campaign, chosen for similar run times.
 CASES = {
     "onnx": 32,
@@ -47,7 +54,7 @@ CASES = {
     "slices": 15,
     "passes": 8,
     "verifier": 16,
-    "relay": 64,
+    "relay": 40,
     "recurrent": 6,
     "dims": 18,
     "unsorted": 6,

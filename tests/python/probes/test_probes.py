@@ -19,6 +19,7 @@ import tvm
 import tvm.testing
 
 from helpers import grids
+from helpers.preparation import prepare_forks
 from tvm_fixes.doctor import State, examine
 from tvm_fixes.fixes import FIXES, Kind
 from tvm_fixes.probes import PROBES
@@ -32,6 +33,7 @@ TIMEOUT = 120.0
 
 @pytest.fixture(scope="module")
 def rows():
+    prepare_forks(exports=True)
     return {row.fix.id: row for row in examine(FIXES, PROBES, timeout=TIMEOUT)}
 
 
@@ -59,7 +61,7 @@ def test_the_environment_meets_its_requirements(rows):
 def test_the_switch_of_each_fix_restores_the_fault(rows):
     """Disabling only this fix brings the fault back through this project's entry point."""
     fixes = [fix for fix in PROBED if rows[fix.id].state is not State.UNAVAILABLE]
-    fixes = grids.sample(fixes, 24)
+    fixes = grids.sample(fixes, 12)
 
     def run_with_one_off(fix):
         os.environ[switches.ENVIRONMENT_VARIABLE] = fix.id

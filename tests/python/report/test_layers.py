@@ -29,6 +29,7 @@ from tvm_ffi import structural_map
 
 from helpers.grids import is_full
 from helpers.planted_faults import Rewrite, in_kernels, rewriting
+from helpers.preparation import prepare_forks
 from tvm_fixes.compiler import steps
 from tvm_fixes.compiler.reference import Reference
 from tvm_fixes.debug import compare
@@ -40,6 +41,11 @@ from tvm_fixes.report import layers
 from tvm_fixes.runtime.report import FLOAT64, ROUNDING
 from tvm_fixes.source.onnx import OnnxSource
 from tvm_fixes_cli.console import render_comparison
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prepared() -> None:
+    prepare_forks()
 
 
 def network(last: str = "y = Softmax(a1)") -> onnx.ModelProto:
@@ -246,7 +252,7 @@ def test_pytorch_nodes_have_the_operators_of_the_original_program(monkeypatch):
     def swapped(call):
         return relax.op.nn.softmax(call.args[0], axis=-2)
 
-    module = Attention().eval(), (torch.randn(1, 4, 8),)
+    module = torch.export.export(Attention().eval(), (torch.randn(1, 4, 8),))
     found = compare(module)
     assert found.equal
     operators = [value.node.operator for value in found.values]

@@ -27,12 +27,18 @@ from helpers.planted_faults import (
     swap_operands,
     wrong_schedule,
 )
+from helpers.preparation import prepare_forks
 from tvm_fixes.errors import CompileError, UsageError
 from tvm_fixes.search import bisection
 from tvm_fixes.search.bisection import bisect
 from tvm_fixes.search.problem import Observed
 from tvm_fixes.search.reduction import reduce
 from tvm_fixes.search.trial import Settings
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prepared():
+    prepare_forks()
 
 
 def test_a_pass_that_swaps_operands(monkeypatch):

@@ -28,12 +28,18 @@ from tvm import relax
 
 from helpers.grids import is_full
 from helpers.planted_faults import model, plant, plant_wrong_softmax
+from helpers.preparation import prepare_forks
 from tvm_fixes.errors import CompileError
 from tvm_fixes.search import reduction
 from tvm_fixes.search.problem import Kind, Observed, Problem, cause_of
 from tvm_fixes.search.reduction import reduce
 from tvm_fixes.search.trial import Settings
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prepared() -> None:
+    prepare_forks()
 
 
 def test_a_wrong_operator_of_an_onnx_model(monkeypatch, tmp_path):
@@ -167,6 +173,7 @@ class Torch(torch.nn.Module):
 
 
 def test_a_wrong_operator_of_a_pytorch_program(monkeypatch, tmp_path):
+    prepare_forks(exports=True)
     plant_wrong_softmax(monkeypatch)
     torch.manual_seed(0)
     program = torch.export.export(Torch().eval(), (torch.randn(3, 6),))
@@ -177,8 +184,9 @@ def test_a_wrong_operator_of_a_pytorch_program(monkeypatch, tmp_path):
     assert "softmax" in small.graph_module.code
     done = run_script(found.script)
     assert (done.name, "Not equal to tolerance" in done.message) == ("AssertionError", True)
-    monkeypatch.undo()
-    assert run_script(found.script).kind is OutcomeKind.VALUE
+    if is_full():
+        monkeypatch.undo()
+        assert run_script(found.script).kind is OutcomeKind.VALUE
 
 
 @pytest.mark.parametrize("wanted", [["linear"], ["split.Tensor", "mul.Tensor", "tanh"]])
