@@ -89,6 +89,7 @@ def test_before_and_after(tmp_path):
     assert run(tmp_path, "-c", setup + raises + after).split() == [largest]
 
 
+@pytest.mark.skipif(not is_full(), reason="three processes; test_cli.py tests their output")
 def test_quick_start(tmp_path):
     """The output of the quick start; numbers may differ, and fixes depend on the CPU."""
     pytest.importorskip("onnxruntime")

@@ -23,7 +23,9 @@ import tvm.testing
 from onnx import TensorProto, helper
 from torch import nn
 
-from helpers.growth import BLOCKS, assert_grows_linearly, assert_linear, largest_kernel, size_of
+from helpers import growth
+from helpers.grids import is_full
+from helpers.growth import assert_grows_linearly, assert_linear, largest_kernel, size_of
 from helpers.onnx_graphs import assert_follows_onnx_runtime, normal, program
 from tvm_fixes import transform
 from tvm_fixes.frontend.onnx import from_onnx
@@ -32,6 +34,7 @@ from tvm_fixes.frontend.torch import from_exported_program
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 WIDTH, POSITIONS = 16, 32
+BLOCKS = growth.BLOCKS if is_full() else growth.BLOCKS[:3]
 
 
 class Block(nn.Module):
@@ -107,12 +110,13 @@ def test_encoders(exporter: str) -> None:
         make = lambda n: from_onnx(models[n])  # noqa: E731
     else:
         make = lambda n: from_exported_program(encoder(n))  # noqa: E731
-    assert_grows_linearly(make, [transform.DynamicToStatic()])
+    assert_grows_linearly(make, [transform.DynamicToStatic()], BLOCKS)
 
 
 def test_convolutions() -> None:
     models = {n: exported(Convolutions(n), IMAGES, (0, 2, 3)) for n in BLOCKS}
-    assert_grows_linearly(lambda n: from_exported_program(models[n]), [transform.DynamicToStatic()])
+    make = lambda n: from_exported_program(models[n])  # noqa: E731
+    assert_grows_linearly(make, [transform.DynamicToStatic()], BLOCKS)
 
 
 def test_the_positions_bound_the_sequence() -> None:

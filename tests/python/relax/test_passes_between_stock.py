@@ -106,7 +106,7 @@ def results():
     return outputs
 
 
-@pytest.mark.parametrize("pass_name", grids.sample(transform.__all__, 28))
+@pytest.mark.parametrize("pass_name", grids.sample(transform.__all__, 16))
 def test_pass_alone(pass_name, results):
     """A pass is right at every place, or its rejection names it."""
     model = "weights" if pass_name in WEIGHTS else ("image", "rows")[len(pass_name) % 2]

@@ -490,7 +490,7 @@ def change(name, index, field, nullable):
 
 @pytest.mark.parametrize("batch", range(2))
 def test_corrupted_modules_do_not_crash(batch):
-    chosen = sample(PLACES[batch::2], 20, seed=batch)
+    chosen = sample(PLACES[batch::2], 10, seed=batch)
     run = run_forked(lambda: sum(change(*place) for place in chosen), timeout=None)
     assert run.kind is OutcomeKind.VALUE, str(run)
     assert run.value > len(chosen) // 2
