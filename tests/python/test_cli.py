@@ -478,6 +478,7 @@ class TestCompile:
         assert (status, err) == (130, "tvm-fixes: interrupted; nothing was written\n")
         assert os.listdir(tmp_path) == []
 
+    @pytest.mark.skipif(not is_full(), reason="others interrupt a process; --tier full")
     def test_interrupted_while_it_links(self, onnx_file, tmp_path):
         status, err = self.interrupt(
             tmp_path,
@@ -808,9 +809,14 @@ class TestDoctor:
     @pytest.mark.parametrize(
         "variables, problem",
         [
-            # The quick tier has the table of it above.
-            *([({_ffi.LIBRARY_VARIABLE: "/nope"}, "is missing: expected /nope")] * is_full()),
-            ({_ffi.LIBRARY_VARIABLE: __file__}, "cannot be loaded: "),
+            # The quick tier has the table of a library that is missing above.
+            *(
+                [
+                    ({_ffi.LIBRARY_VARIABLE: "/nope"}, "is missing: expected /nope"),
+                    ({_ffi.LIBRARY_VARIABLE: __file__}, "cannot be loaded: "),
+                ]
+                * is_full()
+            ),
             ({"TVM_USE_RUNTIME_LIB": "1"}, "(runtime only)"),
         ],
     )

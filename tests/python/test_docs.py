@@ -151,7 +151,7 @@ def test_tutorial(tmp_path):
     assert 0 <= float(difference) < 1e-5
 
 
-def test_migrating(tmp_path):
+def test_migrating(tmp_path, monkeypatch):
     """Each column is a program; the left one runs where tvm_fixes cannot be imported."""
     pytest.importorskip("torch")
     [setup] = blocks("migrating.md", "python")
@@ -166,7 +166,12 @@ def test_migrating(tmp_path):
         hidden = ["import sys", "sys.modules['tvm_fixes'] = None"]
         python("\n".join([*hidden, setup, *stock]), tmp_path)
     sound = "assert not tvm_fixes.verify(mod).errors"
-    python("\n".join(["import tvm_fixes", setup, *ours, sound]), tmp_path)
+    program = "\n".join(["import tvm_fixes", setup, *ours, sound])
+    if grids.is_full():
+        python(program, tmp_path)
+    else:  # this process has imported what takes longest
+        monkeypatch.chdir(tmp_path)
+        exec(program, {"__name__": "__main__"})
 
 
 @pytest.fixture(scope="module")
@@ -270,6 +275,7 @@ print(cores, tvm.runtime.num_threads())
 """
 
 
+@pytest.mark.skipif(not grids.is_full(), reason="the default is TVM's")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the affinity")
 def test_threads_by_default(tmp_path):
     cores, threads = map(int, python(DEFAULT_THREADS, tmp_path).split())

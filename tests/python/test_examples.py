@@ -177,7 +177,7 @@ def small_dcgan():
         (
             ["--layout", "NHWC", "--relay"],
             "NHWC",
-            [*(["torch"] if is_full() else []), "onnx", "relay"],
+            ["torch", "onnx", "relay"] if is_full() else ["relay"],
         ),
     ],
 )
