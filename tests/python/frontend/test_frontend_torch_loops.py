@@ -14,6 +14,7 @@
 
 import io
 import time
+from functools import partial
 
 import pytest
 import torch
@@ -25,7 +26,8 @@ from torch._higher_order_ops.map import map as map_rows
 from torch.export import Dim
 from tvm import relax
 
-from helpers.exported_checks import check_exported, compiled
+from helpers import exported_checks
+from helpers.exported_checks import compiled
 from helpers.grids import is_full
 from helpers.growth import size_of
 from helpers.torch_programs import random as seeded
@@ -34,6 +36,9 @@ from tvm_fixes.frontend.torch import from_exported_program
 
 def random(*shape, seed=0):
     return seeded(*shape, dtype=torch.float32, seed=seed)
+
+
+check_exported = partial(exported_checks.check_exported, by_program=not is_full())
 
 
 class Counted(nn.Module):
@@ -176,10 +181,10 @@ class Serial(nn.Module):
 
 def test_associative_scan_operator():
     for rows in (1, 7, 30) if is_full() else ():
-        check_exported(Serial(), (random(rows, 4), random(rows, 4, seed=1)))
+        exported_checks.check_exported(Serial(), (random(rows, 4), random(rows, 4, seed=1)))
     axes = {0: Dim("rows")}
     runs = [(random(rows, 4), random(rows, 4, seed=1)) for rows in (7, 1, 30, 0)]
-    check_exported(Serial(), *runs, dynamic=(axes, axes))
+    exported_checks.check_exported(Serial(), *runs, dynamic=(axes, axes))
 
 
 class StateSpace(nn.Module):

@@ -48,6 +48,7 @@ def check_exported(
     dynamic: Any = None,
     tolerance: float = 1e-5,
     reload: Callable[[torch.export.ExportedProgram], torch.export.ExportedProgram] | None = None,
+    by_program: bool = False,
 ) -> tvm.IRModule:
     """Compare a module, exported with its first inputs, with PyTorch for each of its inputs.
 
@@ -63,6 +64,9 @@ def check_exported(
         The relative and absolute tolerance.
     reload : callable, optional
         Applied to the program before the import.
+    by_program : bool
+        Whether PyTorch runs the exported program instead of the module.  A module's loops are
+        compiled by Dynamo for each new shape, which takes longer than all else.
 
     Returns
     -------
@@ -76,9 +80,10 @@ def check_exported(
     mod = from_exported_program(program if reload is None else reload(program))
     tvm_fixes.verify(mod).raise_if_errors()
     run = compiled(mod)
+    reference = program.module() if by_program else module
     for inputs in runs:
         with torch.no_grad():
-            expected = pytree.tree_leaves(module(*inputs))
+            expected = pytree.tree_leaves(reference(*inputs))
         got = run(*inputs)
         assert len(got) == len(expected)
         for result, value in zip(got, expected, strict=True):

@@ -21,6 +21,7 @@ from tvm import relax, tirx
 
 from helpers.gpu_kernels import GPU
 from helpers.gpu_modules import run_on_gpu, scheduled
+from helpers.grids import is_full
 from helpers.relax_modules import build, tensor
 from tvm_fixes.support import ambient
 from tvm_fixes.tirx.large_values import keep_large_values
@@ -60,7 +61,10 @@ def test_compile_time_grows_with_the_number_of_quotients():
         return time.process_time() - start
 
     seconds(1)
-    assert seconds(4) < 8 * seconds(2)
+    if is_full():
+        assert seconds(4) < 8 * seconds(2)
+    # At most cubic growth; without the variables, two quotients take minutes.
+    assert seconds(3) < 1.5**3 * seconds(2)
 
 
 def test_small_kernels_are_unchanged():
