@@ -407,7 +407,10 @@ def test_a_module_without_convolutions_is_unchanged():
     np.testing.assert_array_equal(run(mod, x, pipeline=pipeline(layout="NHWC")), x.T[:2])
 
 
-@pytest.mark.parametrize("extents", ["1 9 10", "2 9 10", "n 9 10", "1 h w", "n h w"])
+EXTENTS = ["1 9 10", "2 9 10", "n 9 10", "1 h w", "n h w"]
+
+
+@pytest.mark.parametrize("extents", EXTENTS if is_full() else EXTENTS[::2])
 def test_results_are_the_same(extents):
     dims = [int(dim) if dim.isdigit() else tirx.Var(dim, "int64") for dim in extents.split()]
     mod = network(lambda x: relax.op.nn.max_pool2d(x, 2, 1), shape=(dims[0], 3, *dims[1:]))

@@ -25,7 +25,7 @@ from tvm import relax
 from tvm.script import tirx as T
 
 import tvm_fixes
-from helpers.grids import batched
+from helpers.grids import batched, is_full
 from helpers.relax_modules import build, count, integers, run, tensor
 from tvm_fixes import transform
 from tvm_fixes.errors import UsageError
@@ -526,7 +526,7 @@ def module_of(graph) -> tvm.IRModule:
 
 
 @given(graphs(), st.sampled_from([0.0, 1.0, 2.5]))
-@batched(3)
+@batched(3 if is_full() else 6)
 def test_random_graphs(graph, max_growth):
     """The constants are within the budget, and folding the rest matches TVM."""
     free = fold_plan.SMALL
