@@ -17,7 +17,6 @@ Mechanism
     ``conv3d_transpose`` or expands an unbatched operand.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from tvm import relax
@@ -30,18 +29,6 @@ from ..values.operands import dtypes, integers
 _CONV = tuple(f"conv{rank}d.default" for rank in (1, 2, 3))
 _PADDED = tuple(f"conv{rank}d.padding" for rank in (1, 2, 3))
 _TRANSPOSED = ("conv_transpose1d.default", "conv_transpose2d.input")
-
-_OPERATORS: dict[int, tuple[Callable[..., relax.Expr], str, str]] = {
-    1: (relax.op.nn.conv1d, "NCW", "OIW"),
-    2: (relax.op.nn.conv2d, "NCHW", "OIHW"),
-    3: (relax.op.nn.conv3d, "NCDHW", "OIDHW"),
-}
-_TRANSPOSED_OPERATORS: dict[int, tuple[Callable[..., relax.Expr], str, str]] = {
-    1: (relax.op.nn.conv1d_transpose, "NCW", "IOW"),
-    2: (relax.op.nn.conv2d_transpose, "NCHW", "IOHW"),
-    3: (relax.op.nn.conv3d_transpose, "NCDHW", "IODHW"),
-}
-"""For each rank, the operator and the layouts of data and weight."""
 
 
 @converts(
@@ -58,56 +45,42 @@ def convert_unbatched(call: Call) -> relax.Expr:
     return call.emit(relax.op.squeeze(out, [0]))
 
 
-@converts(*_CONV, fix=DTYPE)
-@converts(*_PADDED, fix=CONV_TRANSPOSE)
+@converts(*_CONV, *_TRANSPOSED, fix=DTYPE)
+@converts(*_PADDED, "conv_transpose3d.input", fix=CONV_TRANSPOSE)
 def convert_conv(call: Call) -> relax.Expr:
-    """Convert a convolution, whose padding may be ``"same"`` or ``"valid"``."""
-    options = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+    """Convert a convolution, perhaps transposed, or with the padding ``"same"`` or ``"valid"``."""
+    is_transposed = call.operator.startswith("conv_transpose")
+    options = {"stride": 1, "padding": 0}
+    if is_transposed:
+        options |= {"output_padding": 0, "groups": 1, "dilation": 1}
+    else:
+        options |= {"dilation": 1, "groups": 1}
     x, weight, bias, *values = call.arguments(input=None, weight=None, bias=None, **options)
     attributes = dict(zip(options, values, strict=True))
     if isinstance(attributes["padding"], str):
         switches.note(CONV_TRANSPOSE)
         attributes["padding"] = _widths(weight, attributes["padding"], attributes["dilation"])
-    return _emit_conv(call, x, weight, bias, is_transposed=False, **attributes)
-
-
-@converts(*_TRANSPOSED, fix=DTYPE)
-@converts("conv_transpose3d.input", fix=CONV_TRANSPOSE)
-def convert_conv_transpose(call: Call) -> relax.Expr:
-    """Convert a transposed convolution."""
-    options = {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1}
-    x, weight, bias, *values = call.arguments(input=None, weight=None, bias=None, **options)
-    attributes = dict(zip(options, values, strict=True))
-    return _emit_conv(call, x, weight, bias, is_transposed=True, **attributes)
+    return _emit_conv(call, x, weight, bias, is_transposed=is_transposed, **attributes)
 
 
 @converts("convolution.default")
 def convert_convolution(call: Call) -> relax.Expr:
-    """Convert the operator into which PyTorch decomposes the others."""
+    """Convert the operator into which PyTorch decomposes all convolutions."""
     x, weight, bias, stride, padding, dilation, is_transposed, output_padding, groups = (
         call.operands
     )
-    is_new = is_transposed and x.ty.ndim == 5
-    if not switches.enabled(CONV_TRANSPOSE if is_new else DTYPE):
+    fix = CONV_TRANSPOSE if is_transposed and x.ty.ndim == 5 else DTYPE
+    if not switches.enabled(fix):
         return call.proceed()
-    attributes = {"output_padding": output_padding} if is_transposed else {}
-    return _emit_conv(
-        call,
-        x,
-        weight,
-        bias,
-        is_transposed=is_transposed,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
-        **attributes,
-    )
+    attributes = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    if is_transposed:
+        attributes["output_padding"] = output_padding
+    return _emit_conv(call, x, weight, bias, is_transposed=is_transposed, **attributes)
 
 
 @converts("conv_tbc.default", fix=DECOMPOSITIONS, noted=True)
 def convert_conv_tbc(call: Call) -> relax.Expr:
-    """Convert a convolution along the first axis of data of axes (time, batch, channels)."""
+    """Convert a convolution over time, of data with the axes (time, batch, channels)."""
     x, weight, bias, padding = call.arguments(input=None, weight=None, bias=None, pad=0)
     x = call.emit(relax.op.permute_dims(x, [1, 2, 0]))
     weight = call.emit(relax.op.permute_dims(weight, [2, 1, 0]))
@@ -146,8 +119,8 @@ def _emit_conv(
         attributes |= {"strides": stride, "padding": padding, "groups": groups}
         result: relax.Expr = convert(x, weight, bias, **attributes)
         return result
-    operators = _TRANSPOSED_OPERATORS if is_transposed else _OPERATORS
-    op, data_layout, kernel_layout = operators[rank]
+    op = getattr(relax.op.nn, f"conv{rank}d_transpose" if is_transposed else f"conv{rank}d")
+    spatial_axes = "DHW"[-rank:]
     # Padding has one element per axis, or one per end of each axis.
     ends = 2 * rank if isinstance(padding, list) and len(padding) == 2 * rank else rank
     dtype, sum_dtype = dtypes(x)
@@ -159,8 +132,8 @@ def _emit_conv(
             **{k: integers(op.__name__, k, v, rank) for k, v in attributes.items()},
             padding=integers(op.__name__, "padding", padding, ends),
             groups=groups,
-            data_layout=data_layout,
-            kernel_layout=kernel_layout,
+            data_layout="NC" + spatial_axes,
+            kernel_layout=("IO" if is_transposed else "OI") + spatial_axes,
             out_dtype=sum_dtype,
         )
     )

@@ -23,7 +23,7 @@ Mechanism
     of their ranks, and pass integers to Relax operators that do not promote them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 from torch import fx
@@ -36,59 +36,42 @@ from ..call import Call, converts
 from ..stock import STOCK
 from ..values.operands import Kind, has_dtype, operand_of, operands_of, result_dtype
 
-_ARITHMETIC: dict[str, Callable[..., relax.Expr]] = {
-    "add": relax.op.add,
-    "add_": relax.op.add,
-    "sub": relax.op.subtract,
-    "mul": relax.op.multiply,
-    "mul_": relax.op.multiply,
-    "remainder": relax.op.floor_mod,
-    "fmod": relax.op.mod,
-    "max": relax.op.maximum,
-    "min": relax.op.minimum,
-    "maximum": relax.op.maximum,
-    "minimum": relax.op.minimum,
-    "logaddexp": relax.op.log_add_exp,
-    "bitwise_and": relax.op.bitwise_and,
-    "bitwise_or": relax.op.bitwise_or,
-    "bitwise_or_": relax.op.bitwise_or,
-    "bitwise_xor": relax.op.bitwise_xor,
-    "__and__": relax.op.bitwise_and,
-    "__or__": relax.op.bitwise_or,
-    "__xor__": relax.op.bitwise_xor,
-    "eq": relax.op.equal,
-    "ne": relax.op.not_equal,
-    "ge": relax.op.greater_equal,
-    "gt": relax.op.greater,
-    "le": relax.op.less_equal,
-    "lt": relax.op.less,
+_BINARY: dict[str, tuple[Callable[..., relax.Expr], Callable[..., relax.Expr] | None]] = {
+    "add": (relax.op.add, relax.op.logical_or),
+    "add_": (relax.op.add, relax.op.logical_or),
+    "sub": (relax.op.subtract, None),
+    "mul": (relax.op.multiply, relax.op.logical_and),
+    "mul_": (relax.op.multiply, relax.op.logical_and),
+    "div": (relax.op.divide, None),
+    "remainder": (relax.op.floor_mod, None),
+    "fmod": (relax.op.mod, None),
+    "max": (relax.op.maximum, relax.op.logical_or),
+    "min": (relax.op.minimum, relax.op.logical_and),
+    "maximum": (relax.op.maximum, relax.op.logical_or),
+    "minimum": (relax.op.minimum, relax.op.logical_and),
+    "atan2": (relax.op.atan2, None),
+    "logaddexp": (relax.op.log_add_exp, None),
+    "bitwise_and": (relax.op.bitwise_and, relax.op.logical_and),
+    "bitwise_or": (relax.op.bitwise_or, relax.op.logical_or),
+    "bitwise_or_": (relax.op.bitwise_or, relax.op.logical_or),
+    "bitwise_xor": (relax.op.bitwise_xor, relax.op.logical_xor),
+    "__and__": (relax.op.bitwise_and, relax.op.logical_and),
+    "__or__": (relax.op.bitwise_or, relax.op.logical_or),
+    "__xor__": (relax.op.bitwise_xor, relax.op.logical_xor),
+    "eq": (relax.op.equal, None),
+    "ne": (relax.op.not_equal, None),
+    "ge": (relax.op.greater_equal, None),
+    "gt": (relax.op.greater, None),
+    "le": (relax.op.less_equal, None),
+    "lt": (relax.op.less, None),
 }
-# The logical operators that replace arithmetic and bitwise operators on booleans.
-_ON_BOOLEANS: dict[str, Callable[..., relax.Expr]] = {
-    "add": relax.op.logical_or,
-    "add_": relax.op.logical_or,
-    "mul": relax.op.logical_and,
-    "mul_": relax.op.logical_and,
-    "max": relax.op.logical_or,
-    "min": relax.op.logical_and,
-    "maximum": relax.op.logical_or,
-    "minimum": relax.op.logical_and,
-    "bitwise_and": relax.op.logical_and,
-    "bitwise_or": relax.op.logical_or,
-    "bitwise_or_": relax.op.logical_or,
-    "bitwise_xor": relax.op.logical_xor,
-    "__and__": relax.op.logical_and,
-    "__or__": relax.op.logical_or,
-    "__xor__": relax.op.logical_xor,
-}
+"""For each operator, those of Relax for numbers and for booleans, if there is one."""
+# Integers become floating-point numbers.
+_FLOATING = ("div", "atan2")
 # PyTorch computes these powers as roots, so that of -inf is NaN, except in float16.
 _ROOTS = {0.5: relax.op.sqrt, -0.5: relax.op.rsqrt}
-_FLOATING: dict[str, Callable[..., relax.Expr]] = {
-    "div": relax.op.divide,
-    "atan2": relax.op.atan2,
-}
-# The overloads whose arguments the converters of these others read.
-_LIKE = {"Scalar_Tensor": "Tensor", "dim_int": "default"}
+# For an overload without a converter in TVM, one whose converter reads the same arguments.
+_STOCK_OVERLOADS = {"Scalar_Tensor": "Tensor", "dim_int": "default"}
 _BINARY_OVERLOADS = ("Tensor", "Scalar", "Scalar_Tensor", "default", "other")
 
 _FLOATING_UNARY = (
@@ -100,43 +83,35 @@ _SUMS = ("cumprod.default", "cumsum.default", "prod.default", "sum.default", "su
 _FILLS = {"empty_like": 0, "zeros_like": 0, "new_zeros": 0, "ones_like": 1, "new_ones": 1}
 
 
-def _binary_overloads(names: Iterable[str], is_stock: bool) -> list[str]:
-    """The overloads of operators for which TVM has a converter, or has one of tensors."""
-    keys = (f"{name}.{overload}" for name in names for overload in _BINARY_OVERLOADS)
+def _binary_overloads(*, in_stock: bool) -> list[str]:
+    """The overloads for which TVM has a converter, or only for that of tensors."""
+    keys = (f"{name}.{overload}" for name in _BINARY for overload in _BINARY_OVERLOADS)
     return [
         key
         for key in keys
         if key not in ("max.default", "min.default")
-        and (key in STOCK) == is_stock
+        and (key in STOCK) == in_stock
         and key.replace("Scalar_Tensor", "Tensor") in STOCK
     ]
 
 
-@converts(*_binary_overloads(_ARITHMETIC, True), place="promotion", fix=PROMOTION)
-@converts(*_binary_overloads(_ARITHMETIC, False), fix=PROMOTION)
-def convert_arithmetic(call: Call) -> relax.Expr:
-    """Convert an operator whose result has the dtype of the operands."""
-    return _convert_binary(call, Kind.DEFAULT)
-
-
-@converts(*_binary_overloads(_FLOATING, True), place="promotion", fix=PROMOTION)
-@converts(*_binary_overloads(_FLOATING, False), fix=PROMOTION)
-def convert_floating(call: Call) -> relax.Expr:
-    """Convert an operator on integers or floating-point numbers to floating-point numbers."""
-    return _convert_binary(call, Kind.INT_TO_FLOAT)
-
-
-def _convert_binary(call: Call, kind: Kind) -> relax.Expr:
+@converts(*_binary_overloads(in_stock=True), place="promotion", fix=PROMOTION)
+@converts(*_binary_overloads(in_stock=False), fix=PROMOTION)
+def convert_binary(call: Call) -> relax.Expr:
+    """Convert an operator of two operands in the dtype that PyTorch promotes them to."""
     name = call.operator.partition(".")[0]
     operands = call.operands[:2]
     alpha = call.attributes.get("alpha", 1)
+    kind = Kind.INT_TO_FLOAT if name in _FLOATING else Kind.DEFAULT
     dtype = result_dtype(call, kind, *call.node.args[:2])
     is_plain = alpha == 1 and dtype != "bool"
     if is_plain and all(has_dtype(operand, dtype) for operand in operands):
         return _with_stock_overload(call).proceed()
     switches.note(PROMOTION)
-    boolean_op = _ON_BOOLEANS.get(name)
-    if dtype == "bool" and boolean_op is None:
+    op, boolean_op = _BINARY[name]
+    if dtype == "bool" and boolean_op is not None:
+        op = boolean_op
+    elif dtype == "bool":
         # A comparison: TVM's code generator does not compare booleans.
         dtype = "int8"
     # With a factor, PyTorch rounds the result to 16 bits, and not the product.
@@ -145,20 +120,17 @@ def _convert_binary(call: Call, kind: Kind) -> relax.Expr:
     if alpha != 1:
         factor = operand_of(call, alpha, inner)
         rhs = call.emit(relax.op.multiply(rhs, factor))
-    op = _ARITHMETIC.get(name) or _FLOATING[name]
-    if dtype == "bool" and boolean_op is not None:
-        op = boolean_op
     result = call.emit(op(lhs, rhs))
     # The result of a comparison is a boolean in any case.
     return result if inner == dtype else call.astype(result, dtype)
 
 
 def _with_stock_overload(call: Call) -> Call:
-    """The call of the overload that TVM has a converter for, of the same arguments."""
+    """The call, of an overload that TVM has a converter for."""
     if call.operator in STOCK:
         return call
     name, _, overload = call.operator.partition(".")
-    return replace(call, operator=f"{name}.{_LIKE[overload]}")
+    return replace(call, operator=f"{name}.{_STOCK_OVERLOADS[overload]}")
 
 
 @converts(
@@ -176,7 +148,7 @@ def convert_in_dtype(call: Call) -> relax.Expr:
 
 @converts("bitwise_not.default", place="promotion", fix=PROMOTION)
 def convert_bitwise_not(call: Call) -> relax.Expr:
-    """Convert the inverse of bits, which of a boolean is the logical one."""
+    """Convert ``bitwise_not``; of booleans, it is the logical one."""
     [x] = call.operands
     if dtype_of(x) != "bool":
         return call.proceed()
@@ -186,7 +158,7 @@ def convert_bitwise_not(call: Call) -> relax.Expr:
 
 @converts("pow.Scalar", "pow.Tensor_Scalar", "pow.Tensor_Tensor", place="promotion", fix=PROMOTION)
 def convert_power(call: Call) -> relax.Expr:
-    """Convert a power, by products or roots if the exponent is such a number."""
+    """Convert a power: of integers as products, and as a root if the exponent is 0.5 or -0.5."""
     dtype = result_dtype(call, Kind.BOOL_TO_LONG, *call.node.args)
     base, exponent = call.operands
     number = exponent if isinstance(exponent, int | float) else None
@@ -219,7 +191,7 @@ def _integer_power(call: Call, base: relax.Expr, exponent: int) -> relax.Expr:
 @converts("any.default", fix=PROMOTION, noted=True)
 @converts("any.dim", "any.dims", place="promotion", fix=PROMOTION, noted=True)
 def convert_any(call: Call) -> relax.Expr:
-    """Convert ``any``; of no elements, it is the smallest uint8, which is False."""
+    """Convert ``any`` to a maximum of uint8; that of no elements is 0, which is False."""
     x, axis, keepdims = call.arguments(input=None, dim=None, keepdim=False)
     ones = call.astype(call.astype(x, "bool"), "uint8")
     largest = call.emit(relax.op.max(ones, axis, keepdims=keepdims))
