@@ -29,6 +29,7 @@ from ..lowering import pipeline
 from ..relax import transform
 from ..relax.analysis import bindings
 from ..relax.constants.provenance import constants_of
+from ..relax.ir import relax_functions
 from ._run import lower
 from .probe import Probe, register
 
@@ -41,8 +42,7 @@ def _largest_result(mod: tvm.IRModule) -> int:
     """The number of elements of the largest value in the module."""
     types = [
         binding.var.ty
-        for _, function in mod.functions_items()
-        if isinstance(function, relax.Function)
+        for function in relax_functions(mod).values()
         for binding in bindings(function)
     ]
     shapes = [list(ty.shape) for ty in types if isinstance(ty, relax.TensorType)]

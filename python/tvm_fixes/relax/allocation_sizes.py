@@ -20,6 +20,7 @@ from tvm_ffi import StructuralKey
 
 from ..support.tensors import nbytes_of
 from .analysis import bindings
+from .ir import relax_functions
 from .rewrite import rewrite_functions
 
 __all__ = ["with_exact_sizes"]
@@ -59,8 +60,7 @@ def with_exact_sizes(mod: tvm.IRModule) -> tvm.IRModule:
     """
     is_bounded = any(
         _bounded_axes(binding.value, function)
-        for _, function in mod.functions_items()
-        if isinstance(function, relax.Function)
+        for function in relax_functions(mod).values()
         for binding in bindings(function)
     )
     if not is_bounded:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import tvm
 from tvm import relax
 
-from .ir import variables
+from .ir import relax_functions, variables
 
 _TRANSFORMS = frozenset({"relax.permute_dims", "relax.layout_transform", "relax.nn.pixel_shuffle"})
 
@@ -80,9 +80,7 @@ def operator_calls(mod: tvm.IRModule) -> Iterator[tuple[str, relax.VarBinding]]:
     str, relax.VarBinding
         The name of the function, and the binding whose value is the call.
     """
-    for variable, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
+    for variable, function in relax_functions(mod).items():
         for binding in bindings(function):
             call = getattr(binding, "value", None)
             if isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op):
@@ -166,9 +164,8 @@ def constant_transforms(mod: tvm.IRModule) -> list[relax.VarBinding]:
 
 def _transforms(mod: tvm.IRModule) -> Iterator[tuple[relax.VarBinding, bool]]:
     """Yield each transform, and whether its operand is constant."""
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            yield from _transforms_in(function)
+    for function in relax_functions(mod).values():
+        yield from _transforms_in(function)
 
 
 def _transforms_in(function: relax.Function) -> Iterator[tuple[relax.VarBinding, bool]]:

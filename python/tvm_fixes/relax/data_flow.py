@@ -19,7 +19,7 @@ import tvm
 from tvm import relax
 
 from .analysis import bindings
-from .ir import variables
+from .ir import relax_functions, variables
 
 
 def data_flow(mod: tvm.IRModule, results: Sequence[relax.Var]) -> list[tuple[int, ...]]:
@@ -40,7 +40,7 @@ def data_flow(mod: tvm.IRModule, results: Sequence[relax.Var]) -> list[tuple[int
         parameter may be the argument of any call of its function.
     """
     places = {var: place for place, var in enumerate(results)}
-    steps = [step for function in _functions(mod) for step in _steps(mod, function)]
+    steps = [step for function in relax_functions(mod).values() for step in _steps(mod, function)]
     origins: dict[relax.Var, set[int]] = defaultdict(set)
     size = -1
     # Repeat: a call may come before the callee's bindings.
@@ -55,12 +55,6 @@ def data_flow(mod: tvm.IRModule, results: Sequence[relax.Var]) -> list[tuple[int
         if var in places:
             reads[places[var]].update(*(origins[operand] for operand in operands))
     return [tuple(sorted(found)) for found in reads]
-
-
-def _functions(mod: tvm.IRModule) -> Iterator[relax.Function]:
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            yield function
 
 
 def _steps(

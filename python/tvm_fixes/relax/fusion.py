@@ -19,7 +19,7 @@ import tvm
 from tvm import relax, tirx
 
 from .analysis import bindings, reads
-from .ir import is_kernel_call, is_primitive, variables
+from .ir import is_kernel_call, is_primitive, relax_functions, variables
 from .source_nodes import names_of
 
 
@@ -47,8 +47,8 @@ def unfused(mod: tvm.IRModule) -> Iterator[tuple[str, str]]:
     str, str
         The nodes of the kernel, and the reason.
     """
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function) and not is_primitive(function):
+    for function in relax_functions(mod).values():
+        if not is_primitive(function):
             yield from _unfused_in(function, mod)
 
 

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Wrappers around TVM's passes that correct them, or skip modules on which they fail."""
+"""Passes that a switch turns off: our own, and corrected or guarded ones of TVM."""
 
 from collections.abc import Callable
 
@@ -29,6 +29,29 @@ def uninstrumented(
     """
     level = context.opt_level if opt_level is None else opt_level
     return tvm.transform.PassContext(opt_level=level, config=context.config)
+
+
+def fix_pass(
+    name: str, fix_id: str, rewrite: Callable[[tvm.IRModule], tvm.IRModule | None]
+) -> tvm.transform.Pass:
+    """Make a module pass that reports the use of its fix.
+
+    Parameters
+    ----------
+    fix_id : str
+        The fix that the pass implements; while it is off, the pass changes nothing.
+    rewrite : callable
+        Takes a module, and returns a new one, or None to keep it.
+    """
+
+    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        new = rewrite(mod) if switches.enabled(fix_id) else None
+        if new is None:
+            return mod
+        switches.note(fix_id)
+        return new
+
+    return tvm.transform.module_pass(run, opt_level=0, name=name)
 
 
 def corrected(

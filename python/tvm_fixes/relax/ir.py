@@ -46,6 +46,12 @@ def operator_name(expr: relax.Expr | None) -> str:
     return str(expr.op.name)
 
 
+def relax_functions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relax.Function]:
+    """The Relax functions of a module, which may also have PrimFuncs."""
+    functions = mod.functions_items()
+    return {var: each for var, each in functions if isinstance(each, relax.Function)}
+
+
 def is_primitive(function: tvm.ir.BaseFunc) -> bool:
     """Whether this is a Relax function that FuseOps made, which becomes one kernel."""
     attrs = function.attrs

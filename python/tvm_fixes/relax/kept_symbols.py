@@ -22,6 +22,7 @@ from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from .analysis import bindings
+from .ir import relax_functions
 
 __all__ = ["keep_symbols"]
 
@@ -40,11 +41,10 @@ def keep_symbols(mod: tvm.IRModule) -> tvm.IRModule:
         The module; a ``match_cast`` of a known shape to such a symbol reads it from a tensor.
     """
     changed = {}
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            passed, known = _symbols_of(function)
-            if passed & known:
-                changed[variable] = _Hiding(mod, passed & known).visit_expr(function)
+    for variable, function in relax_functions(mod).items():
+        passed, known = _symbols_of(function)
+        if passed & known:
+            changed[variable] = _Hiding(mod, passed & known).visit_expr(function)
     return tvm.IRModule(dict(mod.functions_items()) | changed, attrs=mod.attrs) if changed else mod
 
 

@@ -25,7 +25,7 @@ from tvm import relax, tirx
 from tvm_ffi import structural_walk
 
 from ..attributes import RUN
-from .ir import is_kernel_call, operator_name, renamed, typed, with_body
+from .ir import is_kernel_call, operator_name, relax_functions, renamed, typed, with_body
 
 __all__ = ["is_simple", "lift_runs", "lower_runs", "readers_of"]
 
@@ -48,11 +48,10 @@ def lift_runs(mod: tvm.IRModule) -> tvm.IRModule:
     """
     lifting = _Lifting(mod)
     changed = {}
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            body = lifting.lift(function)
-            if not body.same_as(function.body):
-                changed[variable] = with_body(function, body)
+    for variable, function in relax_functions(mod).items():
+        body = lifting.lift(function)
+        if not body.same_as(function.body):
+            changed[variable] = with_body(function, body)
     if not changed:
         return mod
     return tvm.IRModule(dict(mod.functions_items()) | changed | lifting.functions, mod.attrs)

@@ -18,6 +18,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator
 
+from .ir import relax_functions
+
 
 def rewrite_functions(
     mutator: PyExprMutator,
@@ -34,9 +36,8 @@ def rewrite_functions(
     enter : callable, optional
         Prepares the mutator to visit a function.
     """
-    for global_var, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            if enter is not None:
-                enter(function)
-            mutator.builder_.update_func(global_var, mutator.visit_expr(function))
+    for global_var, function in relax_functions(mod).items():
+        if enter is not None:
+            enter(function)
+        mutator.builder_.update_func(global_var, mutator.visit_expr(function))
     return mutator.builder_.get()

@@ -23,7 +23,7 @@ import tvm
 from tvm import relax
 from tvm_ffi import structural_map
 
-from .ir import is_primitive, with_functions
+from .ir import is_primitive, relax_functions, with_functions
 
 __all__ = ["scalars_in_shapes"]
 
@@ -46,8 +46,8 @@ def scalars_in_shapes(mod: tvm.IRModule) -> tvm.IRModule:
     """
     moved: dict[tvm.ir.GlobalVar, list[int]] = {}
     changed: dict[tvm.ir.GlobalVar, tvm.ir.BaseFunc] = {}
-    for variable, function in mod.functions_items():
-        if not isinstance(function, relax.Function) or not is_primitive(function):
+    for variable, function in relax_functions(mod).items():
+        if not is_primitive(function):
             continue
         places = [i for i, p in enumerate(function.params) if isinstance(p.ty, tvm.ir.PrimType)]
         if places and isinstance(function.params[-1].ty, relax.ShapeType):
@@ -64,8 +64,8 @@ def scalars_in_shapes(mod: tvm.IRModule) -> tvm.IRModule:
         args = [*_others(rest, moved[call.op]), shape]
         return relax.Call(call.op, args, call.attrs, call.ty_args, call.span, call.ty)
 
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function) and variable not in changed:
+    for variable, function in relax_functions(mod).items():
+        if variable not in changed:
             new = structural_map(function, (relax.Call, replaced))
             if not new.same_as(function):
                 changed[variable] = new

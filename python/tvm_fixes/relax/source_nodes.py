@@ -27,7 +27,7 @@ import tvm
 from tvm import relax
 
 from .analysis import bindings
-from .ir import is_primitive, leaves, variables
+from .ir import is_primitive, leaves, relax_functions, variables
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,8 @@ def spread(mod: tvm.IRModule) -> None:
 
 
 def _bindings_of(mod: tvm.IRModule) -> Iterator[relax.Binding]:
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            yield from bindings(function)
+    for function in relax_functions(mod).values():
+        yield from bindings(function)
 
 
 def _operands(value: relax.Expr) -> list[relax.Var]:
@@ -223,8 +222,8 @@ def join_fused(before: tvm.IRModule, after: tvm.IRModule) -> None:
     ``FuseOps`` calls one function for equal groups of bindings, so that the bindings in it are
     those of only one of the groups.
     """
-    for global_var, function in before.functions_items():
-        if isinstance(function, relax.Function) and global_var in after.functions:
+    for global_var, function in relax_functions(before).items():
+        if global_var in after.functions:
             _Numbering(function).join(after[global_var], after)
 
 

@@ -19,6 +19,7 @@ import tvm
 from tvm import relax, tirx
 from tvm_ffi.access_path import AccessPath
 
+from ..relax.ir import relax_functions
 from .diagnostic import Diagnostic
 
 __all__ = ["empty_reductions"]
@@ -31,19 +32,18 @@ def empty_reductions(mod: tvm.IRModule) -> Iterator[Diagnostic]:
 
     TVM sets the initial value in the first iteration of the loop, which has none.
     """
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            root = AccessPath.root().attr("functions").map_item(variable).attr("body")
-            for path, call in _calls(function.body, root):
-                if _is_empty(call):
-                    yield Diagnostic(
-                        severity="note",
-                        rule="op.empty",
-                        function=variable.name_hint,
-                        path=path,
-                        message=f"{call.op.name} over no elements",
-                        hint="use tvm_fixes.pipeline(): others return uninitialized memory",
-                    )
+    for variable, function in relax_functions(mod).items():
+        root = AccessPath.root().attr("functions").map_item(variable).attr("body")
+        for path, call in _calls(function.body, root):
+            if _is_empty(call):
+                yield Diagnostic(
+                    severity="note",
+                    rule="op.empty",
+                    function=variable.name_hint,
+                    path=path,
+                    message=f"{call.op.name} over no elements",
+                    hint="use tvm_fixes.pipeline(): others return uninitialized memory",
+                )
 
 
 def _calls(body: relax.Expr, path: AccessPath) -> Iterator[tuple[AccessPath, relax.Call]]:

@@ -21,7 +21,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from ...support.tensors import nbytes_of
-from ..ir import is_kernel_call, leaves, static_bytes, tensor_of, variables
+from ..ir import is_kernel_call, leaves, relax_functions, static_bytes, tensor_of, variables
 
 SMALL = 8192
 """A value of at most this many bytes is always folded.
@@ -144,10 +144,9 @@ class FoldPlan:
         self._unique: dict[Any, Value] = {}
         self._read: set[Operand] = set()
         self._excluded: set[Value] = set()
-        for global_var, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                self._function = str(global_var.name_hint)
-                self._visit(function.body)
+        for global_var, function in relax_functions(mod).items():
+            self._function = str(global_var.name_hint)
+            self._visit(function.body)
         self._decide()
 
     def exclude(self, values: set[Value]) -> None:

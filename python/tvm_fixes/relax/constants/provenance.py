@@ -24,7 +24,7 @@ from tvm import relax
 
 from ...support.tensors import raw_bytes
 from ..analysis import bindings
-from ..ir import leaves, tensor_of
+from ..ir import leaves, relax_functions, tensor_of
 from .fold_plan import operator_of
 
 # The bytes of either end of a tensor to compare first, and the bytes to compare at a time.
@@ -213,22 +213,20 @@ def constants_of(mod: tvm.IRModule) -> list[tvm.runtime.Tensor]:
         if tensor is not None:
             tensors.setdefault(tensor)
 
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, visit)
+    for function in relax_functions(mod).values():
+        relax.analysis.post_order_visit(function, visit)
     return list(tensors)
 
 
 def _first_readers(mod: tvm.IRModule) -> dict[tvm.runtime.Tensor, str]:
     """A description of the first binding that reads each constant."""
     readers: dict[tvm.runtime.Tensor, str] = {}
-    for global_var, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            for binding in bindings(function):
-                for leaf in leaves(binding.value):
-                    tensor = tensor_of(leaf)
-                    if tensor is not None:
-                        readers.setdefault(tensor, _describe(binding, str(global_var.name_hint)))
+    for global_var, function in relax_functions(mod).items():
+        for binding in bindings(function):
+            for leaf in leaves(binding.value):
+                tensor = tensor_of(leaf)
+                if tensor is not None:
+                    readers.setdefault(tensor, _describe(binding, str(global_var.name_hint)))
     return readers
 
 

@@ -19,7 +19,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ...attributes import LIFTED
 from ...errors import UsageError
 from ..analysis import bindings
-from ..ir import with_functions
+from ..ir import relax_functions, with_functions
 
 SUFFIX = "transform_params"
 """The suffix of the names of functions that prepare weights."""
@@ -29,8 +29,8 @@ def public_functions(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, relax.Function
     """The Relax functions that can be called from outside the module."""
     return {
         var: function
-        for var, function in mod.functions_items()
-        if isinstance(function, relax.Function) and "global_symbol" in (function.attrs or {})
+        for var, function in relax_functions(mod).items()
+        if "global_symbol" in (function.attrs or {})
     }
 
 
@@ -56,9 +56,7 @@ def callers_of(
                 "call it, or remove its attribute num_input"
             )
 
-    for global_var, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
+    for global_var, function in relax_functions(mod).items():
         caller = str(global_var.name_hint)
         for binding in bindings(function):
             value = binding.value
@@ -127,9 +125,7 @@ def rewrite_callers(mod: tvm.IRModule, transforms: dict[str, str]) -> tvm.IRModu
     `transforms` has the transform by the name of the lifted function.
     """
     changed = {}
-    for var, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
+    for var, function in relax_functions(mod).items():
         callees = {
             str(binding.value.op.name_hint)
             for binding in bindings(function)

@@ -26,9 +26,9 @@ from tvm import relax
 from tvm_ffi import structural_map, structural_walk
 
 from ...fixes.memory import EMPTY_CONSTANTS as FIX_ID
-from ...support import switches
 from ...tirx.util import is_zero
-from ..ir import is_kernel_call, tensor_of, with_body, with_functions
+from ..guard import fix_pass
+from ..ir import is_kernel_call, relax_functions, tensor_of, with_body, with_functions
 
 
 def AllocateEmptyConstants() -> tvm.transform.Pass:
@@ -49,21 +49,16 @@ def AllocateEmptyConstants() -> tvm.transform.Pass:
         A module pass.  Run it after all constant folding.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            return mod
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         replaced = {
-            variable: _allocate(function)
-            for variable, function in mod.functions_items()
-            if isinstance(function, relax.Function)
+            variable: _allocate(function) for variable, function in relax_functions(mod).items()
         }
         changed = {variable: new for variable, new in replaced.items() if new is not None}
         if not changed:
-            return mod
-        switches.note(FIX_ID)
+            return None
         return relax.transform.Normalize()(with_functions(mod, changed))
 
-    return tvm.transform.module_pass(run, opt_level=0, name="AllocateEmptyConstants")
+    return fix_pass("AllocateEmptyConstants", FIX_ID, rewrite)
 
 
 def _allocate(function: relax.Function) -> relax.Function | None:

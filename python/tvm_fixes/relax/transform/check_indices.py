@@ -26,6 +26,7 @@ from ...target.cpu import is_cpu
 from ...tirx.util import OPAQUE, assertion_failure, checked_copy, count_of, extern, unravel
 from ..analysis import operator_calls
 from ..index_ranges import Ranges
+from ..ir import relax_functions
 from ..legalize.indices import is_at_most
 
 _PART = 4096
@@ -59,10 +60,9 @@ def CheckIndices() -> tvm.transform.Pass:
         if not is_cpu(target) or not switches.enabled(FIX_ID) or not _has_indices(mod):
             return mod
         checks = _Checks(mod)
-        for global_var, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                checks.ranges = Ranges(checks.lookup_binding)
-                checks.builder_.update_func(global_var, checks.visit_expr(function))
+        for global_var, function in relax_functions(mod).items():
+            checks.ranges = Ranges(checks.lookup_binding)
+            checks.builder_.update_func(global_var, checks.visit_expr(function))
         return checks.builder_.get() if checks.count else mod
 
     return tvm.transform.module_pass(run, opt_level=0, name="CheckIndices")

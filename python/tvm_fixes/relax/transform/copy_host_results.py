@@ -22,8 +22,8 @@ from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...fixes.gpu import GPU_SCHEDULE as FIX_ID
-from ...support import switches
 from ..analysis import operator_calls
+from ..guard import fix_pass
 from ..rewrite import rewrite_functions
 
 _OPERATORS = ("relax.nonzero", "relax.unique")
@@ -50,16 +50,15 @@ def CopyHostResults() -> tvm.transform.Pass:
         A module pass, before LegalizeOps.  For a target other than CUDA, it changes nothing.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         names = {str(binding.value.op.name) for _, binding in operator_calls(mod)}
         target = tvm.target.Target.current(allow_none=True)
         is_other = target is not None and target.kind.name != "cuda"
-        if is_other or not switches.enabled(FIX_ID) or names.isdisjoint(_OPERATORS):
-            return mod
-        switches.note(FIX_ID)
+        if is_other or names.isdisjoint(_OPERATORS):
+            return None
         return rewrite_functions(_Copying(mod), mod)
 
-    return tvm.transform.module_pass(run, opt_level=0, name="CopyHostResults")
+    return fix_pass("CopyHostResults", FIX_ID, rewrite)
 
 
 @mutator

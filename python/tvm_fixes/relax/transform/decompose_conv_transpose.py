@@ -24,7 +24,7 @@ from tvm.sym import Analyzer
 
 from ...tirx.util import count_of, is_one
 from ..analysis import operator_calls, reads
-from ..ir import operator_name
+from ..ir import operator_name, relax_functions
 from ..layouts import SPATIAL_AXES, Layout
 from ..libraries import computes
 from ..phases import PhasedAxis, interleaved
@@ -71,12 +71,11 @@ def DecomposeConvTranspose() -> tvm.transform.Pass:
         if all(str(binding.value.op.name) not in _AXES for _, binding in operator_calls(mod)):
             return mod
         decomposing = _Decomposing(mod)
-        for global_var, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                decomposing.enter(function)
-                # Phases that are rounded before they are interleaved are also emitted in float32.
-                decomposed = relax.analysis.remove_all_unused(decomposing.visit_expr(function))
-                decomposing.builder_.update_func(global_var, decomposed)
+        for global_var, function in relax_functions(mod).items():
+            decomposing.enter(function)
+            # Phases that are rounded before they are interleaved are also emitted in float32.
+            decomposed = relax.analysis.remove_all_unused(decomposing.visit_expr(function))
+            decomposing.builder_.update_func(global_var, decomposed)
         return decomposing.builder_.get()
 
     return tvm.transform.module_pass(run, opt_level=0, name="DecomposeConvTranspose")

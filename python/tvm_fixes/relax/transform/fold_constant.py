@@ -38,7 +38,7 @@ from ..constants.fold_plan import FoldPlan, Value
 from ..constants.growth import MAX_GROWTH, check_growth
 from ..constants.make import few_at_a_time, made_constant
 from ..guard import uninstrumented
-from ..ir import map_leaves, tensor_of, with_body, with_functions
+from ..ir import map_leaves, relax_functions, tensor_of, with_body, with_functions
 from ..source_nodes import inherit, names_of
 
 NAME = "FoldConstant"
@@ -170,9 +170,7 @@ def _fold_rest(mod: tvm.IRModule, plan: FoldPlan, stock: tvm.transform.Pass) -> 
     hidden: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
     calls: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
     opened: dict[tvm.ir.GlobalVar, relax.Function] = {}
-    for global_var, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
+    for global_var, function in relax_functions(mod).items():
         params: dict[relax.Var, relax.Expr] = {}
         calls[global_var] = {
             binding.var: _hide(binding.value, params)
@@ -230,14 +228,13 @@ def changed_calls(
         Returns the new value of a call, or None to keep it.
     """
     changed: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
-    for variable, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            for binding in bindings(function):
-                call = binding.value
-                is_call = isinstance(binding, relax.VarBinding) and isinstance(call, relax.Call)
-                new = change(call) if is_call else None
-                if new is not None:
-                    changed.setdefault(variable, {})[binding.var] = new
+    for variable, function in relax_functions(mod).items():
+        for binding in bindings(function):
+            call = binding.value
+            is_call = isinstance(binding, relax.VarBinding) and isinstance(call, relax.Call)
+            new = change(call) if is_call else None
+            if new is not None:
+                changed.setdefault(variable, {})[binding.var] = new
     return changed
 
 
@@ -270,8 +267,7 @@ def _with_shared(
 def rebind_variables(mod: tvm.IRModule, values: dict[relax.Var, relax.Expr]) -> tvm.IRModule:
     """Like :func:`rebind`, but find the function of each bound variable."""
     by_function: dict[tvm.ir.GlobalVar, dict[relax.Var, relax.Expr]] = {}
-    for global_var, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            own = (binding.var for binding in bindings(function))
-            by_function[global_var] = {var: values[var] for var in own if var in values}
+    for global_var, function in relax_functions(mod).items():
+        own = (binding.var for binding in bindings(function))
+        by_function[global_var] = {var: values[var] for var in own if var in values}
     return rebind(mod, by_function)

@@ -19,10 +19,10 @@ import tvm
 from tvm import relax, tirx
 
 from ...fixes.weights import FOLD_CONSTANT as FIX_ID
-from ...support import switches
 from ..constants.fold_plan import FoldPlan, Value
 from ..constants.growth import MAX_GROWTH
 from ..constants.make import rearranged
+from ..guard import fix_pass
 from ..ir import tensor_of
 from .fold_constant import insert_constants
 
@@ -53,20 +53,17 @@ def FoldLayoutTransform(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
         A module pass.  It skips transforms that pad or merge axes.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            return mod
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         plan = FoldPlan(mod, max_growth)
         constants = {value: _rearranged(value) for value in plan.folded}
         rearranged = {
             value: constant for value, constant in constants.items() if constant is not None
         }
         if not rearranged:
-            return mod
-        switches.note(FIX_ID)
+            return None
         return relax.transform.CanonicalizeBindings()(insert_constants(plan, rearranged, mod))
 
-    return tvm.transform.module_pass(run, opt_level=0, name="FoldLayoutTransform")
+    return fix_pass("FoldLayoutTransform", FIX_ID, rewrite)
 
 
 def _rearranged(value: Value) -> tvm.ir.GenericConst | None:

@@ -20,9 +20,9 @@ import tvm
 from tvm import relax
 
 from ...fixes.conv import FOLD_PAD_INTO_CONV as FIX_ID
-from ...support import switches
 from ..analysis import bindings
-from ..ir import nn_call
+from ..guard import fix_pass
+from ..ir import nn_call, relax_functions
 from ..layouts import SPATIAL_AXES, Layout
 from .fold_constant import rebind
 
@@ -55,21 +55,17 @@ def FoldPadIntoConv() -> tvm.transform.Pass:
     the result may no longer be NaN after this pass.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            return mod
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         builder = relax.BlockBuilder(mod)
         values = {
             global_var: _folded(builder, function)
-            for global_var, function in mod.functions_items()
-            if isinstance(function, relax.Function)
+            for global_var, function in relax_functions(mod).items()
         }
         if not any(values.values()):
-            return mod
-        switches.note(FIX_ID)
+            return None
         return rebind(mod, values)
 
-    return tvm.transform.module_pass(run, opt_level=0, name="FoldPadIntoConv")
+    return fix_pass("FoldPadIntoConv", FIX_ID, rewrite)
 
 
 def _folded(builder: relax.BlockBuilder, function: relax.Function) -> dict[relax.Var, relax.Expr]:

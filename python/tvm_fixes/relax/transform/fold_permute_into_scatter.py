@@ -23,9 +23,9 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...fixes.memory import FOLD_PERMUTE_INTO_SCATTER as FIX_ID
-from ...support import switches
 from ...tirx.util import is_one
 from ..analysis import operator_calls, reads
+from ..guard import fix_pass
 from ..ir import operator_name, permuted_axes
 from ..rewrite import rewrite_functions
 
@@ -52,19 +52,16 @@ def FoldPermuteIntoScatter() -> tvm.transform.Pass:
         A module pass, for high-level operators.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            return mod
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         if all(binding.value.op.name != _SCATTER for _, binding in operator_calls(mod)):
-            return mod
+            return None
         folding = _Folding(mod)
         folded = rewrite_functions(folding, mod, folding.enter)
         if not folding.count:
-            return mod
-        switches.note(FIX_ID)
+            return None
         return relax.transform.DeadCodeElimination()(folded)
 
-    return tvm.transform.module_pass(run, opt_level=0, name="FoldPermuteIntoScatter")
+    return fix_pass("FoldPermuteIntoScatter", FIX_ID, rewrite)
 
 
 @mutator

@@ -28,13 +28,13 @@ import tvm
 from tvm import relax
 
 from ...fixes.low_precision import FUSE_DEQUANTIZE_MATMUL as FIX_ID
-from ...support import switches
 from ...support.tensors import array_of
 from ..analysis import bindings, is_matmul
 from ..constants.evaluate import evaluate
 from ..constants.fold_plan import FoldPlan
 from ..constants.growth import MAX_GROWTH
-from ..ir import operator_name, tensor_of
+from ..guard import fix_pass
+from ..ir import operator_name, relax_functions, tensor_of
 from ..legalize.matmul.blocks import PackedBlocks, multiply_blocks, pack_blocks, tile_of
 from ..legalize.targets import schedules_for_cpu
 from ..quantized import is_static
@@ -77,9 +77,7 @@ def FuseDequantizeMatmul(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
         one scale per column, which :func:`FuseQuantized` handles.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            return mod
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         plan = FoldPlan(mod, max_growth)
         products = _products(mod, plan)
         builder = relax.BlockBuilder(mod)
@@ -92,11 +90,10 @@ def FuseDequantizeMatmul(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
             if chosen:
                 values |= _multiplied(builder, chosen, matrix, weight)
         if not values:
-            return mod
-        switches.note(FIX_ID)
+            return None
         return rebind_variables(builder.get(), values)
 
-    return tvm.transform.module_pass(run, opt_level=0, name="FuseDequantizeMatmul")
+    return fix_pass("FuseDequantizeMatmul", FIX_ID, rewrite)
 
 
 @dataclass(frozen=True)
@@ -178,9 +175,7 @@ _MOVES: dict[str, Callable[[np.ndarray, relax.Call], np.ndarray]] = {
 def _products(mod: tvm.IRModule, plan: FoldPlan) -> dict[_Weight, list[relax.VarBinding]]:
     """The products that read each weight that is not folded."""
     products: dict[_Weight, list[relax.VarBinding]] = {}
-    for _, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
+    for function in relax_functions(mod).values():
         for binding in bindings(function):
             if _is_product(binding) and plan.values.get(binding.value.args[1]) in plan.kept:
                 weight = _weight(plan, binding.value.args[1])
@@ -257,8 +252,7 @@ def _is_of_bytes(matrix: BlockMatrix) -> bool:
 def _bound_in(mod: tvm.IRModule) -> dict[relax.Var, relax.Expr]:
     return {
         binding.var: binding.value
-        for _, function in mod.functions_items()
-        if isinstance(function, relax.Function)
+        for function in relax_functions(mod).values()
         for binding in bindings(function)
     }
 

@@ -29,9 +29,10 @@ from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...fixes.low_precision import FUSE_QUANTIZED as FIX_ID
-from ...support import ambient, switches
+from ...support import ambient
 from ...support.declined import decline
-from ..ir import permuted_axes
+from ..guard import fix_pass
+from ..ir import permuted_axes, relax_functions
 from ..layouts import SPATIAL_AXES, is_depthwise
 from ..quantized import (
     NARROW_DTYPES,
@@ -134,22 +135,18 @@ def FuseQuantized() -> tvm.transform.Pass:
         :class:`QuantizedProduct`.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            return mod
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         fusing = _Fusing(mod)
-        for global_var, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                fusing.function = global_var.name_hint
-                fusing.builder_.update_func(global_var, fusing.visit_expr(function))
+        for global_var, function in relax_functions(mod).items():
+            fusing.function = global_var.name_hint
+            fusing.builder_.update_func(global_var, fusing.visit_expr(function))
         if not fusing.is_changed:
-            return mod
-        switches.note(FIX_ID)
+            return None
         fused = relax.transform.DeadCodeElimination()(fusing.builder_.get())
         inherit_vanished(mod, fused)
         return fused
 
-    return tvm.transform.module_pass(run, opt_level=0, name="FuseQuantized")
+    return fix_pass("FuseQuantized", FIX_ID, rewrite)
 
 
 @mutator

@@ -19,7 +19,7 @@ from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..analysis import operator_calls
-from ..ir import operator_name, tensor_of
+from ..ir import operator_name, relax_functions, tensor_of
 
 _SOFTMAX = "relax.nn.softmax"
 
@@ -51,12 +51,11 @@ def FuseSafeSoftmax() -> tvm.transform.Pass:
         if all(binding.value.op.name != _SOFTMAX for _, binding in operator_calls(mod)):
             return mod
         fusing = _Fusing(mod)
-        for var, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                changed = fusing.visit_expr(function)
-                if not changed.same_as(function):
-                    changed = relax.analysis.remove_all_unused(changed)
-                    fusing.builder_.update_func(var, changed)
+        for var, function in relax_functions(mod).items():
+            changed = fusing.visit_expr(function)
+            if not changed.same_as(function):
+                changed = relax.analysis.remove_all_unused(changed)
+                fusing.builder_.update_func(var, changed)
         return fusing.builder_.get()
 
     return tvm.transform.module_pass(run, opt_level=0, name="FuseSafeSoftmax")

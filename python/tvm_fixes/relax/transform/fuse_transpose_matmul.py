@@ -34,6 +34,7 @@ from tvm import relax
 from ...fixes.layout import FUSE_TRANSPOSE_MATMUL
 from ..analysis import bindings
 from ..guard import guarded
+from ..ir import relax_functions
 
 
 def FuseTransposeMatmul() -> tvm.transform.Pass:
@@ -68,8 +69,7 @@ def _read_once(mod: tvm.IRModule) -> set[relax.Var]:
     """The variables of dataflow blocks that exactly one binding reads."""
     return {
         var
-        for _, function in mod.functions_items()
-        if isinstance(function, relax.Function)
+        for function in relax_functions(mod).values()
         for block in function.body.blocks
         if isinstance(block, relax.DataflowBlock)
         for var, readers in relax.analysis.udchain(block).items()
@@ -80,9 +80,7 @@ def _read_once(mod: tvm.IRModule) -> set[relax.Var]:
 def _transposed_matmuls(mod: tvm.IRModule) -> Iterator[tuple[relax.Call, relax.Call]]:
     """Yield each matmul whose second operand is bound to a permute_dims, and that permute_dims."""
     matmul, permute_dims = map(tvm.ir.Op.get, ("relax.matmul", "relax.permute_dims"))
-    for _, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
+    for function in relax_functions(mod).values():
         bound: dict[relax.Expr, relax.Call] = {
             binding.var: binding.value
             for binding in bindings(function)

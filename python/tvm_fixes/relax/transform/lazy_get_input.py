@@ -25,7 +25,7 @@ from ...fixes.weights import LIFTED_PARAMS as FIX_ID
 from ...support import switches
 from ..analysis import weights_of
 from ..guard import corrected
-from ..ir import with_body, with_functions
+from ..ir import relax_functions, with_body, with_functions
 from ..lift.callers import public_functions, reject_callers
 from .bundle_model_params import is_bundled
 from .lift_transform_params import unbundle
@@ -99,8 +99,8 @@ def _symbols_of(*params: relax.Var) -> list[tvm.tirx.Var]:
 def _weight_names(mod: tvm.IRModule) -> dict[str, list[str]]:
     """The names of the weights of each transform function, by the name of that function."""
     names = {}
-    for _, function in mod.functions_items():
-        if isinstance(function, relax.Function) and LIFTED in (function.attrs or {}):
+    for function in relax_functions(mod).values():
+        if LIFTED in (function.attrs or {}):
             record = function.attrs[LIFTED]
             weights = list(record["names"])[int(record["num_input"]) :]
             names[str(record["transform"])] = list(map(str, weights))

@@ -30,7 +30,7 @@ from tvm import relax
 from ...fixes.weights import LIFTED_PARAMS as FIX_ID
 from ...support import switches
 from ..guard import corrected
-from ..ir import unpack_tuple, with_body, with_functions
+from ..ir import relax_functions, unpack_tuple, with_body, with_functions
 from ..lift.callers import SUFFIX
 from .fold_constant import changed_calls, rebind
 
@@ -77,8 +77,8 @@ def LazyTransformParams(
         flat = relax.transform.ToNonDataflow()(mod)
         transforms = {
             var: _with_tuple(function)
-            for var, function in flat.functions_items()
-            if isinstance(function, relax.Function) and var.name_hint.endswith(SUFFIX)
+            for var, function in relax_functions(flat).items()
+            if var.name_hint.endswith(SUFFIX)
         }
         lazy = stock(with_functions(mod, transforms))
         return lazy if fset_item is None else _with_kept_arguments(lazy, fset_item)

@@ -24,8 +24,8 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_ffi import structural_walk
 
 from ...fixes.gpu import GPU_SCHEDULE as FIX_ID
-from ...support import switches
 from ...tirx.util import count_of, with_parts
+from ..guard import fix_pass
 from ..rewrite import rewrite_functions
 
 _CALL = tvm.ir.Op.get("relax.call_tir")
@@ -63,9 +63,7 @@ def LiftWorkspaces() -> tvm.transform.Pass:
         are not lifted: a function with symbolic shapes does not run as a CUDA graph.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            return mod
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         with_workspaces = {
             var: workspaces
             for var, function in mod.functions_items()
@@ -73,8 +71,7 @@ def LiftWorkspaces() -> tvm.transform.Pass:
         }
         places = _places(mod, with_workspaces) if with_workspaces else {}
         if not places:
-            return mod
-        switches.note(FIX_ID)
+            return None
         others = {var: each for var, each in mod.functions_items() if var not in places}
         rest = tvm.IRModule(others, mod.attrs, mod.global_infos)
         lifting = _Lifting(rest)
@@ -82,7 +79,7 @@ def LiftWorkspaces() -> tvm.transform.Pass:
             lifting.lift(var, mod[var], with_workspaces[var], place)
         return rewrite_functions(lifting, rest)
 
-    return tvm.transform.module_pass(run, opt_level=0, name="LiftWorkspaces")
+    return fix_pass("LiftWorkspaces", FIX_ID, rewrite)
 
 
 def _workspaces(function: tirx.PrimFunc) -> list[tirx.Var]:

@@ -22,7 +22,6 @@ from tvm.relax.utils import gen_call_tir_inputs
 
 from ...attributes import RECURRENCE
 from ...fixes.matmul import MATMUL_LEGALIZE as FIX_ID
-from ...support import switches
 from ...target.cpu import Cpu, is_cpu
 from ...target.gpu import is_gpu
 from ...tirx.recurrence import Cell, recurrence
@@ -31,6 +30,7 @@ from ...tirx.recurrence_quantized import QuantizedCpuSchedule
 from ...tirx.recurrence_schedule import CpuSchedule, Part, Schedule
 from ...tirx.util import OPAQUE
 from ..constants.make import rearranged
+from ..guard import fix_pass
 from ..ir import is_kernel_call
 from ..rewrite import rewrite_functions
 
@@ -49,23 +49,22 @@ def LowerRecurrence() -> tvm.transform.Pass:
         A module pass for a CPU or GPU target.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         target = tvm.target.Target.current(allow_none=True)
         kernels = {
             variable: Cell.from_json(str(function.attrs[RECURRENCE]))
             for variable, function in mod.functions_items()
             if function.attrs is not None and RECURRENCE in function.attrs
         }
-        if not kernels or not (is_cpu(target) or is_gpu(target)) or not switches.enabled(FIX_ID):
-            return mod
-        switches.note(FIX_ID)
+        if not kernels or not (is_cpu(target) or is_gpu(target)):
+            return None
         lowering = _Lowering(mod, kernels, Cpu.of(target) if is_cpu(target) else None)
         lowered = rewrite_functions(lowering, mod)
         for variable in lowering.replaced:
             del lowered[variable]
         return lowered
 
-    return tvm.transform.module_pass(run, opt_level=0, name="LowerRecurrence")
+    return fix_pass("LowerRecurrence", FIX_ID, rewrite)
 
 
 @mutator

@@ -22,9 +22,10 @@ import tvm
 from tvm import relax
 
 from ...fixes.elements import ELEMENTWISE_SCHEDULE as FIX_ID
-from ...support import switches
 from ...tirx.util import is_zero
 from ..analysis import bindings
+from ..guard import fix_pass
+from ..ir import relax_functions
 from .fold_constant import rebind_variables
 
 _RESHAPES = {f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten")}
@@ -48,21 +49,17 @@ def MergeReshapes() -> tvm.transform.Pass:
         A module pass, for high-level operators.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            return mod
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         builder = relax.BlockBuilder(mod)
         values: dict[relax.Var, relax.Expr] = {}
-        for _, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                for var, value in _merged(function).items():
-                    values[var] = builder.normalize(value)
+        for function in relax_functions(mod).values():
+            for var, value in _merged(function).items():
+                values[var] = builder.normalize(value)
         if not values:
-            return mod
-        switches.note(FIX_ID)
+            return None
         return rebind_variables(mod, values)
 
-    return tvm.transform.module_pass(run, opt_level=0, name="MergeReshapes")
+    return fix_pass("MergeReshapes", FIX_ID, rewrite)
 
 
 def _merged(function: relax.Function) -> dict[relax.Var, relax.Expr]:

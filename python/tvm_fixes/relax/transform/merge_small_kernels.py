@@ -28,15 +28,16 @@ from tvm_ffi import structural_equal, structural_map, structural_walk
 
 from ...errors import summarize
 from ...fixes.elements import ELEMENTWISE_SCHEDULE as FIX_ID
-from ...support import switches
 from ...support.declined import decline
 from ...tirx.loop_nest import substitute
 from ...tirx.util import contains
 from ..analysis import bindings
+from ..guard import fix_pass
 from ..ir import (
     is_kernel_call,
     leaves,
     map_leaves,
+    relax_functions,
     tensor_of,
     typed,
     variables,
@@ -85,23 +86,20 @@ def MergeSmallKernels() -> tvm.transform.Pass:
         A module pass for a CPU, for scheduled kernels; it changes no loop.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            return mod
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         groups = [
             group
-            for _, function in mod.functions_items()
-            if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr)
+            for function in relax_functions(mod).values()
+            if isinstance(function.body, relax.SeqExpr)
             for group in _Grouping(function.body, mod).groups
         ]
         if not groups:
-            return mod
+            return None
         try:
             kernels = _merged_kernels(groups)
         except tvm.error.InternalError as error:
             decline("merging small kernels", "", f"FuseTIR rejects them: {summarize(error)}")
-            return mod
-        switches.note(FIX_ID)
+            return None
         builder = relax.BlockBuilder(mod)
         merged: dict[relax.Var, list[relax.Binding]] = {}
         dropped: set[relax.Var] = set()
@@ -110,15 +108,15 @@ def MergeSmallKernels() -> tvm.transform.Pass:
             merged[group.calls[-1].var] = calls
             dropped.update(binding.var for binding in group.calls)
         changed = {}
-        for variable, function in mod.functions_items():
-            if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
+        for variable, function in relax_functions(mod).items():
+            if isinstance(function.body, relax.SeqExpr):
                 body = _replaced(function.body, merged, dropped)
                 if not body.same_as(function.body):
                     changed[variable] = with_body(function, body)
         mod = with_functions(builder.get(), changed)
         return relax.transform.DeadCodeElimination()(mod)
 
-    return tvm.transform.module_pass(run, opt_level=0, name="MergeSmallKernels")
+    return fix_pass("MergeSmallKernels", FIX_ID, rewrite)
 
 
 @dataclass

@@ -25,10 +25,10 @@ from tvm import relax, te, tirx
 from tvm_ffi import structural_equal
 
 from ...fixes.matmul import MATMUL_LEGALIZE as FIX_ID
-from ...support import switches
 from ...tirx.util import is_one
 from ..analysis import bindings, dataflow_bindings, is_matmul
-from ..ir import in_block, permuted_axes, tensor_of, variables
+from ..guard import fix_pass
+from ..ir import in_block, permuted_axes, relax_functions, tensor_of, variables
 from .fold_constant import rebind_variables
 
 _MAX_ROWS = 4
@@ -57,21 +57,17 @@ def ReadTransposedRows() -> tvm.transform.Pass:
         :func:`~tvm_fixes.tirx.transform.ScheduleReductions` on the kernels.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            return mod
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         builder = relax.BlockBuilder(mod)
         values: dict[relax.Var, relax.Expr] = {}
-        for _, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                for product, rows in _products(function):
-                    values[product.var] = _lowered(builder, product.value, rows)
+        for function in relax_functions(mod).values():
+            for product, rows in _products(function):
+                values[product.var] = _lowered(builder, product.value, rows)
         if not values:
-            return mod
-        switches.note(FIX_ID)
+            return None
         return rebind_variables(builder.get(), values)
 
-    return tvm.transform.module_pass(run, opt_level=0, name="ReadTransposedRows")
+    return fix_pass("ReadTransposedRows", FIX_ID, rewrite)
 
 
 class _Rows(NamedTuple):

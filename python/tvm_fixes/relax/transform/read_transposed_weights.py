@@ -16,11 +16,11 @@ import tvm
 from tvm import relax
 
 from ...fixes.weights import FOLD_CONSTANT as FIX_ID
-from ...support import switches
 from ..analysis import bindings, is_matmul
 from ..constants.fold_plan import FoldPlan, Value
 from ..constants.growth import MAX_GROWTH
-from ..ir import tensor_of, variables
+from ..guard import fix_pass
+from ..ir import relax_functions, tensor_of, variables
 from ..legalize.matmul.lower import multiply, packing_of
 from ..legalize.matmul.packing import pack
 from ..legalize.matmul.transposed import multiply_transposed
@@ -56,9 +56,7 @@ def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
         operator other than matmul reads.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            return mod
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         plan = FoldPlan(mod, max_growth)
         builder = relax.BlockBuilder(mod)
         values: dict[relax.Var, relax.Expr] = {}
@@ -70,11 +68,10 @@ def ReadTransposedWeights(max_growth: float = MAX_GROWTH) -> tvm.transform.Pass:
             elif tensor_of(matrices[0]) is not None:
                 values |= _packed(builder, products, matrices[0], transposed.made_by)
         if not values:
-            return mod
-        switches.note(FIX_ID)
+            return None
         return rebind_variables(builder.get(), values)
 
-    return tvm.transform.module_pass(run, opt_level=0, name="ReadTransposedWeights")
+    return fix_pass("ReadTransposedWeights", FIX_ID, rewrite)
 
 
 def _packed(
@@ -105,9 +102,7 @@ def _products(mod: tvm.IRModule, plan: FoldPlan) -> dict[Value, list[relax.VarBi
     # A variable that is not a DataflowVar may be a result of the function.
     others = {value for var, value in transposed.items() if not isinstance(var, relax.DataflowVar)}
     products: dict[Value, list[relax.VarBinding]] = {}
-    for _, function in mod.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
+    for function in relax_functions(mod).values():
         for binding in bindings(function):
             is_product = is_matmul(binding)
             if is_product and binding.value.args[1] in transposed:

@@ -22,7 +22,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..analysis import bindings
-from ..ir import operator_name
+from ..ir import operator_name, relax_functions
 
 _FREES = ("relax.memory.kill_tensor", "relax.vm.kill_object")
 
@@ -42,8 +42,8 @@ def ReadTupleFields() -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         changed = {
             variable: _Reader(mod).visit_expr(function)
-            for variable, function in mod.functions_items()
-            if isinstance(function, relax.Function) and _has_other_names(function)
+            for variable, function in relax_functions(mod).items()
+            if _has_other_names(function)
         }
         if not changed:
             return mod

@@ -17,7 +17,7 @@ from tvm import relax
 from tvm_ffi import structural_walk
 
 from ...errors import UsageError
-from ..ir import is_primitive
+from ..ir import is_primitive, relax_functions
 
 _OPTION = "relax.backend.use_cuda_graph"
 _CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
@@ -74,8 +74,8 @@ def RewriteCUDAGraph() -> tvm.transform.Pass:
 
 def _reject_dataflow(mod: tvm.IRModule, cause: tvm.error.InternalError) -> None:
     """Raise a UsageError if a function is not lowered yet: TVM's pass may fail there."""
-    for variable, function in mod.functions_items():
-        if not isinstance(function, relax.Function) or is_primitive(function):
+    for variable, function in relax_functions(mod).items():
+        if is_primitive(function):
             continue
         if any(isinstance(block, relax.DataflowBlock) for block in function.body.blocks):
             raise UsageError(
@@ -97,9 +97,7 @@ def _can_run(mod: tvm.IRModule, captured: tvm.IRModule) -> bool:
     from the GPU, which ends a capture with an error.
     """
     before = {variable.name_hint for variable in mod.get_global_vars()}
-    for variable, function in captured.functions_items():
-        if not isinstance(function, relax.Function):
-            continue
+    for variable, function in relax_functions(captured).items():
         is_capture = variable.name_hint not in before
         calls: list[relax.Call] = []
         structural_walk(function.body, (relax.Call, calls.append))

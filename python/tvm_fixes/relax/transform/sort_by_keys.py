@@ -27,9 +27,10 @@ from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ...fixes.elements import SORT_BY_KEYS as FIX_ID
-from ...support import switches
 from ...target.cpu import is_cpu
 from ...tirx.util import count_of, is_zero
+from ..guard import fix_pass
+from ..ir import relax_functions
 from ..legalize.argsort import Rows, argsort_rows, first_of_rows, selects
 from ..legalize.targets import target_of
 
@@ -66,21 +67,17 @@ def SortByKeys() -> tvm.transform.Pass:
         A module pass.  Run it before ``DispatchSortScan``.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            return mod
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         sorting = _Sorting(mod)
-        for variable, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                new = sorting.visit_expr(function)
-                if sorting.is_changed:
-                    sorting.builder_.update_func(variable, new)
+        for variable, function in relax_functions(mod).items():
+            new = sorting.visit_expr(function)
+            if sorting.is_changed:
+                sorting.builder_.update_func(variable, new)
         if not sorting.is_changed:
-            return mod
-        switches.note(FIX_ID)
+            return None
         return sorting.builder_.get()
 
-    return tvm.transform.module_pass(run, opt_level=0, name="SortByKeys")
+    return fix_pass("SortByKeys", FIX_ID, rewrite)
 
 
 @mutator

@@ -35,7 +35,8 @@ from tvm import relax, tirx
 from tvm_ffi import structural_equal, structural_map, structural_walk
 
 from ...fixes.elements import SPLIT_DATAFLOW as FIX_ID
-from ...support import switches
+from ..guard import fix_pass
+from ..ir import relax_functions
 
 
 def SplitDataflow() -> tvm.transform.Pass:
@@ -51,13 +52,9 @@ def SplitDataflow() -> tvm.transform.Pass:
         A module pass.  It splits the blocks of functions, not those of branches.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            return mod
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         split_functions = {
-            variable: _split(function)
-            for variable, function in mod.functions_items()
-            if isinstance(function, relax.Function)
+            variable: _split(function) for variable, function in relax_functions(mod).items()
         }
         split = {
             variable: function
@@ -65,12 +62,11 @@ def SplitDataflow() -> tvm.transform.Pass:
             if function is not None
         }
         if not split:
-            return mod
-        switches.note(FIX_ID)
+            return None
         functions = dict(mod.functions_items()) | split
         return relax.transform.Normalize()(tvm.IRModule(functions, attrs=mod.attrs))
 
-    return tvm.transform.module_pass(run, opt_level=0, name="SplitDataflow")
+    return fix_pass("SplitDataflow", FIX_ID, rewrite)
 
 
 def _split(function: relax.Function) -> relax.Function | None:

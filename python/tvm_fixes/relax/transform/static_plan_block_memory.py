@@ -38,7 +38,7 @@ from ...fixes.memory import PLAN_MEMORY_BOUNDS, PLAN_MEMORY_ESCAPE, PLAN_MEMORY_
 from ...support import switches
 from ..allocation_sizes import with_exact_sizes
 from ..analysis import bindings
-from ..ir import with_functions
+from ..ir import relax_functions, with_functions
 
 # Prefixes of TVM's functions that do not keep their arguments.
 _KEEPS_NOTHING = ("vm.builtin.", "relax.run.")
@@ -75,9 +75,7 @@ def StaticPlanBlockMemory() -> tvm.transform.Pass:
                 mod = exact
         planned = stock(mod)
         kept: dict[tvm.ir.GlobalVar, relax.Function] = {}
-        for variable, function in mod.functions_items():
-            if not isinstance(function, relax.Function):
-                continue
+        for variable, function in relax_functions(mod).items():
             reason = PLAN_MEMORY_IF if _leaves_its_scope(planned[variable].body) else None
             if _lets_tensors_escape(function, mod):
                 reason = PLAN_MEMORY_ESCAPE

@@ -20,8 +20,8 @@ import tvm
 from tvm import relax, tirx
 
 from ...fixes.conv import TRIM_CONV_KERNEL as FIX_ID
-from ...support import switches
 from ..constants.make import rearranged
+from ..guard import fix_pass
 from ..ir import nn_call
 from ..layouts import SPATIAL_AXES, Layout
 from .fold_constant import changed_calls, rebind
@@ -51,17 +51,14 @@ def TrimConvKernel() -> tvm.transform.Pass:
     An infinite weight times a padded zero is NaN; such products are left out, too.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            return mod
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         builder = relax.BlockBuilder(mod)
         trimmed = changed_calls(mod, lambda call: _trimmed(builder, call))
         if not trimmed:
-            return mod
-        switches.note(FIX_ID)
+            return None
         return rebind(mod, trimmed)
 
-    return tvm.transform.module_pass(run, opt_level=0, name="TrimConvKernel")
+    return fix_pass("TrimConvKernel", FIX_ID, rewrite)
 
 
 def _trimmed(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:

@@ -29,7 +29,7 @@ from tvm_ffi import structural_walk
 
 from ...fixes.memory import UPDATE_IN_PLACE as FIX_ID
 from ...support import switches
-from ..ir import is_kernel_call, variables, with_body
+from ..ir import is_kernel_call, relax_functions, variables, with_body
 from ..legalize.scatter import copies_first, without_copy
 from ..updates import updates_of
 
@@ -57,8 +57,8 @@ def UpdateInPlace() -> tvm.transform.Pass:
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         updating = {
             variable: function
-            for variable, function in mod.functions_items()
-            if isinstance(function, relax.Function) and updates_of(function)
+            for variable, function in relax_functions(mod).items()
+            if updates_of(function)
         }
         if not updating or not switches.enabled(FIX_ID):
             return mod

@@ -24,10 +24,10 @@ from tvm import relax, tirx
 from tvm.sym import Analyzer
 
 from ...fixes.elements import ELEMENTWISE_SCHEDULE as FIX_ID
-from ...support import switches
 from ...tirx.util import count_of, is_zero
 from ..analysis import bindings, results
-from ..ir import is_kernel_call, operator_name, variables
+from ..guard import fix_pass
+from ..ir import is_kernel_call, operator_name, relax_functions, variables
 from .fold_constant import rebind_variables
 
 
@@ -52,21 +52,17 @@ def ViewReshapes() -> tvm.transform.Pass:
         which a kernel writes to a tensor that another kernel has written.
     """
 
-    def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not switches.enabled(FIX_ID):
-            return mod
+    def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
         builder = relax.BlockBuilder()
         values: dict[relax.Var, relax.Expr] = {}
-        for _, function in mod.functions_items():
-            if isinstance(function, relax.Function):
-                for var, value in _views(function, mod).items():
-                    values[var] = builder.normalize(value)
+        for function in relax_functions(mod).values():
+            for var, value in _views(function, mod).items():
+                values[var] = builder.normalize(value)
         if not values:
-            return mod
-        switches.note(FIX_ID)
+            return None
         return relax.transform.DeadCodeElimination()(rebind_variables(mod, values))
 
-    return tvm.transform.module_pass(run, opt_level=0, name="ViewReshapes")
+    return fix_pass("ViewReshapes", FIX_ID, rewrite)
 
 
 def _views(function: relax.Function, mod: tvm.IRModule) -> dict[relax.Var, relax.Expr]:

@@ -29,7 +29,7 @@ from ...errors import UsageError
 from ...fixes.memory import VM_SHAPE_LOWER_WEIGHTS as FIX_ID
 from ...support import switches
 from ..analysis import bindings, has_known_shapes, weights_of
-from ..ir import with_body, with_functions
+from ..ir import relax_functions, with_body, with_functions
 from ..known_checks import without_known_checks
 from ..source_nodes import check_of
 
@@ -64,8 +64,8 @@ def VMShapeLower() -> tvm.transform.Pass:
         checks = _checks_in(mod)
         functions = {
             var: function
-            for var, function in mod.functions_items()
-            if isinstance(function, relax.Function) and _has_unknown_weights(function)
+            for var, function in relax_functions(mod).items()
+            if _has_unknown_weights(function)
         }
         if not switches.enabled(FIX_ID):
             return _with_names(stock(mod), checks)
@@ -102,9 +102,7 @@ def _reject_allocations(mod: tvm.IRModule) -> None:
 def _shortened(mod: tvm.IRModule) -> tvm.IRModule:
     """The lowered module without checks that always hold."""
     functions = {
-        var: without_known_checks(function)
-        for var, function in mod.functions_items()
-        if isinstance(function, relax.Function)
+        var: without_known_checks(function) for var, function in relax_functions(mod).items()
     }
     changed = {var: new for var, new in functions.items() if not new.same_as(mod[var])}
     return with_functions(mod, changed)
@@ -122,8 +120,7 @@ def _checks_in(mod: tvm.IRModule) -> dict[str, str]:
     """
     named = [
         (str(binding.value.name), check_of(binding.var))
-        for _, function in mod.functions_items()
-        if isinstance(function, relax.Function)
+        for function in relax_functions(mod).values()
         for binding in bindings(function)
         if isinstance(binding, relax.MatchCast) and isinstance(binding.value, relax.Var)
     ]
@@ -136,8 +133,8 @@ def _with_names(mod: tvm.IRModule, checks: dict[str, str]) -> tvm.IRModule:
     if not checks:
         return mod
     named = {}
-    for var, function in mod.functions_items():
-        if isinstance(function, relax.Function) and isinstance(function.body, relax.SeqExpr):
+    for var, function in relax_functions(mod).items():
+        if isinstance(function.body, relax.SeqExpr):
             blocks = [
                 relax.BindingBlock([_named(binding, checks) for binding in block.bindings])
                 for block in function.body.blocks
