@@ -22,49 +22,32 @@ from ..call import Call, converts
 from ..values.extents import shaped
 from .broadcasting import operands
 
-Emitter = Callable[..., relax.Expr]
-
-FLOAT_FUNCTIONS: dict[str, Emitter] = {
-    name: getattr(relax.op, name)
-    for name in (
-        *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log"),
-        *("rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh"),
-    )
+UNARY: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("acos", "acosh", "asin", "asinh", "atan", "atanh"), ("float",)),
+    **dict.fromkeys(("cos", "cosh", "sin", "sinh", "tan", "tanh"), ("float",)),
+    **dict.fromkeys(("erf", "exp", "log", "rsqrt", "sigmoid", "sqrt"), ("float",)),
+    **dict.fromkeys(("abs", "isfinite", "isinf", "isnan", "negative"), ("float", "int")),
+    "bitwise_not": ("int", "bool"),
+    "logical_not": ("bool",),
 }
-"""Functions of floating-point numbers that Relax has."""
+"""The kinds of operands of operators that Relax has under the same name."""
+
+BINARY: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("add", "divide", "floor_divide", "floor_mod"), ("float", "int")),
+    **dict.fromkeys(("mod", "multiply", "subtract"), ("float", "int")),
+    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), ("int", "bool")),
+    **dict.fromkeys(("equal", "not_equal", "greater", "greater_equal"), ("float", "int", "bool")),
+    **dict.fromkeys(("less", "less_equal"), ("float", "int", "bool")),
+    **dict.fromkeys(("left_shift", "right_shift"), ("int",)),
+    **dict.fromkeys(("logical_and", "logical_or"), ("bool",)),
+    "power": ("float",),
+}
+"""As `UNARY`, of operators that broadcast: divide and mod of integers truncate."""
 
 TE_FUNCTIONS: dict[str, Callable[..., te.Tensor]] = {
     name: getattr(topi, name) for name in ("fast_erf", "fast_exp", "fast_tanh", "log10", "log2")
 }
 """Functions of floating-point numbers that only TOPI has."""
-
-ROUNDING: dict[str, Emitter] = {
-    name: getattr(relax.op, name) for name in ("ceil", "floor", "trunc")
-}
-"""Functions that are the identity on integers."""
-
-PREDICATES: dict[str, Emitter] = {
-    name: getattr(relax.op, name) for name in ("isfinite", "isinf", "isnan")
-}
-
-ARITHMETIC: dict[str, Emitter] = {
-    name: getattr(relax.op, name)
-    for name in ("add", "divide", "floor_divide", "floor_mod", "mod", "multiply", "subtract")
-}
-
-SHIFTS: dict[str, Emitter] = {
-    "left_shift": relax.op.left_shift,
-    "right_shift": relax.op.right_shift,
-}
-
-BITWISE: dict[str, Emitter] = {
-    name: getattr(relax.op, name) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")
-}
-
-COMPARISONS: dict[str, Emitter] = {
-    name: getattr(relax.op, name)
-    for name in ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
-}
 
 
 def first_input(call: Call) -> relax.Expr:
@@ -105,11 +88,18 @@ def require(call: Call, *kinds: str) -> str:
     return dtype
 
 
-@converts(*FLOAT_FUNCTIONS)
-def float_function(call: Call) -> relax.Expr:
-    """A function of floating-point numbers."""
-    require(call, "float")
-    return call.emit(FLOAT_FUNCTIONS[call.operator](first_input(call)))
+@converts(*UNARY)
+def unary(call: Call) -> relax.Expr:
+    """An operator on one operand that Relax has."""
+    require(call, *UNARY[call.operator])
+    return call.emit(getattr(relax.op, call.operator)(first_input(call)))
+
+
+@converts(*BINARY)
+def binary(call: Call) -> relax.Expr:
+    """An operator on two operands that Relax has."""
+    require(call, *BINARY[call.operator])
+    return call.emit(getattr(relax.op, call.operator)(*operands(call, *call.operands)))
 
 
 @converts(*TE_FUNCTIONS)
@@ -119,12 +109,12 @@ def te_function(call: Call) -> relax.Expr:
     return call.emit_te(TE_FUNCTIONS[call.operator], first_input(call))
 
 
-@converts(*ROUNDING)
+@converts("ceil", "floor", "trunc")
 def rounding(call: Call) -> relax.Expr:
     """Round up, down or towards zero."""
     if not is_float(require(call, "float", "int")):
         return first_input(call)
-    return call.emit(ROUNDING[call.operator](first_input(call)))
+    return call.emit(getattr(relax.op, call.operator)(first_input(call)))
 
 
 @converts("round")
@@ -149,13 +139,6 @@ def te_round(data: te.Tensor) -> te.Tensor:
     return te.compute(data.shape, element, name="round_half_away")
 
 
-@converts("abs", "negative")
-def signed(call: Call) -> relax.Expr:
-    """The absolute or the negated value."""
-    require(call, "float", "int")
-    return call.emit(getattr(relax.op, call.operator)(first_input(call)))
-
-
 @converts("sign")
 def sign(call: Call) -> relax.Expr:
     """1, 0 or -1."""
@@ -168,34 +151,6 @@ def sign(call: Call) -> relax.Expr:
 def copy(call: Call) -> relax.Expr:
     """The input: Relax values do not change."""
     return first_input(call)
-
-
-@converts(*PREDICATES)
-def predicate(call: Call) -> relax.Expr:
-    """Whether each element is finite, infinite or NaN."""
-    require(call, "float", "int")
-    return call.emit(PREDICATES[call.operator](first_input(call)))
-
-
-@converts("logical_not")
-def logical_not(call: Call) -> relax.Expr:
-    """The inverse of bools."""
-    require(call, "bool")
-    return call.emit(relax.op.logical_not(first_input(call)))
-
-
-@converts("bitwise_not")
-def bitwise_not(call: Call) -> relax.Expr:
-    """The inverse of all bits."""
-    require(call, "int", "bool")
-    return call.emit(relax.op.bitwise_not(first_input(call)))
-
-
-@converts(*ARITHMETIC)
-def arithmetic(call: Call) -> relax.Expr:
-    """Arithmetic; divide and mod of integers truncate."""
-    require(call, "float", "int")
-    return call.emit(ARITHMETIC[call.operator](*operands(call, *call.operands)))
 
 
 @converts("trunc_divide")
@@ -218,31 +173,13 @@ def trunc_mod(call: Call) -> relax.Expr:
     return call.emit(relax.op.subtract(lhs, product))
 
 
-@converts("power")
-def power(call: Call) -> relax.Expr:
-    """Power; Relay has it for floating-point numbers only."""
-    require(call, "float")
-    return call.emit(relax.op.power(*operands(call, *call.operands)))
-
-
 @converts("maximum", "minimum")
 def extremum(call: Call) -> relax.Expr:
     """The larger or smaller value; of bools their disjunction or conjunction."""
-    if require(call, "float", "int", "bool") != "bool":
-        return call.emit(getattr(relax.op, call.operator)(*operands(call, *call.operands)))
-    is_maximum = call.operator == "maximum"
-    return call.emit(
-        (relax.op.logical_or if is_maximum else relax.op.logical_and)(
-            *operands(call, *call.operands)
-        )
-    )
-
-
-@converts("logical_and", "logical_or")
-def logical(call: Call) -> relax.Expr:
-    """Conjunction or disjunction of bools."""
-    require(call, "bool")
-    return call.emit(getattr(relax.op, call.operator)(*operands(call, *call.operands)))
+    name = call.operator
+    if require(call, "float", "int", "bool") == "bool":
+        name = "logical_or" if name == "maximum" else "logical_and"
+    return call.emit(getattr(relax.op, name)(*operands(call, *call.operands)))
 
 
 @converts("logical_xor")
@@ -250,26 +187,6 @@ def logical_xor(call: Call) -> relax.Expr:
     """Exclusive disjunction of all bits, as in Relay."""
     require(call, "bool", "int")
     return call.emit(relax.op.bitwise_xor(*operands(call, *call.operands)))
-
-
-@converts(*BITWISE)
-def bitwise(call: Call) -> relax.Expr:
-    """Operators on bits."""
-    require(call, "int", "bool")
-    return call.emit(BITWISE[call.operator](*operands(call, *call.operands)))
-
-
-@converts(*SHIFTS)
-def shift(call: Call) -> relax.Expr:
-    """Shifts; right_shift keeps the sign."""
-    require(call, "int")
-    return call.emit(SHIFTS[call.operator](*operands(call, *call.operands)))
-
-
-@converts(*COMPARISONS)
-def compare(call: Call) -> relax.Expr:
-    """Comparisons."""
-    return call.emit(COMPARISONS[call.operator](*operands(call, *call.operands)))
 
 
 @converts("clip")

@@ -12,7 +12,8 @@
 # and limitations under the License.
 """Conversion of sizes in an exported PyTorch program to TVM expressions."""
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import sympy
@@ -31,11 +32,55 @@ __all__ = ["Size", "Symbols"]
 Size: TypeAlias = int | tirx.Expr
 
 
+def _float(value: Any) -> tirx.Expr:
+    return (
+        tirx.const(float(value), "float64") if isinstance(value, int) else value.astype("float64")
+    )
+
+
+def _quotient(lhs: Any, rhs: Any) -> Any:
+    return _float(lhs) / _float(rhs)
+
+
+def _integers(*values: Any) -> list[tirx.Expr]:
+    return [tirx.const(v, "int64") if isinstance(v, int) else v for v in values]
+
+
+def _comparison(relation: Callable[..., tirx.Expr]) -> Callable[[Any, Any], tirx.Expr]:
+    return lambda lhs, rhs: relation(*_integers(lhs, rhs))
+
+
+def _to_int(rounding: Callable[..., tirx.Expr]) -> Callable[[Any, torch.dtype], Any]:
+    return lambda value, _dtype: (
+        value if isinstance(value, int) else rounding(value).astype("int64")
+    )
+
+
 class _Arithmetic:
     """The operations on TVM expressions that PyTorch's interpreter of SymPy expressions calls.
 
     ``//`` and ``%`` round toward negative infinity in both.
     """
+
+    add = staticmethod(operator.add)
+    mul = staticmethod(operator.mul)
+    floordiv = staticmethod(operator.floordiv)
+    mod = python_mod = staticmethod(operator.mod)
+    minimum = staticmethod(tirx.min)
+    maximum = staticmethod(tirx.max)
+    truediv = int_truediv = staticmethod(_quotient)
+    floor_to_int = staticmethod(_to_int(tirx.floor))
+    ceil_to_int = staticmethod(_to_int(tirx.ceil))
+    trunc_to_int = staticmethod(_to_int(tirx.trunc))
+    eq = staticmethod(_comparison(tirx.EQ))
+    ne = staticmethod(_comparison(tirx.NE))
+    lt = staticmethod(_comparison(tirx.LT))
+    le = staticmethod(_comparison(tirx.LE))
+    gt = staticmethod(_comparison(tirx.GT))
+    ge = staticmethod(_comparison(tirx.GE))
+    and_ = staticmethod(tirx.And)
+    or_ = staticmethod(tirx.Or)
+    not_ = staticmethod(tirx.Not)
 
     @staticmethod
     def constant(value: Any, dtype: torch.dtype) -> Any:
@@ -44,24 +89,6 @@ class _Arithmetic:
         if dtype == torch.int64:
             return int(value)
         return tirx.const(float(value), "float64")
-
-    @staticmethod
-    def add(lhs: Any, rhs: Any) -> Any:
-        return lhs + rhs
-
-    @staticmethod
-    def mul(lhs: Any, rhs: Any) -> Any:
-        return lhs * rhs
-
-    @staticmethod
-    def floordiv(lhs: Any, rhs: Any) -> Any:
-        return lhs // rhs
-
-    @staticmethod
-    def mod(lhs: Any, rhs: Any) -> Any:
-        return lhs % rhs
-
-    python_mod = mod
 
     @staticmethod
     def modular_indexing(base: Any, divisor: Any, modulus: Any) -> Any:
@@ -79,86 +106,12 @@ class _Arithmetic:
         return tirx.pow(_float(base), _float(exponent))
 
     @staticmethod
-    def minimum(lhs: Any, rhs: Any) -> Any:
-        return tirx.min(lhs, rhs)
-
-    @staticmethod
-    def maximum(lhs: Any, rhs: Any) -> Any:
-        return tirx.max(lhs, rhs)
-
-    @staticmethod
     def where(condition: Any, lhs: Any, rhs: Any) -> Any:
-        return tirx.Select(
-            condition, *(tirx.const(v, "int64") if isinstance(v, int) else v for v in (lhs, rhs))
-        )
-
-    @staticmethod
-    def truediv(lhs: Any, rhs: Any) -> Any:
-        return _float(lhs) / _float(rhs)
-
-    int_truediv = truediv
+        return tirx.Select(condition, *_integers(lhs, rhs))
 
     @staticmethod
     def to_dtype(value: Any, dtype: torch.dtype) -> Any:
         return _float(value)
-
-    @staticmethod
-    def floor_to_int(value: Any, dtype: torch.dtype) -> Any:
-        return value if isinstance(value, int) else tirx.floor(value).astype("int64")
-
-    @staticmethod
-    def ceil_to_int(value: Any, dtype: torch.dtype) -> Any:
-        return value if isinstance(value, int) else tirx.ceil(value).astype("int64")
-
-    @staticmethod
-    def trunc_to_int(value: Any, dtype: torch.dtype) -> Any:
-        return value if isinstance(value, int) else tirx.trunc(value).astype("int64")
-
-    @staticmethod
-    def eq(lhs: Any, rhs: Any) -> Any:
-        return tirx.EQ(*_integers(lhs, rhs))
-
-    @staticmethod
-    def ne(lhs: Any, rhs: Any) -> Any:
-        return tirx.NE(*_integers(lhs, rhs))
-
-    @staticmethod
-    def lt(lhs: Any, rhs: Any) -> Any:
-        return tirx.LT(*_integers(lhs, rhs))
-
-    @staticmethod
-    def le(lhs: Any, rhs: Any) -> Any:
-        return tirx.LE(*_integers(lhs, rhs))
-
-    @staticmethod
-    def gt(lhs: Any, rhs: Any) -> Any:
-        return tirx.GT(*_integers(lhs, rhs))
-
-    @staticmethod
-    def ge(lhs: Any, rhs: Any) -> Any:
-        return tirx.GE(*_integers(lhs, rhs))
-
-    @staticmethod
-    def and_(lhs: Any, rhs: Any) -> Any:
-        return tirx.And(lhs, rhs)
-
-    @staticmethod
-    def or_(lhs: Any, rhs: Any) -> Any:
-        return tirx.Or(lhs, rhs)
-
-    @staticmethod
-    def not_(value: Any) -> Any:
-        return tirx.Not(value)
-
-
-def _float(value: Any) -> tirx.Expr:
-    return (
-        tirx.const(float(value), "float64") if isinstance(value, int) else value.astype("float64")
-    )
-
-
-def _integers(*values: Any) -> list[tirx.Expr]:
-    return [tirx.const(v, "int64") if isinstance(v, int) else v for v in values]
 
 
 class Symbols:

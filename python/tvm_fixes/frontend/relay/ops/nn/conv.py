@@ -19,12 +19,10 @@ from tvm import relax, topi
 from ...call import Call, converts
 from .layouts import convert_layout, extents, is_packed, spatial_axes
 
-_CONV = (relax.op.nn.conv1d, relax.op.nn.conv2d, relax.op.nn.conv3d)
-_CONV_TRANSPOSE = (
-    relax.op.nn.conv1d_transpose,
-    relax.op.nn.conv2d_transpose,
-    relax.op.nn.conv3d_transpose,
-)
+
+def _count_axes(call: Call) -> int:
+    """The number of spatial axes, from the operator's name."""
+    return next(count for count in (1, 2, 3) if f"conv{count}d" in call.operator)
 
 
 def _layouts(call: Call) -> tuple[str, str, str]:
@@ -67,14 +65,18 @@ def conv_weight(
     return weight, layout
 
 
-def _conv(call: Call, num_axes: int) -> relax.Expr:
+@converts("nn.conv1d", "nn.conv2d", "nn.conv3d")
+@converts("nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc")
+def conv(call: Call) -> relax.Expr:
+    """Convolution along one to three axes."""
+    num_axes = _count_axes(call)
     data_layout, kernel_layout, out_layout = _layouts(call)
     spatial = spatial_axes(num_axes)
     data, layout = _plain(call, call.operands[0], data_layout, "NC" + spatial)
     inputs = extents(call, data)[layout.index("C")]
     weight, kernel = conv_weight(call, call.operands[1], kernel_layout, inputs, spatial)
     data, weight = _same_dtype(call, data, weight)
-    result = _CONV[num_axes - 1](
+    result = getattr(relax.op.nn, f"conv{num_axes}d")(
         data,
         weight,
         strides=call.ints("strides", num_axes),
@@ -88,31 +90,16 @@ def _conv(call: Call, num_axes: int) -> relax.Expr:
     return convert_layout(call, call.emit(result), layout, out_layout)
 
 
-@converts("nn.conv1d")
-def conv1d(call: Call) -> relax.Expr:
-    """Convolution along one axis."""
-    return _conv(call, 1)
-
-
-@converts("nn.conv2d", "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc")
-def conv2d(call: Call) -> relax.Expr:
-    """Convolution along two axes."""
-    return _conv(call, 2)
-
-
-@converts("nn.conv3d")
-def conv3d(call: Call) -> relax.Expr:
-    """Convolution along three axes."""
-    return _conv(call, 3)
-
-
-def _conv_transpose(call: Call, num_axes: int) -> relax.Expr:
+@converts("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
+def conv_transpose(call: Call) -> relax.Expr:
+    """Transposed convolution along one to three axes."""
+    num_axes = _count_axes(call)
     data_layout, kernel_layout, out_layout = _layouts(call)
     spatial = spatial_axes(num_axes)
     data = convert_layout(call, call.operands[0], data_layout, "NC" + spatial)
     weight = convert_layout(call, call.operands[1], kernel_layout, "IO" + spatial)
     data, weight = _same_dtype(call, data, weight)
-    result = _CONV_TRANSPOSE[num_axes - 1](
+    result = getattr(relax.op.nn, f"conv{num_axes}d_transpose")(
         data,
         weight,
         strides=call.ints("strides", num_axes),
@@ -123,24 +110,6 @@ def _conv_transpose(call: Call, num_axes: int) -> relax.Expr:
         out_dtype=str(call.type.dtype),
     )
     return convert_layout(call, call.emit(result), "NC" + spatial, out_layout)
-
-
-@converts("nn.conv1d_transpose")
-def conv1d_transpose(call: Call) -> relax.Expr:
-    """Transposed convolution along one axis."""
-    return _conv_transpose(call, 1)
-
-
-@converts("nn.conv2d_transpose")
-def conv2d_transpose(call: Call) -> relax.Expr:
-    """Transposed convolution along two axes."""
-    return _conv_transpose(call, 2)
-
-
-@converts("nn.conv3d_transpose")
-def conv3d_transpose(call: Call) -> relax.Expr:
-    """Transposed convolution along three axes."""
-    return _conv_transpose(call, 3)
 
 
 @converts("nn.deformable_conv2d")

@@ -20,20 +20,6 @@ from tvm import relax, topi
 from ...call import Call, converts
 from .layouts import is_packed, spatial_axes
 
-_POOL = {
-    ("max", 1): relax.op.nn.max_pool1d,
-    ("max", 2): relax.op.nn.max_pool2d,
-    ("max", 3): relax.op.nn.max_pool3d,
-    ("avg", 1): relax.op.nn.avg_pool1d,
-    ("avg", 2): relax.op.nn.avg_pool2d,
-    ("avg", 3): relax.op.nn.avg_pool3d,
-}
-_PACKED_POOL = {1: topi.nn.pool1d, 2: topi.nn.pool2d, 3: topi.nn.pool3d}
-_ADAPTIVE = {
-    1: relax.op.nn.adaptive_avg_pool1d,
-    2: relax.op.nn.adaptive_avg_pool2d,
-    3: relax.op.nn.adaptive_avg_pool3d,
-}
 _ADAPTIVE_TE: dict[int, Callable[..., Any]] = {
     1: topi.nn.adaptive_pool1d,
     2: topi.nn.adaptive_pool,
@@ -98,9 +84,10 @@ def pool(call: Call) -> relax.Expr:
         options["count_include_pad"] = bool(call.attributes["count_include_pad"])
     data, is_exact = _summable(call) if kind == "avg" else (call.operands[0], True)
     if is_exact and not is_packed(options["layout"]):
-        return call.emit(_POOL[kind, num_axes](data, padding=padding, **options))
+        reduce = getattr(relax.op.nn, f"{kind}_pool{num_axes}d")
+        return call.emit(reduce(data, padding=padding, **options))
     return call.emit_te(
-        _PACKED_POOL[num_axes],
+        getattr(topi.nn, f"pool{num_axes}d"),
         data,
         options.pop("pool_size"),
         options.pop("strides"),
@@ -133,5 +120,6 @@ def adaptive_pool(call: Call) -> relax.Expr:
         return call.operands[0]
     data, is_exact = _summable(call) if kind == "avg" else (call.operands[0], False)
     if is_exact and not is_packed(layout):
-        return call.emit(_ADAPTIVE[num_axes](data, size, layout))
+        average = getattr(relax.op.nn, f"adaptive_avg_pool{num_axes}d")
+        return call.emit(average(data, size, layout))
     return call.emit_te(_ADAPTIVE_TE[num_axes], data, size, kind, layout)
