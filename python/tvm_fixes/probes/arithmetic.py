@@ -133,31 +133,19 @@ def _sort(relax_pipeline: str | tvm.transform.Pass) -> None:
     np.testing.assert_array_equal(got, [0, 1, 2, 3, np.nan])
 
 
-def _sort_stock() -> None:
-    _sort("default")
-
-
-def _sort_by_keys() -> None:
-    _sort(pipeline())
-
-
 def _divide(relax_pipeline: str | tvm.transform.Pass) -> None:
     least = np.array([-(2**31)] * 4, "int32")
     got = run(_Divide, least, np.array([-1, 1, 2, -2], "int32"), relax_pipeline=relax_pipeline)
     np.testing.assert_array_equal(got, [-(2**31), -(2**31), -(2**30), 2**30])
 
 
-def _divide_stock() -> None:
-    _divide("default")
-
-
-def _divide_guarded() -> None:
-    _divide(pipeline())
-
-
 register(
     INTEGER_DIVISION,
-    Probe(stock=_divide_stock, fixed=_divide_guarded, symptom=re.compile("SIGFPE: crashed")),
+    Probe(
+        stock=lambda: _divide("default"),
+        fixed=lambda: _divide(pipeline()),
+        symptom=re.compile("SIGFPE: crashed"),
+    ),
 )
 
 
@@ -172,41 +160,17 @@ def _increase(relax_pipeline: str | tvm.transform.Pass) -> None:
     np.testing.assert_array_equal(run(_Increase, x, relax_pipeline=relax_pipeline), [True, False])
 
 
-def _increase_stock() -> None:
-    _increase("default")
-
-
-def _increase_guarded() -> None:
-    _increase(pipeline())
-
-
-def _split_stock() -> None:
-    _split("default")
-
-
-def _split_guarded() -> None:
-    _split(pipeline())
-
-
 def _split(relax_pipeline: str | tvm.transform.Pass) -> None:
     x = np.arange(15, dtype="float32")
     got = run(_Split, x, relax_pipeline=relax_pipeline)
     np.testing.assert_array_equal(got, x[(np.arange(16) + 12) % 15])
 
 
-def _subtract_stock() -> None:
-    _subtract("default")
-
-
-def _subtract_guarded() -> None:
-    _subtract(pipeline())
-
-
 register(
     SPLIT_INDICES,
     Probe(
-        stock=_split_stock,
-        fixed=_split_guarded,
+        stock=lambda: _split("default"),
+        fixed=lambda: _split(pipeline()),
         symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
     ),
 )
@@ -214,8 +178,8 @@ register(
 register(
     FLOAT_ARITHMETIC,
     Probe(
-        stock=_subtract_stock,
-        fixed=_subtract_guarded,
+        stock=lambda: _subtract("default"),
+        fixed=lambda: _subtract(pipeline()),
         symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
     ),
 )
@@ -223,8 +187,8 @@ register(
 register(
     INTEGER_OVERFLOW,
     Probe(
-        stock=_increase_stock,
-        fixed=_increase_guarded,
+        stock=lambda: _increase("default"),
+        fixed=lambda: _increase(pipeline()),
         symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
     ),
 )
@@ -241,8 +205,8 @@ register(
 register(
     SORT_BY_KEYS,
     Probe(
-        stock=_sort_stock,
-        fixed=_sort_by_keys,
+        stock=lambda: _sort("default"),
+        fixed=lambda: _sort(pipeline()),
         symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
     ),
 )

@@ -81,10 +81,6 @@ def _check_pads(lowering: tvm.transform.Pass) -> None:
     assert "pad" not in names, "a kernel pads the data"
 
 
-def _pad_stock() -> None:
-    _check_pads(relax.transform.LegalizeOps())
-
-
 def _pad_in_conv() -> None:
     passes = [FoldPadIntoConv(), relax.transform.LegalizeOps()]
     _check_pads(tvm.transform.Sequential(passes))
@@ -212,7 +208,7 @@ register(
 register(
     FOLD_PAD_INTO_CONV,
     Probe(
-        stock=_pad_stock,
+        stock=lambda: _check_pads(relax.transform.LegalizeOps()),
         fixed=_pad_in_conv,
         symptom=re.compile(r"AssertionError: a kernel pads the data"),
     ),

@@ -90,19 +90,11 @@ def _reshape(relax_pipeline: str | tvm.transform.Pass) -> None:
     np.testing.assert_array_equal(got, (x[:, :, 1:] - 0.5).reshape(5, 15))
 
 
-def _reshape_stock() -> None:
-    _reshape("default")
-
-
-def _reshape_in_order() -> None:
-    _reshape(pipeline())
-
-
 register(
     RESHAPE_LEGALIZE,
     Probe(
-        stock=_reshape_stock,
-        fixed=_reshape_in_order,
+        stock=lambda: _reshape("default"),
+        fixed=lambda: _reshape(pipeline()),
         symptom=re.compile("CanProveDivisible"),
     ),
 )
@@ -115,19 +107,11 @@ def _add_positions(relax_pipeline: str | tvm.transform.Pass) -> None:
         np.testing.assert_array_equal(got, x + np.arange(length))
 
 
-def _add_stock() -> None:
-    _add_positions("default")
-
-
-def _add_resolved() -> None:
-    _add_positions(pipeline())
-
-
 register(
     DYNAMIC_TO_STATIC,
     Probe(
-        stock=_add_stock,
-        fixed=_add_resolved,
+        stock=lambda: _add_positions("default"),
+        fixed=lambda: _add_positions(pipeline()),
         symptom=re.compile("CodeGenVM cannot emit|no lowering for relax.add"),
     ),
 )
@@ -140,19 +124,11 @@ def _compare_length(relax_pipeline: str | tvm.transform.Pass) -> None:
         np.testing.assert_array_equal(got, [length >= 4])
 
 
-def _compare_stock() -> None:
-    _compare_length("default")
-
-
-def _compare_guarded() -> None:
-    _compare_length(pipeline())
-
-
 register(
     SHAPE_BOUNDS,
     Probe(
-        stock=_compare_stock,
-        fixed=_compare_guarded,
+        stock=lambda: _compare_length("default"),
+        fixed=lambda: _compare_length(pipeline()),
         symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
     ),
 )

@@ -224,33 +224,9 @@ def _sum_large_and_small(relax_pipeline: str | tvm.transform.Pass) -> None:
     np.testing.assert_allclose(got, (1 << 24) + 65536, rtol=1e-3)
 
 
-def _sum_stock() -> None:
-    _sum_large_and_small("default")
-
-
-def _sum_scheduled() -> None:
-    _sum_large_and_small(pipeline())
-
-
-def _product_stock() -> None:
-    _product_of_nothing("default")
-
-
-def _product_decomposed() -> None:
-    _product_of_nothing(pipeline())
-
-
 def _tanh_of_small(relax_pipeline: str | tvm.transform.Pass) -> None:
     small = np.array([1e-6], "float32")
     np.testing.assert_allclose(run(_Tanh, small, relax_pipeline=relax_pipeline), small, rtol=1e-6)
-
-
-def _tanh_stock() -> None:
-    _tanh_of_small("default")
-
-
-def _tanh_lowered() -> None:
-    _tanh_of_small(pipeline())
 
 
 def _allocate_for_gelu(relax_pipeline: tvm.transform.Pass) -> None:
@@ -261,14 +237,6 @@ def _allocate_for_gelu(relax_pipeline: tvm.transform.Pass) -> None:
     assert sum(found) == 0, f"gelu allocates {sum(found)} intermediate results"
 
 
-def _gelu_stock() -> None:
-    _allocate_for_gelu(relax.transform.LegalizeOps())
-
-
-def _gelu_inlined() -> None:
-    _allocate_for_gelu(pipeline())
-
-
 def _check_loop_kinds(relax_pipeline: tvm.transform.Pass) -> None:
     with tvm.target.Target("llvm"):
         kernel = relax_pipeline(_Transpose)["transpose"]
@@ -276,14 +244,6 @@ def _check_loop_kinds(relax_pipeline: tvm.transform.Pass) -> None:
     structural_walk(kernel.body, (tirx.For, lambda loop: kinds.add(loop.kind)))
     expected = {tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED}
     assert expected <= kinds, "a large transpose is neither parallel nor vectorized"
-
-
-def _transpose_stock() -> None:
-    _check_loop_kinds(relax.transform.LegalizeOps())
-
-
-def _transpose_scheduled() -> None:
-    _check_loop_kinds(pipeline())
 
 
 def _softmax_of_equal() -> None:
@@ -316,15 +276,6 @@ def _average_few() -> None:
 def _arange(relax_pipeline: str | tvm.transform.Pass) -> None:
     got = run(_Range, np.array([2]), relax_pipeline=relax_pipeline)
     np.testing.assert_array_equal(got, [0, 3, 6, 9])
-
-
-def _arange_stock() -> None:
-    # The pipeline named "default" does not fuse.
-    _arange(relax.get_default_pipeline(tvm.target.Target("llvm")))
-
-
-def _arange_split() -> None:
-    _arange(pipeline())
 
 
 def _compare_booleans() -> None:
@@ -379,19 +330,11 @@ def _average(relax_pipeline: str | tvm.transform.Pass) -> None:
     np.testing.assert_array_equal(got, [[[3]]])
 
 
-def _average_stock() -> None:
-    _average("default")
-
-
-def _average_in_float32() -> None:
-    _average(pipeline())
-
-
 register(
     AVERAGE_POOL,
     Probe(
-        stock=_average_stock,
-        fixed=_average_in_float32,
+        stock=lambda: _average("default"),
+        fixed=lambda: _average(pipeline()),
         symptom=re.compile("70000 exceeds maximum of float16"),
     ),
 )
@@ -418,15 +361,11 @@ def _pool_rounding_up_stock() -> None:
     _pool_rounding_up(tvm.transform.Sequential(pipelines))
 
 
-def _pool_rounded_down() -> None:
-    _pool_rounding_up(pipeline())
-
-
 register(
     POOL_CEIL_MODE,
     Probe(
         stock=_pool_rounding_up_stock,
-        fixed=_pool_rounded_down,
+        fixed=lambda: _pool_rounding_up(pipeline()),
         symptom=re.compile("prim.if_then_else"),
     ),
 )
@@ -452,8 +391,8 @@ register(
 register(
     INLINE_ELEMENTWISE,
     Probe(
-        stock=_gelu_stock,
-        fixed=_gelu_inlined,
+        stock=lambda: _allocate_for_gelu(relax.transform.LegalizeOps()),
+        fixed=lambda: _allocate_for_gelu(pipeline()),
         symptom=re.compile(r"AssertionError: gelu allocates 4 intermediate results"),
     ),
 )
@@ -461,8 +400,8 @@ register(
 register(
     REDUCTION_SCHEDULE,
     Probe(
-        stock=_sum_stock,
-        fixed=_sum_scheduled,
+        stock=lambda: _sum_large_and_small("default"),
+        fixed=lambda: _sum_large_and_small(pipeline()),
         symptom=re.compile(r"AssertionError: .*1\.677722e\+07", re.DOTALL),
     ),
 )
@@ -470,8 +409,8 @@ register(
 register(
     ELEMENTWISE_SCHEDULE,
     Probe(
-        stock=_transpose_stock,
-        fixed=_transpose_scheduled,
+        stock=lambda: _check_loop_kinds(relax.transform.LegalizeOps()),
+        fixed=lambda: _check_loop_kinds(pipeline()),
         symptom=re.compile(r"AssertionError: a large transpose is neither parallel"),
     ),
 )
@@ -479,8 +418,8 @@ register(
 register(
     DECOMPOSE_REDUCTION,
     Probe(
-        stock=_product_stock,
-        fixed=_product_decomposed,
+        stock=lambda: _product_of_nothing("default"),
+        fixed=lambda: _product_of_nothing(pipeline()),
         symptom=re.compile(r"AssertionError: .*Arrays are not equal", re.DOTALL),
     ),
 )
@@ -488,8 +427,8 @@ register(
 register(
     ELEMENTARY_FUNCTIONS,
     Probe(
-        stock=_tanh_stock,
-        fixed=_tanh_lowered,
+        stock=lambda: _tanh_of_small("default"),
+        fixed=lambda: _tanh_of_small(pipeline()),
         symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
     ),
 )
@@ -497,8 +436,8 @@ register(
 register(
     SPLIT_DATAFLOW,
     Probe(
-        stock=_arange_stock,
-        fixed=_arange_split,
+        stock=lambda: _arange(relax.get_default_pipeline(tvm.target.Target("llvm"))),
+        fixed=lambda: _arange(pipeline()),
         symptom=re.compile(r"has not been computed|is not defined"),
     ),
 )

@@ -35,19 +35,11 @@ def _build_grouped(relax_pipeline: str | tvm.transform.Pass) -> None:
         relax.build(builder.get(), target, relax_pipeline=relax_pipeline)
 
 
-def _schedule_stock() -> None:
-    _build_grouped("default")
-
-
-def _schedule_fixed() -> None:
-    _build_grouped(pipeline())
-
-
 register(
     GPU_SCHEDULE,
     Probe(
-        stock=_schedule_stock,
-        fixed=_schedule_fixed,
+        stock=lambda: _build_grouped("default"),
+        fixed=lambda: _build_grouped(pipeline()),
         symptom=re.compile("Cross-thread reduction requires"),
     ),
 )

@@ -300,22 +300,6 @@ def _convert_packed_norm(prepare: Callable[[tvm.IRModule], tvm.IRModule]) -> Non
     np.testing.assert_allclose(run(converted, x), expected, rtol=1e-4, atol=1e-5)
 
 
-def _convert_norm_stock() -> None:
-    _convert_packed_norm(lambda module: module)
-
-
-def _decompose_and_convert() -> None:
-    _convert_packed_norm(DecomposeChannelwise())
-
-
-def _convert_unprepared() -> None:
-    _convert_bias_and_dead_code(lambda module: module)
-
-
-def _prepare_and_convert() -> None:
-    _convert_bias_and_dead_code(PrepareLayout())
-
-
 def _convert_ends(fold: Callable[[tvm.IRModule], tvm.IRModule]) -> None:
     x, weight, _ = _draw()
     kernel = relax.const(weight)
@@ -338,14 +322,6 @@ def _convert_ends(fold: Callable[[tvm.IRModule], tvm.IRModule]) -> None:
     np.testing.assert_allclose(run(folded, x), expected, rtol=1e-5, atol=1e-5)
 
 
-def _convert_ends_stock() -> None:
-    _convert_ends(lambda module: module)
-
-
-def _convert_and_fold_ends() -> None:
-    _convert_ends(FoldLayoutIntoConv())
-
-
 def _multiply_by_own_transpose(fuse: tvm.transform.Pass) -> None:
     x, _, _ = _draw()
 
@@ -360,14 +336,6 @@ def _multiply_by_own_transpose(fuse: tvm.transform.Pass) -> None:
             return out
 
     np.testing.assert_allclose(run(fuse(Module), x), x @ x.swapaxes(2, 3), rtol=1e-5, atol=1e-5)
-
-
-def _fuse_stock() -> None:
-    _multiply_by_own_transpose(relax.transform.FuseTransposeMatmul())
-
-
-def _fuse_guarded() -> None:
-    _multiply_by_own_transpose(FuseTransposeMatmul())
 
 
 register(
@@ -441,8 +409,8 @@ register(
 register(
     DECOMPOSE_CHANNELWISE,
     Probe(
-        stock=_convert_norm_stock,
-        fixed=_decompose_and_convert,
+        stock=lambda: _convert_packed_norm(lambda module: module),
+        fixed=lambda: _convert_packed_norm(DecomposeChannelwise()),
         # With layout-guards, a norm goes back to the original layout instead of raising.
         symptom=re.compile(r"ValueError: .*instance_norm|AssertionError: \d transforms", re.DOTALL),
     ),
@@ -473,20 +441,11 @@ def _check_blocked(convert: tvm.transform.Pass) -> None:
     assert layouts[1] == "NCHW16c", f"the second convolution reads {layouts[1]}"
 
 
-def _layout_kept() -> None:
-    # TVM's own pipeline does not convert layouts.
-    _check_blocked(relax.transform.FoldConstant())
-
-
-def _layout_chosen() -> None:
-    _check_blocked(ChooseLayout())
-
-
 register(
     CHOOSE_LAYOUT,
     Probe(
-        stock=_layout_kept,
-        fixed=_layout_chosen,
+        stock=lambda: _check_blocked(relax.transform.FoldConstant()),
+        fixed=lambda: _check_blocked(ChooseLayout()),
         symptom=re.compile(r"AssertionError: the second convolution reads NCHW"),
     ),
 )
@@ -494,8 +453,8 @@ register(
 register(
     PREPARE_LAYOUT,
     Probe(
-        stock=_convert_unprepared,
-        fixed=_prepare_and_convert,
+        stock=lambda: _convert_bias_and_dead_code(lambda module: module),
+        fixed=lambda: _convert_bias_and_dead_code(PrepareLayout()),
         symptom=re.compile(r"AssertionError: \d permutes"),
     ),
 )
@@ -503,8 +462,8 @@ register(
 register(
     FOLD_LAYOUT_INTO_CONV,
     Probe(
-        stock=_convert_ends_stock,
-        fixed=_convert_and_fold_ends,
+        stock=lambda: _convert_ends(lambda module: module),
+        fixed=lambda: _convert_ends(FoldLayoutIntoConv()),
         symptom=re.compile(r"AssertionError: \d transforms"),
     ),
 )
@@ -512,8 +471,8 @@ register(
 register(
     FUSE_TRANSPOSE_MATMUL,
     Probe(
-        stock=_fuse_stock,
-        fixed=_fuse_guarded,
+        stock=lambda: _multiply_by_own_transpose(relax.transform.FuseTransposeMatmul()),
+        fixed=lambda: _multiply_by_own_transpose(FuseTransposeMatmul()),
         symptom=re.compile(r"IndexError: Index out of range"),
     ),
 )

@@ -81,17 +81,13 @@ def _run_both_branches(relax_pipeline: str | tvm.transform.Pass) -> None:
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
-def _plan_stock() -> None:
-    _run_both_branches("default")
-
-
-def _plan_guarded() -> None:
-    _run_both_branches(pipeline())
-
-
 register(
     PLAN_MEMORY_IF,
-    Probe(stock=_plan_stock, fixed=_plan_guarded, symptom=re.compile("SIGSEGV: crashed")),
+    Probe(
+        stock=lambda: _run_both_branches("default"),
+        fixed=lambda: _run_both_branches(pipeline()),
+        symptom=re.compile("SIGSEGV: crashed"),
+    ),
 )
 
 
@@ -160,10 +156,6 @@ def _build_tile(mod: tvm.IRModule) -> None:
     assert "TVMBackendAllocWorkspace" not in "".join(calls), "a tile is allocated at run time"
 
 
-def _build_tile_stock() -> None:
-    _build_tile(_Tile)
-
-
 def _build_tile_fixed() -> None:
     with tvm.target.Target("llvm"):
         _build_tile(KeepTilesOnStack()(_Tile))
@@ -172,7 +164,7 @@ def _build_tile_fixed() -> None:
 register(
     TILES_ON_STACK,
     Probe(
-        stock=_build_tile_stock,
+        stock=lambda: _build_tile(_Tile),
         fixed=_build_tile_fixed,
         symptom=re.compile("AssertionError: a tile is allocated at run time"),
     ),
@@ -197,10 +189,6 @@ def _build_choice(mod: tvm.IRModule) -> None:
     assert re.search(r"select <\d+ x i1>", source), "a choice is not vectorized"
 
 
-def _build_choice_stock() -> None:
-    _build_choice(_Choice)
-
-
 def _build_choice_fixed() -> None:
     with tvm.target.Target("llvm"):
         _build_choice(HoistSelectLoads()(_Choice))
@@ -209,7 +197,7 @@ def _build_choice_fixed() -> None:
 register(
     SELECT_LOADS,
     Probe(
-        stock=_build_choice_stock,
+        stock=lambda: _build_choice(_Choice),
         fixed=_build_choice_fixed,
         symptom=re.compile("AssertionError: a choice is not vectorized"),
     ),
@@ -222,19 +210,11 @@ def _pass_unknown_weight(relax_pipeline: str | tvm.transform.Pass) -> None:
     np.testing.assert_array_equal(run(_UnknownWeight, x, w, relax_pipeline=relax_pipeline), w)
 
 
-def _pass_unknown_weight_stock() -> None:
-    _pass_unknown_weight("default")
-
-
-def _pass_unknown_weight_guarded() -> None:
-    _pass_unknown_weight(pipeline())
-
-
 register(
     VM_SHAPE_LOWER_WEIGHTS,
     Probe(
-        stock=_pass_unknown_weight_stock,
-        fixed=_pass_unknown_weight_guarded,
+        stock=lambda: _pass_unknown_weight("default"),
+        fixed=lambda: _pass_unknown_weight(pipeline()),
         symptom=re.compile("SIGSEGV: crashed"),
     ),
 )
@@ -248,19 +228,11 @@ def _keep(relax_pipeline: str | tvm.transform.Pass) -> None:
     np.testing.assert_allclose(kept[0].numpy(), np.exp(x), rtol=1e-5, atol=1e-6)
 
 
-def _keep_stock() -> None:
-    _keep("default")
-
-
-def _keep_guarded() -> None:
-    _keep(pipeline())
-
-
 register(
     PLAN_MEMORY_ESCAPE,
     Probe(
-        stock=_keep_stock,
-        fixed=_keep_guarded,
+        stock=lambda: _keep("default"),
+        fixed=lambda: _keep(pipeline()),
         symptom=re.compile(r"AssertionError: .*Not equal to tolerance", re.DOTALL),
     ),
 )
@@ -277,19 +249,11 @@ def _allocate_bound(relax_pipeline: str | tvm.transform.Pass) -> None:
     np.testing.assert_array_equal(got, np.full((3, 4), 0.25, "float32"))
 
 
-def _allocate_bound_stock() -> None:
-    _allocate_bound("default")
-
-
-def _allocate_bound_fixed() -> None:
-    _allocate_bound(pipeline())
-
-
 register(
     PLAN_MEMORY_BOUNDS,
     Probe(
-        stock=_allocate_bound_stock,
-        fixed=_allocate_bound_fixed,
+        stock=lambda: _allocate_bound("default"),
+        fixed=lambda: _allocate_bound(pipeline()),
         symptom=re.compile("bad_alloc"),
     ),
 )
@@ -310,19 +274,11 @@ def _load_empty(relax_pipeline: str | tvm.transform.Pass) -> None:
         np.testing.assert_array_equal(machine["main"](tvm.runtime.tensor(x)).numpy(), x)
 
 
-def _load_empty_stock() -> None:
-    _load_empty("default")
-
-
-def _load_empty_fixed() -> None:
-    _load_empty(pipeline())
-
-
 register(
     EMPTY_CONSTANTS,
     Probe(
-        stock=_load_empty_stock,
-        fixed=_load_empty_fixed,
+        stock=lambda: _load_empty("default"),
+        fixed=lambda: _load_empty(pipeline()),
         symptom=re.compile("Invalid DLTensor file format"),
     ),
 )
