@@ -129,8 +129,8 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="the shape of one input; repeat the option for more inputs. A name (batch,3,h,w) "
         "makes a dim of a PyTorch factory symbolic, or names an existing symbolic dim; equal "
-        "names mean equal sizes. A number makes a symbolic dim of an ONNX model static; for "
-        "PyTorch, it is the size used for the comparison",
+        "names mean equal sizes. A number makes a symbolic dim of an ONNX model static (--size "
+        "keeps it symbolic); for PyTorch, it is the size used for the comparison",
     )
 
 
@@ -181,7 +181,8 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="the size of a symbolic dim in this run, which leaves it symbolic; repeat the option "
-        "for more dims (default: the first sizes that the reference accepts)",
+        "for more dims (default: the first sizes that the reference accepts; outputs are also "
+        "compared at further ones)",
     )
 
 

@@ -13,7 +13,8 @@
 """Console output: progress of a compilation, and tables of its results."""
 
 import os
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -39,10 +40,11 @@ from tvm_fixes.runtime.report import (
     OutputComparison,
     PassTime,
     Report,
+    SizeComparison,
     describe_off,
+    describe_sizes,
     worst_verdict,
 )
-from tvm_fixes.source.examples import describe_sizes
 from tvm_fixes.source.preflight import Preflight
 from tvm_fixes.support import activity
 from tvm_fixes.verifier import Diagnostics
@@ -58,6 +60,10 @@ _MAX_ROWS = 20
 
 # The maximum number of places shown for an unsupported operator.
 _MAX_PLACES = 3
+
+
+# The maximum length of the reason why a size was not compared.
+_MAX_REASON = 120
 
 
 class StepPrinter:
@@ -269,6 +275,7 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
         rows.append(("the model fails", escape(found.problem)))
     else:
         rows.append(("outputs", _equal_of(found.outputs, found.reference)))
+    rows += _size_rows(found.sizes, found.further)
     rows.append(("values", _equal_of([value.result for value in found.values], found.reference)))
     if found.reference_off:
         rows.append(("reference off", f"[yellow]first at {_place(found.reference_off[0])}[/]"))
@@ -347,6 +354,8 @@ def render_profile(found: Profile, console: Console, *, show_all: bool = False) 
     others = sorted(found.other_seconds.items(), key=lambda other: -other[1])
     names = ", ".join(name for name, _ in others[:_MAX_PLACES])
     table.add_row("model", escape(found.model))
+    if found.sizes:
+        table.add_row("sizes", escape(describe_sizes(found.sizes)))
     table.add_row("one run", f"{_time(found.run_seconds)} (median, without instruments)")
     table.add_row("kernels", f"{_time(found.kernel_seconds)} in {len(found.kernels)} calls")
     table.add_row("other calls", f"{_time(sum(found.other_seconds.values()))} ({escape(names)})")
@@ -474,8 +483,7 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
     if report.equal is not None:
         verdict = f"[{COLORS[report.verdict]}]{verdict}[/]"
     rows.append(("outputs", verdict))
-    if report.sizes:
-        rows.append(("compared with", escape(describe_sizes(report.sizes))))
+    rows += _size_rows(report.sizes, report.further)
     ratio = report.size_ratio
     parameters = (
         "no parameters"
@@ -511,6 +519,19 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
     return rows
 
 
+def _size_rows(
+    sizes: Mapping[str, int], further: Sequence[SizeComparison]
+) -> Iterator[tuple[str, str]]:
+    """Rows for the sizes of symbolic dims in a comparison, and for those left out."""
+    compared = [sizes, *(each.sizes for each in further if not each.skipped)]
+    if sizes:
+        yield "compared with", escape("; ".join(map(describe_sizes, compared)))
+    for each in further:
+        if each.skipped:
+            reason = textwrap.shorten(each.skipped, _MAX_REASON, placeholder=" …")
+            yield "not compared with", escape(f"{describe_sizes(each.sizes)}: {reason}")
+
+
 def _first_lines(label: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Rows for the first lines, and one for the number of the others."""
     for line in lines[:_MAX_PLACES]:
@@ -527,7 +548,7 @@ def _outputs(report: Report) -> Table:
     table.add_column("absolute error", justify="right")
     table.add_column("relative error", justify="right")
     table.add_column("")
-    for output in report.outputs:
+    for output in report.decisive.outputs:
         table.add_row(
             escape(output.name),
             f"({', '.join(map(str, output.shape))})",

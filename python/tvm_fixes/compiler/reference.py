@@ -39,7 +39,7 @@ _MAX_SEARCH_SECONDS = 20.0
 
 
 class Reference(AbstractContextManager["Reference"]):
-    """The original model in its own process, always with the same inputs.
+    """The original model in its own process, with the same inputs until others replace them.
 
     Attributes
     ----------
@@ -67,11 +67,17 @@ class Reference(AbstractContextManager["Reference"]):
         self._process.close()
 
     def outputs(self) -> list[np.ndarray]:
-        """The outputs of the first run."""
+        """The outputs of the first run with these inputs."""
         if self._outputs is None:
             with self._errors():
                 self._outputs = self._process.outputs()
         return self._outputs
+
+    def use(self, inputs: list[np.ndarray]) -> None:
+        """Replace the inputs."""
+        self.inputs, self._outputs = inputs, None
+        with self._errors():
+            self._process.use(inputs)
 
     def evidence(self) -> Evidence:
         """Further runs that judge outputs."""
@@ -208,7 +214,7 @@ def compare_outputs(
 
     # A model may run forever.
     try:
-        ours = interruptible(partial(_run, model, reference.inputs))
+        ours = interruptible(partial(run_model, model, reference.inputs))
     except Exception as error:
         other, ours = (None, []) if seed is None else _accepted(model, reference.source, seed)
         if other is None:
@@ -229,16 +235,16 @@ def _accepted(
 
     def accepts(inputs: list[np.ndarray]) -> bool:
         try:
-            interruptible(partial(_run, model, inputs))
+            interruptible(partial(run_model, model, inputs))
         except Exception:  # a failed check of any kind: other inputs may pass
             return False
         return True
 
     reference, _ = start_reference(source, seed, accepts)
-    return reference, [] if reference is None else _run(model, reference.inputs)
+    return reference, [] if reference is None else run_model(model, reference.inputs)
 
 
-def _run(model: CompiledModel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+def run_model(model: CompiledModel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs of the model, and the new values of the inputs that it overwrites."""
     copies = [value.copy() for value in inputs]
     result = model.run(*copies)

@@ -49,6 +49,7 @@ from ..support.switches import Applied
 from ..target import cuda
 from ..tirx.transform.apply_gpu_schedule import ScheduledKernel
 from . import linking
+from .further_sizes import FurtherSizes
 from .options import Options, are_outside, check_machine
 from .progress import Run
 from .reference import Reference, compare_outputs, start_reference
@@ -117,7 +118,8 @@ def load(source: Any, options: Options, ended: ExitStack) -> Compilation:
         check_machine(options, compilation.target)
         compilation.dump = None if options.dump_ir is None else DumpIR(options.dump_ir)
         opened = open_source(source, options.shapes, trust=options.trust, params=options.params)
-        opened.set_sizes(options.sizes or {})
+        if options.sizes:
+            opened.set_sizes(options.sizes)
         if options.static:
             opened.make_static()
         compilation.source = opened
@@ -309,6 +311,10 @@ def compare(compilation: Compilation) -> None:
                 options.atol,
                 seed=options.seed if options.inputs is None else None,
             )
+            if options.inputs is None:
+                sizes = FurtherSizes(compilation.model, reference, options.rtol, options.atol)
+                further = compilation.source.further_inputs(options.seed)
+                compilation.report = sizes.added(compilation.report, further)
     seconds = dict(compilation.run.seconds)
     compilation.model.report = compilation.report = replace(compilation.report, seconds=seconds)
 

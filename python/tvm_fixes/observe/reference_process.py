@@ -47,7 +47,8 @@ _Place = tuple[str, tuple[int, ...], int]
 
 
 class ReferenceProcess:
-    """Builds and runs the reference in a forked child, always with the same inputs.
+    """Builds and runs the reference in a forked child, with the same inputs until others replace
+    them.
 
     The child starts with a copy of this process's memory, which holds the model and the inputs.
     Outputs return through shared memory.
@@ -57,7 +58,7 @@ class ReferenceProcess:
     make : callable
         Builds the reference: :meth:`tvm_fixes.source.Source.reference`.
     inputs : sequence of numpy.ndarray
-        The inputs of every run.
+        The inputs of every run, up to a call of :meth:`use`.
     vary : callable, optional
         Builds the reference with other rounding errors for a seed:
         :meth:`tvm_fixes.source.Source.rounded_reference`.
@@ -95,6 +96,10 @@ class ReferenceProcess:
     def outputs(self) -> list[np.ndarray]:
         """Run the reference once; return copies of its outputs."""
         return self._copies(*self._ask("run"))
+
+    def use(self, inputs: Sequence[np.ndarray]) -> None:
+        """Replace the inputs of every later run."""
+        self._ask("use", list(inputs))
 
     def rounded_outputs(self, seeds: Sequence[int], seconds: float) -> list[list[np.ndarray]]:
         """Run the reference with other rounding errors, once for each seed.
@@ -190,6 +195,9 @@ def _serve(
                 request, *arguments = pipe.recv()
                 if request == "run":
                     answer = _store(run(), memory)
+                elif request == "use":
+                    [inputs] = arguments
+                    run, answer = partial(reference, list(inputs)), None
                 elif request == "time":
                     answer = median_seconds(run, *arguments)
                 else:

@@ -28,15 +28,17 @@ import numpy as np
 from .. import target as targets
 from ..compiler import Progress, Step
 from ..compiler import compile as compile_model
+from ..compiler.further_sizes import FurtherSizes, Groups
 from ..compiler.inputs import load_inputs
 from ..compiler.options import Options
 from ..compiler.reference import Reference
 from ..errors import CompileError, UsageError, summarize
 from ..observe.verdicts import compare_all
 from ..relax.source_nodes import SourceNode
-from ..runtime.report import REFERENCE_OFF, OutputComparison
+from ..runtime.report import REFERENCE_OFF, OutputComparison, Report, SizeComparison
 from ..source import Params, Shapes, Source, open_source
 from ..source.base import ModelValue
+from ..source.examples import used_sizes, with_sizes
 from ..source.inputs import GivenInputs, save_arrays
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.signals import interruptible
@@ -111,6 +113,11 @@ class LayerComparison:
         The model, and the runtime that it is compared with.
     outputs : list of OutputComparison
         The outputs of the model, compiled as it is.
+    sizes : dict of str to int
+        The sizes of the symbolic dims for `outputs` and `values`: the first at which an output
+        differs.
+    further : list of SizeComparison
+        The comparisons of the outputs at other sizes.
     values : list of ValueComparison
         The intermediate values, in the order of the model.
     is_hidden : bool
@@ -139,6 +146,8 @@ class LayerComparison:
     stock_problems: list[str] = field(default_factory=list)
     problem: str = ""
     failure: ValueFailure | None = None
+    sizes: dict[str, int] = field(default_factory=dict)
+    further: list[SizeComparison] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:
@@ -195,6 +204,7 @@ class LayerComparison:
         values = asdict(self) | firsts
         for kind in ("outputs", "stock_outputs"):
             values[kind] = [output.to_dict() for output in getattr(self, kind)]
+        values["further"] = [each.to_dict() for each in self.further]
         for plain, value in zip(values["values"], self.values, strict=True):
             plain["result"] = value.result.to_dict()
             plain["stock"] = None if value.stock is None else value.stock.to_dict()
@@ -271,10 +281,19 @@ def compare(
     opened = open_source(source, shapes, trust=trust, params=params)
     opened.set_sizes(sizes or {})
     drawn = load_inputs(opened, inputs, seed)
-    if save_inputs is not None:
-        save_arrays(save_inputs, {s.name: v for s, v in zip(opened.inputs, drawn, strict=True)})
-    comparing = _Comparing(opened, drawn, rtol, atol, stock, timeout, progress, options)
-    return comparing.run(max_bytes)
+    further = [] if inputs is not None else opened.further_inputs(seed)
+    comparing = _Comparing(opened, drawn, further, rtol, atol, stock, timeout, progress, options)
+
+    def save() -> None:
+        if save_inputs is not None:
+            pairs = zip(opened.inputs, comparing.inputs, strict=True)
+            save_arrays(save_inputs, {spec.name: value for spec, value in pairs})
+
+    save()
+    found = comparing.run(max_bytes)
+    if found.sizes != used_sizes(opened.chosen_inputs(), drawn):
+        save()
+    return found
 
 
 class _Found(NamedTuple):
@@ -285,15 +304,18 @@ class _Found(NamedTuple):
     counts: list[tuple[int, int, int, int]]
     stock: list[OutputComparison]
     stock_problems: list[str]
+    further: list[SizeComparison]
 
 
 class _Comparing:
-    """One comparison of a model, with given inputs."""
+    """One comparison of a model, with given inputs; `further` ones replace them if only they show a
+    difference."""
 
     def __init__(
         self,
         source: Source,
         inputs: list[np.ndarray],
+        further: Groups,
         rtol: float | None,
         atol: float | None,
         stock: bool,
@@ -301,7 +323,7 @@ class _Comparing:
         progress: Progress | None,
         options: Mapping[str, Any],
     ) -> None:
-        self._source, self._inputs = source, inputs
+        self._source, self.inputs, self._further = source, inputs, further
         self._rtol, self._atol = rtol, atol
         self._stock, self._options = stock, options
         self._timeout = timeout
@@ -314,9 +336,9 @@ class _Comparing:
         self._failure: ValueFailure | None = None
 
     def run(self, max_bytes: int) -> LayerComparison:
-        known = self._source.values(self._inputs)
         self._progress(Step("outputs"))
-        found = self._try(self._source)
+        found, further = self._outputs()
+        known = self._source.values(self.inputs)
         # If the model fails, only the values before the first failure are compared.
         self._stops = isinstance(found, str)
         values: list[ValueComparison] = []
@@ -333,7 +355,7 @@ class _Comparing:
         if isinstance(found, str):
             if self._failure is None and all(value.result.accepted for value in values):
                 raise CompileError(found)
-            found = _Found(self._reference, [], [], [], [])
+            found = _Found(self._reference, [], [], [], [], [])
         return LayerComparison(
             self._source.name,
             found.reference,
@@ -345,7 +367,29 @@ class _Comparing:
             list(self._problems),
             problem,
             self._failure,
+            self._sizes(self.inputs),
+            further,
         )
+
+    def _outputs(self) -> tuple[_Found | str, list[SizeComparison]]:
+        """Compare the outputs, with the inputs of the first size at which one differs, and at other
+        sizes."""
+        found = self._try(self._source, self._further)
+        if isinstance(found, str):
+            return found, []
+        first = SizeComparison(self._sizes(self.inputs), found.results)
+        wrong = next((each for each in found.further if not each.accepted), None)
+        if not first.accepted or wrong is None:
+            return found, found.further
+        candidates = (inputs for group in self._further for inputs in group)
+        inputs = with_sizes(self._source.chosen_inputs(), candidates, wrong.sizes)
+        assert inputs is not None
+        self.inputs = inputs
+        others = [first, *(each for each in found.further if each is not wrong)]
+        return self._try(self._source), others
+
+    def _sizes(self, inputs: Sequence[np.ndarray]) -> dict[str, int]:
+        return used_sizes(self._source.chosen_inputs(), inputs)
 
     def _compare(self, group: Sequence[ModelValue]) -> list[ValueComparison]:
         """Compare some values; skip those that cannot be computed, or stop at the first of them."""
@@ -383,15 +427,15 @@ class _Comparing:
                 low = middle + 1
         return found
 
-    def _try(self, part: Source) -> _Found | str:
+    def _try(self, part: Source, further: Groups = ()) -> _Found | str:
         """Compare the outputs of a part of the model; return a str if they cannot be computed."""
         if self._is_isolated:
-            outcome = run_forked(partial(self._answer, part), timeout=self._timeout)
+            outcome = run_forked(partial(self._answer, part, further), timeout=self._timeout)
             if outcome.kind is not OutcomeKind.VALUE:
                 return " ".join(str(outcome).split())
             answer = cast(_Found | UsageError | str, outcome.value)
         else:
-            answer = self._answer(part)
+            answer = self._answer(part, further)
         if isinstance(answer, UsageError):
             raise answer
         if isinstance(answer, _Found):
@@ -399,9 +443,9 @@ class _Comparing:
             self._problems.update(dict.fromkeys(answer.stock_problems))
         return answer
 
-    def _answer(self, part: Source) -> _Found | UsageError | str:
+    def _answer(self, part: Source, further: Groups) -> _Found | UsageError | str:
         try:
-            return self._pairs(part)
+            return self._pairs(part, further)
         except UsageError as error:
             return error
         except CompileError as error:
@@ -409,13 +453,13 @@ class _Comparing:
         except Exception as error:
             return summarize(error)
 
-    def _pairs(self, part: Source) -> _Found:
+    def _pairs(self, part: Source, further: Groups) -> _Found:
         model = compile_model(part, compare=False, **self._options)
-        with Reference(part, inputs=self._inputs) as reference:
+        with Reference(part, inputs=self.inputs) as reference:
             name = reference.name
             theirs = reference.outputs()[: len(model.outputs)]
             names = [spec.name for spec in model.outputs]
-            result = interruptible(partial(model.run, *(value.copy() for value in self._inputs)))
+            result = interruptible(partial(model.run, *(value.copy() for value in self.inputs)))
             ours = list(result) if len(names) > 1 else [result]
             evidence = reference.evidence()
             judged = partial(compare_all, evidence=evidence, rtol=self._rtol, atol=self._atol)
@@ -423,13 +467,16 @@ class _Comparing:
                 (_count(np.isnan, a), _count(np.isnan, b), _count(np.isinf, a), _count(np.isinf, b))
                 for a, b in zip(ours, theirs, strict=True)
             ]
-            found = _Found(name, judged(names, ours, theirs), counts, [], [])
+            found = _Found(name, judged(names, ours, theirs), counts, [], [], [])
             if self._stock:
-                stock = run_stock(part, self._inputs)
+                stock = run_stock(part, self.inputs)
                 if isinstance(stock, str):
                     found.stock_problems.append(stock)
                 else:
                     found.stock.extend(judged(names, stock, theirs))
+            sizes = FurtherSizes(model, reference, self._rtol, self._atol)
+            report = Report(part.name, None, {}, 0, 0, outputs=found.results)
+            found.further.extend(sizes.added(report, further, all_sizes=False).further)
             return found
 
 

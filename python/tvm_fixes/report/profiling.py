@@ -18,7 +18,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from ..relax.source_nodes import SourceNode
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import Manifest, read_manifest
 from ..source import Params, Shapes, Source, open_source
+from ..source.examples import used_sizes
 from ..source.inputs import GivenInputs
 from .events import Recorder, Recording, own_times
 from .reference_times import Match, ReferenceProfile, match_nodes, reference_times
@@ -131,6 +132,8 @@ class Profile:
         The times of the same nodes in ONNX Runtime or PyTorch.
     no_reference : str
         Why the reference was not measured; empty if it was.
+    sizes : dict of str to int
+        The sizes of the symbolic dims.
     """
 
     model: str
@@ -142,6 +145,7 @@ class Profile:
     limits: Limits
     reference: ReferenceProfile | None = None
     no_reference: str = "not requested"
+    sizes: dict[str, int] = field(default_factory=dict)
 
     @property
     def kernel_seconds(self) -> float:
@@ -295,6 +299,7 @@ def profile(
     report = progress or (lambda step: None)
     report(Step("measure"))
     found = _measure(model, name, arrays, seconds)
+    found = replace(found, sizes=used_sizes(model.inputs, arrays))
     if not compare:
         return found
     if opened is None:

@@ -99,6 +99,39 @@ class OutputComparison:
 
 
 @dataclass(frozen=True)
+class SizeComparison:
+    """The comparison of the outputs at other sizes of the symbolic dims.
+
+    Attributes
+    ----------
+    sizes : dict of str to int
+    outputs : list of OutputComparison
+        One comparison per output; empty if they were not compared.
+    skipped : str
+        Why they were not compared, in one line; empty if they were.
+    """
+
+    sizes: dict[str, int]
+    outputs: list[OutputComparison] = field(default_factory=list)
+    skipped: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether no output is rejected."""
+        return all(output.accepted for output in self.outputs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as plain values, including the computed ones."""
+        return asdict(self) | {"outputs": [output.to_dict() for output in self.outputs]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "SizeComparison":
+        """Convert the result of :meth:`to_dict`, of any later version."""
+        own = _known(cls, values)
+        return cls(**own | {"outputs": _outputs_from(own)})
+
+
+@dataclass(frozen=True)
 class PassTime:
     """The time of a pass in a compilation.
 
@@ -142,7 +175,9 @@ class Report:
     outputs : list of OutputComparison
         One comparison per output; empty if they were not compared.
     sizes : dict of str to int
-        The sizes of the symbolic dims that were compared.
+        The sizes of the symbolic dims for `outputs` and the latencies.
+    further : list of SizeComparison
+        The comparisons at other sizes of the symbolic dims.
     not_compared : str
         Why the outputs were not compared although they should be, in one line; empty otherwise.
     latency_ms, reference_latency_ms : float or None
@@ -187,6 +222,7 @@ class Report:
     reference: str | None = None
     outputs: list[OutputComparison] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
+    further: list[SizeComparison] = field(default_factory=list)
     not_compared: str = ""
     latency_ms: float | None = None
     reference_latency_ms: float | None = None
@@ -203,12 +239,23 @@ class Report:
     @property
     def equal(self) -> bool | None:
         """Whether all outputs equal the reference's; None if they were not compared."""
-        return all(output.equal for output in self.outputs) if self.reference else None
+        return all(output.equal for output in self.every_output) if self.reference else None
+
+    @property
+    def every_output(self) -> list[OutputComparison]:
+        """The comparisons of the outputs at all sizes."""
+        return [*self.outputs, *(output for each in self.further for output in each.outputs)]
+
+    @property
+    def decisive(self) -> SizeComparison:
+        """The first sizes at which an output is rejected, or else the first sizes."""
+        every = [SizeComparison(self.sizes, self.outputs), *self.further]
+        return next((each for each in every if not each.accepted), every[0])
 
     @property
     def accepted(self) -> bool | None:
         """Whether all outputs are accepted; None if they were not compared."""
-        return all(output.accepted for output in self.outputs) if self.reference else None
+        return all(output.accepted for output in self.every_output) if self.reference else None
 
     @property
     def verdict(self) -> str:
@@ -218,7 +265,7 @@ class Report:
         """
         if not self.reference:
             return "not compared"
-        return worst_verdict(self.outputs)
+        return worst_verdict(self.every_output)
 
     @property
     def size_ratio(self) -> float | None:
@@ -228,7 +275,7 @@ class Report:
     @property
     def max_abs_error(self) -> float | None:
         """The largest absolute error of all outputs; None if it is undefined."""
-        return largest_error(self.outputs)
+        return largest_error(self.every_output)
 
     @property
     def comparison(self) -> str:
@@ -241,15 +288,19 @@ class Report:
         if not self.reference:
             return "not compared" + (f": {self.not_compared}" if self.not_compared else "")
         if self.verdict == REFERENCE_OFF:
-            return describe_off(self.reference, self.outputs)
+            return describe_off(self.reference, self.every_output)
         if self.verdict == WITHIN:
-            rounded = [output for output in self.outputs if output.verdict == WITHIN]
+            rounded = [output for output in self.every_output if output.verdict == WITHIN]
             worst = max(rounded, key=lambda output: output.max_abs_error or 0.0)
             error, own = worst.max_abs_error or 0.0, worst.rounding_error or 0.0
             figures = f"max error {error:.2g} (its own: {own:.2g})"
             return f"equal within rounding to {self.reference}, {figures}"
         known = "equal" if self.equal else "not equal"
-        return f"{known} to {self.reference}{figure}"
+        is_first = all(output.accepted for output in self.outputs)
+        where = (
+            f" with {describe_sizes(self.decisive.sizes)}" if is_first and not self.equal else ""
+        )
+        return f"{known} to {self.reference}{where}{figure}"
 
     def __str__(self) -> str:
         parts = ["not compared"]
@@ -267,7 +318,7 @@ class Report:
         computed = ("equal", "accepted", "verdict", "size_ratio")
         outputs = [output.to_dict() for output in self.outputs]
         values = asdict(self) | {name: getattr(self, name) for name in computed}
-        return values | {"outputs": outputs}
+        return values | {"outputs": outputs, "further": [each.to_dict() for each in self.further]}
 
     def to_json(self) -> str:
         """The report as one JSON object, indented."""
@@ -277,10 +328,8 @@ class Report:
     def from_dict(cls, values: Mapping[str, Any]) -> "Report":
         """Convert the result of ``dataclasses.asdict`` or :meth:`to_dict`, of any later version."""
         own = _known(cls, values)
-        own["outputs"] = [
-            OutputComparison(**_known(OutputComparison, output))
-            for output in own.get("outputs", [])
-        ]
+        own["outputs"] = _outputs_from(own)
+        own["further"] = [SizeComparison.from_dict(each) for each in own.get("further", [])]
         own["passes"] = [PassTime(**_known(PassTime, each)) for each in own.get("passes", [])]
         if own.get("explanation") is not None:
             own["explanation"] = Explanation.from_dict(own["explanation"])
@@ -312,6 +361,16 @@ def describe_off(
     error = largest_error(output for output in outputs if output.verdict == REFERENCE_OFF)
     by = "" if error is None else f" by {error:.2g}"
     return f"{verb} from {reference}{by}; the float64 run agrees with {whose}"
+
+
+def describe_sizes(sizes: Mapping[str, int]) -> str:
+    """The sizes as a list: ``N=2, seq=32``."""
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
+
+
+def _outputs_from(values: Mapping[str, Any]) -> list[OutputComparison]:
+    outputs = values.get("outputs", [])
+    return [OutputComparison(**_known(OutputComparison, output)) for output in outputs]
 
 
 def _known(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:

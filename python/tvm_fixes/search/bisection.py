@@ -25,6 +25,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..compiler.further_sizes import Groups
 from ..errors import CompileError, UsageError
 from ..runtime.compiled_model import CompiledModel
 from ..source import Source
@@ -140,7 +141,8 @@ def bisect(
     source = settings.open(model)
     inputs = settings.draw_inputs(source)
     settings.check_memory()
-    search = _Search(model, inputs, problem, settings, progress)
+    further = settings.further_inputs(source, problem)
+    search = _Search(model, inputs, further, problem, settings, progress)
     first = search.try_fixes(())
     if first.shows is None:
         raise CompileError(f"{source.name}: expected: {problem}, or not; found: {first.what}")
@@ -169,11 +171,13 @@ class _Search:
         self,
         model: Any,
         inputs: list[np.ndarray],
+        further: Groups,
         problem: Problem,
         settings: Settings,
         progress: Progress | None,
     ) -> None:
-        self._model, self._inputs, self._settings = model, inputs, settings
+        self._model, self._settings = model, settings
+        self._inputs, self._further = inputs, further
         self.problem, self._progress = problem, progress
         self.trials, self.start = 0, time.monotonic()
 
@@ -189,7 +193,8 @@ class _Search:
             build(self._settings.open(self._model)).save(path)
             return path
 
-        subject = Subject(partial(self._settings.open, self._model), build, self._inputs, save)
+        opened = partial(self._settings.open, self._model)
+        subject = Subject(opened, build, self._inputs, save, self._further)
         observed = observe(self.problem, subject, self._settings, off=frozenset(off))
         self.trials += 1
         if self._progress is not None:

@@ -13,7 +13,7 @@
 """The problem of a model that ``reduce`` and ``bisect`` search for."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ..errors import UsageError
@@ -95,12 +95,15 @@ class Observed:
         Wall-clock time.
     fixes : tuple of str
         The fixes applied.
+    sizes : dict of str to int
+        The sizes of the symbolic dims at which an output differs.
     """
 
     shows: bool | None
     what: str
     seconds: float = 0.0
     fixes: tuple[str, ...] = ()
+    sizes: dict[str, int] = field(default_factory=dict)
 
 
 def cause_of(message: str) -> str:

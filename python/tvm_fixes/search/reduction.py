@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.further_sizes import Groups
 from ..errors import CompileError, UsageError
 from ..runtime.compiled_model import CompiledModel
 from ..source import Source
@@ -129,12 +130,14 @@ def reduce(
     source = settings.open(model)
     inputs = settings.draw_inputs(source)
     settings.check_memory()
-    first = observe(problem, _whole(model, inputs, settings), settings)
+    whole = _whole(model, inputs, settings.further_inputs(source, problem), settings)
+    first = observe(problem, whole, settings)
     if progress is not None:
         progress(Trial("the whole model", 0, first))
     if not first.shows:
         raise CompileError(f"{source.name}: expected: {problem}; found: {first.what}")
     problem = problem.like(first)
+    inputs = whole.at(first.sizes).inputs
     parts = parts_of(source, inputs)
     journal = Journal(
         folder / "journal.jsonl", _fingerprint(source, inputs, problem, settings, first)
@@ -174,13 +177,14 @@ def parts_of(source: Source, inputs: list[np.ndarray]) -> Parts:
     raise UsageError(f"{source.name}: cannot reduce a model of this kind")
 
 
-def _whole(model: Any, inputs: list[np.ndarray], settings: Settings) -> Subject:
+def _whole(model: Any, inputs: list[np.ndarray], further: Groups, settings: Settings) -> Subject:
     def save(_folder: Path) -> Path:
         if not isinstance(model, str | os.PathLike):
             raise UsageError("a check of a model needs a file")
         return Path(model)
 
-    return Subject(partial(settings.open, model), partial(_build, settings, model), inputs, save)
+    opened, build = partial(settings.open, model), partial(_build, settings, model)
+    return Subject(opened, build, inputs, save, further)
 
 
 def _build(settings: Settings, model: Any, source: Source) -> CompiledModel:

@@ -30,6 +30,7 @@ from tvm import relax
 
 from .. import target as targets
 from ..compiler.compilation import compile
+from ..compiler.further_sizes import FurtherSizes, Groups
 from ..compiler.inputs import load_inputs
 from ..compiler.linking import export
 from ..compiler.reference import Reference as ReferenceModel
@@ -37,8 +38,9 @@ from ..compiler.reference import compare_outputs
 from ..errors import CompileError, UsageError, summarize
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import describe_function
-from ..runtime.report import Report
+from ..runtime.report import Report, describe_sizes
 from ..source import Params, Reference, Shapes, Source, open_source
+from ..source.examples import with_sizes
 from ..source.module_file import read_module
 from ..source.relax import RelaxSource
 from ..support import switches
@@ -112,6 +114,12 @@ class Settings:
             If a given input is missing or unknown, or has another dtype or shape.
         """
         return load_inputs(source, self.inputs or None, self.seed)
+
+    def further_inputs(self, source: Source, problem: Problem) -> Groups:
+        """Inputs of further sizes, after :meth:`draw_inputs`, for a comparison."""
+        if self.inputs or problem.kind is not Kind.WRONG:
+            return ()
+        return source.further_inputs(self.seed)
 
     def check_memory(self) -> None:
         """Check that the memory limit leaves some memory to a trial.
@@ -187,12 +195,24 @@ class Subject:
     save : callable
         Writes what the command of a check gets, the path of a new file or folder in the folder
         given.
+    further : sequence of sequence of list of numpy.ndarray
+        Inputs of other sizes, at which it is compared if it does not differ at the first:
+        :meth:`tvm_fixes.source.Source.further_inputs`.
     """
 
     open: Callable[[], Source]
     build: Callable[[Source], CompiledModel]
     inputs: list[np.ndarray]
     save: Callable[[Path], Path]
+    further: Groups = ()
+
+    def at(self, sizes: Mapping[str, int]) -> "Subject":
+        """The subject with only the inputs of some sizes of the symbolic dims; with all, if these
+        are not known."""
+        specs = self.open().chosen_inputs()
+        candidates = [self.inputs, *(inputs for group in self.further for inputs in group)]
+        inputs = with_sizes(specs, candidates, sizes) if sizes else None
+        return self if inputs is None else replace(self, inputs=inputs, further=())
 
 
 @dataclass(frozen=True)
@@ -251,14 +271,14 @@ def _judge(problem: Problem, outcome: Outcome) -> Observed:
         is_crash = outcome.kind is not OutcomeKind.EXCEPTION
         kind = Kind.CRASHES if is_crash else Kind.FAILS
         return Observed(_fits(problem, kind, what), what)
-    observation, what, number, fixes = cast(_Finding, outcome.value)
+    observation, what, number, fixes, sizes = cast(_Finding, outcome.value)
     if observation is Kind.FAILS:
         return Observed(_fits(problem, observation, what), what, fixes=fixes)
     if what.startswith(_INVALID):
         return Observed(None, what)
     if problem.kind in (Kind.SLOWER, Kind.LARGER):
         return Observed(number > problem.limit, what, fixes=fixes)
-    return Observed(observation is problem.kind, what, fixes=fixes)
+    return Observed(observation is problem.kind, what, fixes=fixes, sizes=sizes)
 
 
 def _fits(problem: Problem, kind: Kind, what: str) -> bool | None:
@@ -270,8 +290,9 @@ def _fits(problem: Problem, kind: Kind, what: str) -> bool | None:
 
 _INVALID = "no reference: "
 
-_Finding = tuple[Kind | None, str, float, tuple[str, ...]]
-"""``FAILS``, ``WRONG`` or None; the result in one line; a ratio or a size; the fixes applied."""
+_Finding = tuple[Kind | None, str, float, tuple[str, ...], dict[str, int]]
+"""``FAILS``, ``WRONG`` or None; the result in one line; a ratio or a size; the fixes applied; the
+sizes of symbolic dims at which an output differs, if not the first."""
 
 
 def _examine(kind: Kind, subject: Subject, settings: Settings, off: frozenset[str]) -> _Finding:
@@ -284,7 +305,7 @@ def _examine(kind: Kind, subject: Subject, settings: Settings, off: frozenset[st
             reference = ReferenceModel(source, subject.inputs)
             reference.outputs()
         except Exception as error:
-            return None, f"{_INVALID}{summarize(error)}", 0.0, ()
+            return None, f"{_INVALID}{summarize(error)}", 0.0, (), {}
     with switches.without(off), switches.collect() as applied:
         try:
             model = subject.build(source)
@@ -300,16 +321,21 @@ def _examine(kind: Kind, subject: Subject, settings: Settings, off: frozenset[st
                     settings.atol,
                     timed=kind is Kind.SLOWER,
                 )
-                return *_describe(report), tuple(sorted(applied))
+                if report.decisive.accepted:
+                    sizes = FurtherSizes(model, reference, settings.rtol, settings.atol)
+                    report = sizes.added(report, subject.further, all_sizes=False)
+                differs = {} if report.decisive.accepted else report.decisive.sizes
+                return *_describe(report), tuple(sorted(applied)), differs
             if kind is Kind.LARGER:
                 nbytes = model.manifest.nbytes
-                return None, f"{nbytes} bytes", float(nbytes), tuple(sorted(applied))
+                return None, f"{nbytes} bytes", float(nbytes), tuple(sorted(applied)), {}
             model.run(*[value.copy() for value in subject.inputs])
-            return None, "runs", 0.0, tuple(sorted(applied))
+            return None, "runs", 0.0, tuple(sorted(applied)), {}
         except Exception as error:
             stage = error.stage if isinstance(error, CompileError) else None
             what = summarize(error)
-            return Kind.FAILS, f"{stage}: {what}" if stage else what, 0.0, tuple(sorted(applied))
+            what = f"{stage}: {what}" if stage else what
+            return Kind.FAILS, what, 0.0, tuple(sorted(applied)), {}
         finally:
             if reference is not None:
                 reference.__exit__()
@@ -320,11 +346,16 @@ def _describe(report: Report) -> tuple[Kind | None, str, float]:
     if report.latency_ms is not None and report.reference_latency_ms is not None:
         ratio = report.latency_ms / report.reference_latency_ms
         return None, f"{report.latency_ms:.3f} ms, {ratio:.2f} x the reference", ratio
-    wrong = next((output for output in report.outputs if not output.accepted), None)
+    where = report.decisive
+    wrong = next((output for output in where.outputs if not output.accepted), None)
     if wrong is None:
-        return None, "equal" if report.equal else report.comparison, 0.0
+        compared = [report.sizes, *(each.sizes for each in report.further if not each.skipped)]
+        sizes = "; ".join(filter(None, map(describe_sizes, compared)))
+        known = "equal" if report.equal else report.comparison
+        return None, f"{known} with {sizes}" if sizes else known, 0.0
     size = "" if wrong.max_abs_error is None else f", by up to {wrong.max_abs_error:.3g}"
-    return Kind.WRONG, f"{wrong.name}: {wrong.problem}{size}", 0.0
+    at = f" with {describe_sizes(where.sizes)}" if where.sizes else ""
+    return Kind.WRONG, f"{wrong.name}: {wrong.problem}{size}{at}", 0.0
 
 
 def _mapped_gigabytes() -> float:

@@ -33,7 +33,7 @@ from ..runtime.manifest import Dim, Signature, TensorSpec, describe_function, de
 from ..support import logs
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.memory import Scratch
-from .examples import Example
+from .examples import Example, used_sizes
 from .rounding import moved, steps_of
 
 Shapes = Mapping[str, Sequence[Dim]]
@@ -229,6 +229,29 @@ class Source(ABC):
         sizes = self._sizes(default=True)
         return [self._draw(rng, spec, self._sized(spec, sizes)) for spec in self.inputs]
 
+    def further_inputs(self, seed: int) -> list[list[list[np.ndarray]]]:
+        """Random inputs of further sizes, after :meth:`example_inputs`; empty if all are fixed.
+
+        Of each list, the first inputs that the model accepts are enough.
+        """
+        example, specs = self._example, self.chosen_inputs()
+
+        def drawn(example: Example) -> list[np.ndarray]:
+            return self.example_inputs(np.random.default_rng(seed), example)
+
+        found, seen = [], [used_sizes(specs, drawn(example))]
+        for group in example.further():
+            inputs = []
+            for one in group:
+                arrays = drawn(one)
+                sizes = used_sizes(specs, arrays)
+                if sizes not in seen:
+                    seen.append(sizes)
+                    inputs.append(arrays)
+            found += [inputs] if inputs else []
+        self._example = example
+        return found
+
     def chosen_inputs(self) -> list[TensorSpec]:
         """The inputs with the chosen shapes."""
         return [replace(spec, shape=self.chosen_shape(spec)) for spec in self.inputs]
@@ -332,9 +355,11 @@ class Source(ABC):
         for spec in self.inputs:
             for axis, dim in enumerate(self.chosen_shape(spec) or ()):
                 if isinstance(dim, str) and dim not in sizes:
-                    size = self._given_sizes.get(dim, self._example_size(spec, axis))
+                    size = self._given_sizes.get(dim)
+                    if size is None and not self._example.is_further:
+                        size = self._example_size(spec, axis)
                     if size is None and default:
-                        size = self._example.size_of(spec, axis)
+                        size = self._within_bounds(spec, axis, self._example.size_of(spec, axis))
                     if size is not None:
                         sizes[dim] = size
         return sizes
@@ -342,6 +367,10 @@ class Source(ABC):
     def _example_size(self, spec: TensorSpec, axis: int) -> int | None:
         """An extent of the example of an input; None without an example."""
         return None
+
+    def _within_bounds(self, spec: TensorSpec, axis: int, size: int) -> int:
+        """The size of a symbolic dim that the model allows, and that is the nearest to `size`."""
+        return size
 
     def _sized(self, spec: TensorSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
         shape = self.chosen_shape(spec)

@@ -16,8 +16,8 @@ A model may reject the default ones: a network of pools leaves nothing of a smal
 has fewer rows, a length may not be 0.  Candidates follow, until the reference accepts one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,6 +29,11 @@ _BATCH, _EXTENT = 2, 32
 
 _IMAGES = (64, 224, 320, 640)
 _SEQUENCES = (16, 8, 1, 64, 128, 512, 16_000)
+
+# Sizes for further comparisons: a batch and additional extents that no tile divides, and the
+# extents of many deployed models.
+_ODD_BATCH, _ODD_IMAGE, _ODD_EXTENT = 7, 13, 5
+_USUAL_IMAGE, _USUAL_EXTENT = 224, 128
 
 VALUES = ("usual", "ones", "zeros", "positive")
 
@@ -49,12 +54,29 @@ class Example:
         One of :data:`VALUES`.  Usually, floats are from N(0, 1), and integers as the source draws
         them.  Otherwise, all integers are 1, or the extent if the name of the input tells that it
         is a length; or all are 0; or floats are from 0 to 1.
+    is_further : bool
+        Whether the sizes replace those of the example inputs of a PyTorch program.
     """
 
     batch: int = _BATCH
     image: int = _EXTENT
     extent: int = _EXTENT
     values: str = VALUES[0]
+    is_further: bool = False
+
+    def further(self) -> list[list["Example"]]:
+        """Other sizes with the same kind of values: of each list, the first that fits is enough.
+
+        First a size that no tile divides, then the usual size of a deployed model, or a small one
+        instead of the sizes of a PyTorch program's example inputs.
+        """
+        new = replace(self, is_further=True)
+        image, extent = max(self.image, _USUAL_IMAGE), max(self.extent, _USUAL_EXTENT)
+        odd = replace(new, image=self.image + _ODD_IMAGE, extent=self.extent + _ODD_EXTENT)
+        return [
+            [replace(odd, batch=_ODD_BATCH), replace(new, batch=_ODD_BATCH)],
+            [replace(new, batch=1, image=image, extent=extent), replace(new, batch=1)],
+        ]
 
     def size_of(self, spec: TensorSpec, axis: int) -> int:
         """The size of a symbolic dim of an input."""
@@ -123,14 +145,22 @@ def candidates(specs: Sequence[TensorSpec]) -> Iterator[Example]:
             yield Example(example.batch, example.image, example.extent, value)
 
 
+def with_sizes(
+    specs: Sequence[TensorSpec],
+    candidates: Iterable[list[np.ndarray]],
+    sizes: Mapping[str, int],
+) -> list[np.ndarray] | None:
+    """The first inputs with certain sizes of symbolic dims, without dims that an import removes."""
+    for inputs in candidates:
+        own = used_sizes(specs, inputs)
+        if all(own.get(name, size) == size for name, size in sizes.items()):
+            return inputs
+    return None
+
+
 def used_sizes(specs: Sequence[TensorSpec], inputs: Sequence[np.ndarray]) -> dict[str, int]:
     """The sizes of the symbolic dims of inputs."""
     pairs = (zip(s.shape or (), a.shape, strict=False) for s, a in zip(specs, inputs, strict=True))
     return {
         dim: size for each in pairs for dim, size in each if isinstance(dim, str) and dim.strip()
     }
-
-
-def describe_sizes(sizes: Mapping[str, int]) -> str:
-    """The sizes as a list: ``N=2, seq=32``."""
-    return ", ".join(f"{name}={size}" for name, size in sizes.items())

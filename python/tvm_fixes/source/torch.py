@@ -79,6 +79,7 @@ class TorchSource(Source):
         super().__init__(name, shapes)
         self._program, self._module = program, module
         self._mutated: list[tuple[str, int]] = []
+        self._expressions: dict[str, Any] = {}
         from ..frontend.torch.graph.signature import arguments_of, results_of
 
         self._arguments = arguments_of(program)
@@ -189,6 +190,8 @@ class TorchSource(Source):
                 yield TensorSpec(argument.name, (), "int64")
             else:
                 dims = tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape)
+                symbolic = [dim for dim in value.shape if not isinstance(dim, int)]
+                self._expressions |= {str(dim): dim.node.expr for dim in symbolic}
                 yield TensorSpec(argument.name, dims, str(value.dtype).removeprefix("torch."))
 
     def signature(self, main: relax.Function) -> Signature:
@@ -293,7 +296,19 @@ class TorchSource(Source):
             if dim is not None and dim not in sizes and (default or example is not None):
                 fallback = _DEFAULT_NUMBER if example is None else int(example)
                 sizes[dim] = self._given_sizes.get(dim, fallback)
+        for dim, expression in self._expressions.items():
+            # Such as 2*s0; another number would contradict the size of s0.
+            known = {symbol: sizes.get(str(symbol)) for symbol in expression.free_symbols}
+            if dim in sizes and None not in known.values():
+                sizes[dim] = int(expression.subs(known))
         return sizes
+
+    def _within_bounds(self, spec: TensorSpec, axis: int, size: int) -> int:
+        dim = str((spec.shape or ())[axis])
+        for symbol, limits in self._program.range_constraints.items():
+            if str(symbol) == dim:
+                size = int(min(max(size, limits.lower), limits.upper))
+        return size
 
     @cached_property
     def _examples(self) -> "list[torch.Tensor] | None":

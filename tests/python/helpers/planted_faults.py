@@ -107,6 +107,21 @@ def _with_swapped_floats(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return structural_map(function, (tirx.Sub, swapped))
 
 
+def _with_swapped_floats_above(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    extents = [dim for param in function.params for dim in getattr(param, "shape", ())]
+    rows = next(dim for dim in extents if isinstance(dim, tirx.Var))
+
+    def swapped(node: tirx.Sub) -> tirx.Expr:
+        if "float" not in str(node.a.ty):
+            return node
+        return tirx.Select(rows > 5, tirx.Sub(node.b, node.a), tirx.Sub(node.a, node.b))
+
+    return structural_map(function, (tirx.Sub, swapped))
+
+
+large_rows_swapped = as_pass("SwapLarge", in_kernels("subtract", _with_swapped_floats_above))
+"""A schedule that breaks the kernel of the subtraction for more than five rows."""
+
 swap_operands = as_pass("SwapOperands", rewriting("relax.subtract", _swapped))
 """A pass that swaps the operands of a subtraction."""
 

@@ -57,13 +57,21 @@ function referenceName({ profile }) {
   return profile && profile.reference ? shown(profile.reference.name.replace(/ [^ ]*$/, "")) : "Reference";
 }
 
+// The sizes of symbolic dims that were compared.
+function sizesText({ sizes, further }) {
+  const compared = [sizes, ...(further || []).filter((each) => !each.skipped).map((each) => each.sizes)];
+  const text = (each) => Object.entries(each || {}).map(([name, size]) => `${name}=${size}`).join(", ");
+  return compared.map(text).filter(Boolean).join("; ");
+}
+
 function outputsTile({ compilation, comparison }) {
   const outputs = comparison ? comparison.outputs : (compilation && compilation.outputs) || [];
   const reference = comparison ? comparison.reference : compilation && compilation.reference;
   if (!reference) return tile("Outputs", "not compared", "compiled without a comparison");
-  const { title, mark, off } = summary(outputs, "equal");
+  const { title, mark, off } = summary(outputs, "equal"), sizes = sizesText(comparison || compilation);
   const worst = outputs.map((output) => output.max_rel_error).filter(isKnown).reduce((a, b) => Math.max(a, b), 0);
-  return tile("Outputs", title, shown(`with ${reference}; relative error ${errorText(worst)}${off}`), { mark });
+  const details = [`with ${reference}`, sizes, `relative error ${errorText(worst)}${off}`];
+  return tile("Outputs", title, shown(details.filter(Boolean).join("; ")), { mark });
 }
 
 // The number of equal results; whether those that differ are accepted, since the reference is off.
@@ -326,7 +334,8 @@ function valueTable({ comparison, graph }, open) {
   const table = new Table(columns, comparison.values, { opens: (row) => at.has(key(row.node)), onOpen: (row) => open(at.get(key(row.node))) });
   const skipped = Object.entries(comparison.skipped).map(([name, reason]) => `${name}: ${reason}`);
   return make("div", {}, facts([
-    ["compared with", comparison.reference], ["first difference", comparison.first], ["reference off at", comparison.reference_off.slice(0, 20).join(", ")],
+    ["compared with", comparison.reference], ["sizes", sizesText(comparison)], ["first difference", comparison.first],
+    ["reference off at", comparison.reference_off.slice(0, 20).join(", ")],
     ["error grows at", comparison.growth.slice(0, 20).join(", ")], ["not compared", skipped],
   ]), table.element);
 }

@@ -1,0 +1,150 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Comparisons at several sizes of symbolic dims."""
+
+import numpy as np
+import onnx
+import torch
+import tvm.testing
+from torch import nn
+
+from helpers.planted_faults import graph, large_rows_swapped, model, plant
+from tvm_fixes.compiler import compile as compile_model
+from tvm_fixes.debug import compare, profile
+from tvm_fixes.runtime.report import Report
+from tvm_fixes.search.bisection import bisect
+from tvm_fixes.search.reduction import reduce
+from tvm_fixes.source import open_source
+from tvm_fixes.source.onnx import OnnxSource
+from tvm_fixes_cli import main
+
+
+def compared(report):
+    """The sizes that were compared, and those that were not."""
+    found = [report.sizes, *(each.sizes for each in report.further if not each.skipped)]
+    return found, [each.sizes for each in report.further if each.skipped]
+
+
+def table(rows):
+    """Adds a table of `rows` rows to the tokens of a sequence."""
+    positions = np.random.default_rng(0).standard_normal((1, rows, 4)).astype("float32")
+    return graph(
+        "float[N, seq, 4] x",
+        "float[N, seq, 4] y",
+        """shape = Shape<start = 1, end = 2> (x) some = Slice (positions, zero, shape, one)
+           y = Add (x, some)""",
+        positions=positions,
+        zero=np.array([0]),
+        one=np.array([1]),
+    )
+
+
+def test_a_fault_that_only_larger_sizes_show(monkeypatch, tmp_path, capfd):
+    monkeypatch.chdir(tmp_path)
+    plant(monkeypatch, schedules=large_rows_swapped)
+    onnx.save(model(rows="N"), "model.onnx")
+    assert main(["compile", "model.onnx", "-q", "-o", "out"]) == 1
+    out = " ".join(capfd.readouterr().out.split())
+    assert "not equal to ONNX Runtime" in out and "with N=7, max error" in out
+    assert "compared with N=2; N=7" in out and not (tmp_path / "out").exists()
+    found = compare("model.onnx", save_inputs="inputs.npz")
+    assert found.first.node.operator == "Sub" and found.sizes == {"N": 7}
+    assert next((each.sizes, each.accepted) for each in found.further) == ({"N": 2}, True)
+    with np.load("inputs.npz") as saved:
+        assert saved["x"].shape == (7, 8)
+    [culprit] = bisect("model.onnx", over=["kernels"]).culprits
+    assert len(culprit.names) == 1 and "subtract" in culprit.names[0]
+    reduced = reduce("model.onnx", output=tmp_path / "reduced")
+    assert reduced.operators in (["Sub"], ["Transpose", "Sub"])
+    # With a size that does not show it, only that size is compared.
+    assert compile_model("model.onnx", sizes={"N": 3}).report.equal
+    assert main(["compare", "model.onnx", "-q", "--size", "N=6"]) == 1
+    assert "compared with     N=6" in capfd.readouterr().out
+
+
+def test_sizes_are_reported():
+    report = compile_model(model(rows="N")).report
+    assert compared(report) == ([{"N": 2}, {"N": 7}, {"N": 1}], []) and report.equal
+    assert Report.from_dict(report.to_dict()) == report
+    assert profile(model(rows="N"), sizes={"N": 4}, seconds=0, compare=False).sizes == {"N": 4}
+    assert compile_model(model()).report.further == []
+    x, y = np.zeros((3, 8), "float32"), np.zeros((8, 3), "float32")
+    report = compile_model(model(rows="N"), inputs={"x": x, "y": y}).report
+    assert compared(report) == ([{"N": 3}], [])
+
+
+def test_sizes_that_the_reference_rejects_are_skipped():
+    report = compile_model(table(34)).report
+    assert report.equal and not report.warnings
+    assert report.sizes == {"N": 2, "seq": 32}
+    tried = [(each.sizes, bool(each.skipped)) for each in report.further]
+    assert tried == [
+        ({"N": 7, "seq": 37}, True),
+        ({"N": 7, "seq": 32}, False),
+        ({"N": 1, "seq": 128}, True),
+        ({"N": 1, "seq": 32}, False),
+    ]
+    assert "ONNX Runtime" in report.further[0].skipped and "rejects it" in report.further[0].skipped
+
+
+def test_sizes_that_take_too_long_are_skipped(monkeypatch):
+    module = __import__("tvm_fixes.compiler.further_sizes", fromlist=["_MAX_SECONDS"])
+    monkeypatch.setattr(module, "_MAX_SECONDS", 0.0)
+    report = compile_model(model(rows="N")).report
+    assert report.equal and [each.skipped[:19] for each in report.further] == [
+        "it would take about"
+    ] * len(report.further)
+
+
+class Doubled(nn.Module):
+    def forward(self, x, y):
+        return x.repeat_interleave(2, 0) + y
+
+
+def test_sizes_of_pytorch_programs():
+    linear = (nn.Linear(4, 2).eval(), (torch.zeros(3, 4),))
+    report = compile_model(linear, shapes={"input": ("rows", 4)}).report
+    assert compared(report) == ([{"rows": 3}, {"rows": 7}, {"rows": 1}], []) and report.equal
+
+    rows = torch.export.Dim("rows", min=3, max=5)
+    program = torch.export.export(*linear, dynamic_shapes=({0: rows},))
+    found, skipped = compared(compile_model(program).report)
+    assert [set(each.values()) for each in found] == [{3}, {5}] and skipped == []
+
+    rows = torch.export.Dim("rows", min=2, max=64)
+    dims = {"x": {0: rows}, "y": {0: 2 * rows}}
+    inputs = (torch.zeros(3, 4), torch.zeros(6, 4))
+    program = torch.export.export(Doubled().eval(), inputs, dynamic_shapes=dims)
+    found, skipped = compared(compile_model(program).report)
+    assert [sorted(each.values()) for each in found] == [[3, 6], [7, 14], [2, 4]] and not skipped
+
+
+def test_no_further_session_of_the_reference(monkeypatch):
+    """The cost of a further size is a run."""
+    opened = []
+    right = OnnxSource.reference
+
+    def reference(self):
+        opened.append(1)
+        return right(self)
+
+    source = open_source(model(rows="N"))
+    monkeypatch.setattr(OnnxSource, "reference", reference)
+    further = source.further_inputs(0)
+    assert len(further) == 2 and not opened
+    found = compare(source)
+    assert len(found.further) == 2
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
