@@ -123,9 +123,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     if not grids.is_full():
         # Imports TVM, which a process that only distributes the tests does not need.
-        from helpers import linking
+        from helpers import linking, quick_decompositions
 
         linking.use_linker()
+        quick_decompositions.use()
     # Loaded modules stay alive, so exclude them from garbage collection.
     gc.collect()
     gc.freeze()

@@ -54,7 +54,7 @@ CASES = {
     "slices": 15,
     "passes": 8,
     "verifier": 16,
-    "relay": 40,
+    "relay": 65,
     "recurrent": 6,
     "dims": 18,
     "unsorted": 6,

@@ -22,11 +22,8 @@ from torch.utils import _pytree as pytree
 from tvm import relax
 
 import tvm_fixes
-from helpers import quick_decompositions
 from helpers.relax_modules import cpu
 from tvm_fixes.frontend.torch import from_exported_program
-
-quick_decompositions.use()
 
 Inputs = Sequence[torch.Tensor]
 

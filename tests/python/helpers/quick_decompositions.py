@@ -28,8 +28,6 @@ from torch._C import DispatchKey
 from torch._ops import OpOverload
 from torch._subclasses.fake_impls import op_implementations_dict as fake_rules
 
-from helpers import grids
-
 Kernels = dict[DispatchKey, Callable[..., Any]]
 
 _DECOMPOSITION = DispatchKey.CompositeImplicitAutograd
@@ -83,9 +81,7 @@ def _replace(op: OpOverload, kernels: Kernels) -> None:
 
 @functools.cache
 def use() -> None:
-    """Make PyTorch decompose quickly; a second call, and one in the full tier, are no-ops."""
-    if grids.is_full():
-        return
+    """Make PyTorch decompose quickly; a second call is a no-op."""
     utils = torch._export.utils
     utils._materialize_cpp_cia_ops = functools.cache(utils._materialize_cpp_cia_ops)
     utils._check_valid_to_preserve = functools.cache(utils._check_valid_to_preserve)

@@ -28,13 +28,8 @@ import tvm
 from torch import fx, nn
 from tvm import relax, tirx
 
-from helpers import quick_decompositions
 from helpers.relax_modules import cpu, merge
 from tvm_fixes.frontend import torch as importers
-
-# Each import asks PyTorch for the operators of every namespace, which takes half of its time; they
-# stay the same.
-quick_decompositions.use()
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
