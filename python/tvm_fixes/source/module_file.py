@@ -80,10 +80,6 @@ def read_module(
     trust, params
         As for :func:`tvm_fixes.compile`.
 
-    Returns
-    -------
-    module : tvm.IRModule
-
     Raises
     ------
     UsageError

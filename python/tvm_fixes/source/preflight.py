@@ -78,10 +78,6 @@ def check(
     source, shapes, trust, params
         As for :func:`tvm_fixes.compile`.
 
-    Returns
-    -------
-    Preflight
-
     Raises
     ------
     UsageError

@@ -155,10 +155,6 @@ def choose_multiply_accumulate(
         The dtypes of the operands and of the result.
     cpu : Cpu, optional
         None if the target is unknown or not a CPU.
-
-    Returns
-    -------
-    MultiplyAccumulate
     """
     candidates = (choose(data, weight, out, cpu) for choose in _CHOICES)
     return next(chosen for chosen in candidates if chosen is not None)

@@ -105,10 +105,6 @@ def split_last_tiles(function: tirx.PrimFunc) -> tirx.PrimFunc:
     ----------
     function : tirx.PrimFunc
         A kernel without blocks.
-
-    Returns
-    -------
-    tirx.PrimFunc
     """
 
     def split(loop: tirx.For) -> tirx.Stmt:

@@ -355,10 +355,6 @@ def redirected(
     targets : sequence of tirx.Buffer
     move : callable
         Returns the target and the indices for the indices of an access to `buffer`.
-
-    Returns
-    -------
-    tvm.Object
     """
 
     def load(access: tvm.ir.TensorLoad) -> tirx.Expr:

@@ -63,10 +63,6 @@ def in_parts(
         What begins a partial sum, adds a summand to it, and adds it to the sum.
     summands : int
         About how many summands a part has.
-
-    Returns
-    -------
-    tirx.Stmt
     """
     begin, step, end = part
     depth = len(loops) - 1

@@ -68,10 +68,6 @@ def vectorize(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
         Blocks that are not recognized stay unchanged.
     target : tvm.target.Target
         A CPU.
-
-    Returns
-    -------
-    tirx.PrimFunc
     """
     size = Cpu.of(target).vector_bytes
     intermediates: set[tirx.Var] = set()

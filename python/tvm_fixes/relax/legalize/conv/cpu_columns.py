@@ -124,10 +124,6 @@ def schedule_columns(func: tirx.PrimFunc, convolution: Convolution, tile: Tile) 
     convolution : Convolution
     tile : Tile
         The tile of `convolution`, from :func:`choose_tile_of_columns`.
-
-    Returns
-    -------
-    tirx.PrimFunc
     """
     # TVM cannot prove that whole tiles cover an unknown number of columns.
     sch = s_tir.Schedule(func, enable_check=False)

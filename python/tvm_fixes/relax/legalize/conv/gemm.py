@@ -77,10 +77,6 @@ def lower_as_gemm(
     data, kernel : relax.Expr
     kernel_layout : Layout
         The layout of `kernel`.
-
-    Returns
-    -------
-    relax.Expr
     """
     axes = "".join(convolution.spatial)
     data_extent = convolution.data_layout.extents(list(data.ty.shape.values))

@@ -74,10 +74,6 @@ def lower_phases(
     convolution : Convolution
     data, kernel : relax.Expr
         Its operands.
-
-    Returns
-    -------
-    relax.Expr
     """
     [(name, axis)] = convolution.spatial.items()
     plain = to_layout(bb, kernel, Layout(call.attrs.kernel_layout), Layout(f"IO{name}"))
