@@ -33,7 +33,7 @@ from ..values.operands import dtypes
 
 @converts("_native_batch_norm_legit_no_training.default", fix=DTYPE)
 def convert_eval_batch_norm(call: Call) -> relax.Expr:
-    """Convert a batch norm by the running statistics."""
+    """Convert a batch norm in eval mode, which normalizes by the running statistics."""
     x, weight, bias, mean, var, _momentum, epsilon = call.operands
     dtype, sum_dtype = dtypes(x)
     if dtype == sum_dtype:
@@ -63,7 +63,7 @@ def convert_group_norm(call: Call) -> relax.Expr:
 
 @converts("instance_norm.default", fix=INSTANCE_NORM, noted=True)
 def convert_instance_norm(call: Call) -> relax.Expr:
-    """Convert a norm by the statistics of each channel, or by the running statistics."""
+    """Convert an instance norm, by the statistics of each channel or by the running ones."""
     x, weight, bias, running_mean, running_var, use_input_stats, _momentum, epsilon, _ = (
         call.operands
     )
@@ -110,7 +110,7 @@ def _emit_batch_norm(
 def _norm_operands(
     call: Call, x: relax.Expr, *parameters: relax.Expr | None
 ) -> tuple[relax.Expr, list[relax.Expr]]:
-    """Cast the data and the parameters of a norm to the parameters' accumulation dtype.
+    """Cast the data and parameters of a norm to the accumulation dtype of the parameters.
 
     The parameters are weight, bias, mean and variance; a missing one gets its identity value.
     """
@@ -118,7 +118,7 @@ def _norm_operands(
     # PyTorch accepts float32 parameters for 16-bit data, too.
     inner = accumulation_dtype(dtype_of(given[0] if given else x))
 
-    def default(value: int) -> relax.Expr:
+    def parameter_of(value: int) -> relax.Expr:
         channels = static_extent(x.ty.shape[1])
         if channels is None:
             shape = relax.ShapeExpr([x.ty.shape[1]])
@@ -126,7 +126,7 @@ def _norm_operands(
         return relax.const(np.full(channels, value), inner)
 
     operands = [
-        default(identity) if value is None else call.astype(value, inner)
+        parameter_of(identity) if value is None else call.astype(value, inner)
         for value, identity in zip(parameters, (1, 0, 0, 1), strict=False)
     ]
     return call.astype(x, inner), operands
