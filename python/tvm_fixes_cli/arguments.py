@@ -116,7 +116,7 @@ def add_command(
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(run=command, parser=parser)
+    parser.set_defaults(run=command, parser=parser, commands=commands)
     return parser
 
 

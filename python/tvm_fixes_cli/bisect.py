@@ -13,16 +13,18 @@
 """The command ``bisect``."""
 
 import argparse
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import terminal
+from .again import command_line
 from .arguments import Commands, Result, add_command
 from .search import add_model, add_problem, add_settings, search
 from .terminal import EQUAL, FAILED
 
 if TYPE_CHECKING:
-    from tvm_fixes.search.bisection import Bisection
+    from tvm_fixes.search.bisection import Bisection, Culprit
 
 _HELP = """\
 Find what makes the difference to a problem: by default, that an output is not equal to the
@@ -74,6 +76,8 @@ def _run(arguments: argparse.Namespace) -> Result:
         return bisect(*positional, over=arguments.over or _OVER, **named)
 
     found = search(arguments, run)
+    culprits = [replace(one, again=_again(arguments, one)) for one in found.culprits]
+    found = replace(found, culprits=culprits)
 
     def write() -> None:
         if arguments.json:
@@ -93,3 +97,15 @@ def _run(arguments: argparse.Namespace) -> Result:
                 show(f"{'':<12}… {len(lines) - _MAX_DIFF_LINES} more lines (use --json)")
 
     return EQUAL if any(culprit.names for culprit in found.culprits) else FAILED, write
+
+
+def _again(arguments: argparse.Namespace, culprit: "Culprit") -> str:
+    """The command that shows the difference again; empty without one."""
+    if not culprit.names:
+        return ""
+    if culprit.over != "fixes":
+        return command_line(arguments, "bisect", over=[culprit.over])
+    is_model = not arguments.source.partition(":")[0].endswith((".py", ".json"))
+    if is_model and arguments.check is None:
+        return command_line(arguments, "compile", off=culprit.names)
+    return command_line(arguments, "bisect", off=culprit.names, over=[culprit.over])

@@ -16,6 +16,7 @@ import argparse
 import json
 
 from . import terminal
+from .again import command_line
 from .arguments import (
     EXAMPLES,
     Commands,
@@ -185,6 +186,12 @@ def _run(arguments: argparse.Namespace) -> Result:
             document = report.to_dict() | {"target": model.manifest.target, "output": saved}
             print(json.dumps(document, indent=2))
         else:
-            render(report, terminal.console(), output=arguments.output, quiet=arguments.quiet)
+            render(
+                report,
+                terminal.console(),
+                output=arguments.output,
+                quiet=arguments.quiet,
+                compare=command_line(arguments, "compare"),
+            )
 
     return FAILED if report.accepted is False else EQUAL, write

@@ -116,14 +116,24 @@ class StepPrinter:
 
 
 def render(
-    report: Report, console: Console, *, output: str | None = None, quiet: bool = False
+    report: Report,
+    console: Console,
+    *,
+    output: str | None = None,
+    quiet: bool = False,
+    compare: str = "",
 ) -> None:
-    """Print `report` and the directory of the artifact as a table; if `quiet`, no warnings."""
+    """Print `report` and the directory of the artifact as a table; if `quiet`, no warnings.
+
+    `compare` is the command that finds the first value that differs.
+    """
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     for label, value in _rows(report, output):
         table.add_row(label, value)
     console.print(table, highlight=False)
+    if report.accepted is False and compare:
+        print_command(console, "next", compare, "finds the first value that differs")
     if report.reference and (len(report.outputs) > 1 or not report.equal):
         console.print(_outputs(report), highlight=False)
     if report.explanation is not None:
@@ -135,6 +145,12 @@ def render(
             console.print(f"{left} faster passes not shown (--json has all)", highlight=False)
     for warning in () if quiet else report.warnings:
         console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False)
+
+
+def print_command(console: Console, label: str, command: str, purpose: str) -> None:
+    """Print a command in a line of its own, which is not wrapped."""
+    text = f"{label}: {command}  # {purpose}"
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _pass_times(passes: Sequence[PassTime]) -> Table:
@@ -514,8 +530,6 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
         rows.append(("saved to", escape(output)))
     elif output is not None:
         rows.append(("not saved", f"outputs differ ({escape(output)} is not written)"))
-    if report.accepted is False:
-        rows.append(("next", "tvm-fixes compare finds the first value that differs"))
     return rows
 
 

@@ -13,8 +13,6 @@
 """The fix, the pass or the kernel that makes a difference to a problem."""
 
 import json
-import os
-import shlex
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -30,7 +28,7 @@ from ..errors import CompileError, UsageError
 from ..runtime.compiled_model import CompiledModel
 from ..source import Source
 from ..support.isolate import OutcomeKind, run_forked
-from ..support.switches import ENVIRONMENT_VARIABLE, FIX_IDS
+from ..support.switches import FIX_IDS
 from . import variants
 from .minimize import first_change, minimize
 from .problem import Kind, Observed, Problem
@@ -54,7 +52,9 @@ class Culprit:
     what : str
         The finding in one line.
     again : str
-        How to see it again; empty if there are no `names`.
+        The command that shows it again, if a command searched and there are `names`.
+    diff : str
+        The changes of the pass, or of the schedule of a kernel.
     """
 
     over: str
@@ -232,12 +232,7 @@ class _Search:
             "fixes",
             names,
             f"without {', '.join(names)}, the model {outcome} the problem",
-            f"{ENVIRONMENT_VARIABLE}={','.join(names)} tvm-fixes compile {self._name()}",
         )
-
-    def _name(self) -> str:
-        is_path = isinstance(self._model, str | os.PathLike)
-        return shlex.quote(os.fspath(self._model)) if is_path else "MODEL"
 
     def over_passes(self) -> Culprit:
         """The pass after which the model shows the problem."""
@@ -273,8 +268,7 @@ class _Search:
             "passes",
             names,
             f"not {f'after {runs[good - 1]}' if good else 'before'}, but after {names[-1]}",
-            self._again("passes"),
-            str(self._ask(partial(variants.diff_of, run=runs[bad - 1]))),
+            diff=str(self._ask(partial(variants.diff_of, run=runs[bad - 1]))),
         )
 
     def _failing_pass(self, started: Sequence[str], error: str) -> Culprit:
@@ -282,7 +276,7 @@ class _Search:
         is_the_problem = self.problem.kind in (Kind.CRASHES, Kind.FAILS)
         if not (is_the_problem and started):
             return Culprit("passes", [], f"the pipeline fails: {error}")
-        return Culprit("passes", [started[-1]], f"in {started[-1]}: {error}", self._again("passes"))
+        return Culprit("passes", [started[-1]], f"in {started[-1]}: {error}")
 
     def over_kernels(self) -> Culprit:
         """The kernels whose schedules show the problem."""
@@ -306,12 +300,8 @@ class _Search:
             "kernels",
             names,
             f"only with the schedule of {', '.join(names)}",
-            self._again("kernels"),
-            str(self._ask(partial(variants.diff_of_kernel, name=names[0]))),
+            diff=str(self._ask(partial(variants.diff_of_kernel, name=names[0]))),
         )
-
-    def _again(self, over: str) -> str:
-        return f"tvm-fixes bisect {self._name()} --over {over}"
 
     def _ask(self, question: Callable[[Source, Settings], Any]) -> Any:
         """The answer of a function of :mod:`.variants` in a forked child; a str for an error."""

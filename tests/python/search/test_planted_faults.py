@@ -52,7 +52,6 @@ def test_a_planted_fault_is_found(fault, tmp_path):
     over, name = fault.culprit
     [culprit] = bisect(fault.model(), fault.problem, over=[over], settings=settings).culprits
     assert len(culprit.names) == 1 and name in culprit.names[0]
-    assert culprit.again
 
     reduced = reduce(fault.model(), fault.problem, output=tmp_path, settings=settings)
     assert set(reduced.operators) == fault.left and len(reduced.operators) <= 3

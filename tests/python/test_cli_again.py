@@ -1,0 +1,165 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""The commands that commands print have the options that make the problem appear."""
+
+import shlex
+
+import numpy as np
+import onnx
+import pytest
+import tvm.testing
+
+from helpers.planted_faults import model
+from tvm_fixes.search import bisection
+from tvm_fixes.search.problem import Observed
+from tvm_fixes_cli import _parser, main
+from tvm_fixes_cli.again import UNRELATED, command_line
+
+# Of each option, words that change its value.
+WORDS = {
+    "source": ["a model.onnx"],
+    "params": ["--params", "a.params"],
+    "target": ["--target", '{"kind": "llvm", "mcpu": "cortex-a76"}'],
+    "layout": ["--layout", "NHWC"],
+    "shape": ["--shape", "x=n,3,4", "--shape", "y=7,16"],
+    "size": ["--size", "N=7", "--size", "2*M=8"],
+    "inputs": ["--inputs", "some inputs.npz"],
+    "trust": ["--trust"],
+    "static": ["--static"],
+    "compare": ["--no-compare"],
+    "rtol": ["--rtol", "1e-07"],
+    "atol": ["--atol", "0.1"],
+    "seed": ["--seed", "3"],
+    "verify": ["--no-verify"],
+    "verify_each": ["--verify-each"],
+    "runtime_checks": ["--runtime-checks"],
+    "unsafe_indices": ["--unsafe-indices"],
+    "max_growth": ["--max-growth", "3"],
+    "max_size_ratio": ["--max-size-ratio", "2"],
+    "weights": ["--weights", "outside"],
+    "strip": ["--strip"],
+    "dump_ir": ["--dump-ir", "dump"],
+    "explain": ["--explain"],
+    "time_passes": ["--time-passes"],
+    "max_bytes": ["--max-bytes", "100"],
+    "timeout": ["--timeout", "9.5"],
+    "memory": ["--memory", "2"],
+    "crashes": ["--crashes"],
+    "fails": ["--fails"],
+    "slower_than": ["--slower-than", "3"],
+    "larger_than": ["--larger-than", "1e6"],
+    "check": ["--check", "grep -q 'a b'"],
+}
+
+# Of the printed commands, the options of the command that prints them and that they do not have.
+PRINTS = {
+    ("bisect", "bisect"): set(),
+    ("bisect", "compile"): {
+        *("timeout", "memory", "crashes", "fails", "slower_than", "larger_than", "check"),
+    },
+    ("compile", "compare"): {
+        *("params", "static", "compare", "verify", "verify_each", "runtime_checks", "strip"),
+        *("unsafe_indices", "max_growth", "max_size_ratio", "weights", "dump_ir", "explain"),
+        "time_passes",
+    },
+}
+
+
+def options_of(command):
+    """The destinations of the options of a command that matter for a problem."""
+    actions = _parser()._subparsers._group_actions[0].choices[command]._actions
+    return sorted({action.dest for action in actions} - UNRELATED)
+
+
+CASES = [
+    (*pair, option, lacking) for pair, lacking in PRINTS.items() for option in options_of(pair[0])
+]
+
+
+@pytest.mark.parametrize("command, printed, option, lacking", CASES)
+def test_every_option_is_printed(command, printed, option, lacking):
+    words = [command, *WORDS["source"], *(WORDS[option] if option != "source" else [])]
+    arguments = _parser().parse_args(words)
+    line = shlex.split(command_line(arguments, printed))
+    assert line[:2] == ["tvm-fixes", printed]
+    again = vars(_parser().parse_args(line[1:]))
+    assert again["source"] == "a model.onnx"
+    if option in lacking:
+        assert option not in options_of(printed)
+    else:
+        assert again[option] == vars(arguments)[option]
+
+
+def test_fixes_that_are_off_stay_off(monkeypatch):
+    arguments = _parser().parse_args(["bisect", "m.onnx", "-q", "--json", "--over", "passes"])
+    monkeypatch.setenv("TVM_FIXES_DISABLE", "onnx-resize")
+    line = command_line(arguments, "compile", off=["average-pool"])
+    assert line == "TVM_FIXES_DISABLE=onnx-resize,average-pool tvm-fixes compile m.onnx"
+    monkeypatch.delenv("TVM_FIXES_DISABLE")
+    assert command_line(arguments, "bisect", over=["fixes"]) == (
+        "tvm-fixes bisect m.onnx --over fixes"
+    )
+
+
+def printed_line(out, label):
+    [line] = [line for line in out.splitlines() if line.strip().startswith(f"{label}: ")]
+    return line.strip().removeprefix(f"{label}: ").partition("  # ")[0]
+
+
+def run_printed(line, monkeypatch):
+    """Run a printed command in this process."""
+    words = shlex.split(line)
+    while "=" in words[0] and words[0] != "tvm-fixes":
+        monkeypatch.setenv(*words.pop(0).split("=", 1))
+    assert words[0] == "tvm-fixes"
+    return main(words[1:])
+
+
+@pytest.mark.parametrize("options", [[], ["--check", "test -e"]])
+def test_what_bisect_prints_reproduces(tmp_path, monkeypatch, capfd, options):
+    """The inputs and the seed are those of the search, and the fix is off."""
+    monkeypatch.chdir(tmp_path)
+    onnx.save(model(), "model.onnx")
+    x = np.arange(32, dtype="float32").reshape(4, 8)
+    np.savez("the inputs.npz", x=x, y=x.reshape(8, 4))
+    seen = []
+
+    def observe(problem, subject, settings, *, off=frozenset()):
+        seen.append((problem, settings.seed, [value.tolist() for value in subject.inputs]))
+        return Observed("verifier" not in off, "as told", 1.0, ("verifier",))
+
+    monkeypatch.setattr(bisection, "observe", observe)
+    words = ["--inputs", "the inputs.npz", "--seed", "4", "--over", "fixes", "-q", *options]
+    assert main(["bisect", "model.onnx", *words]) == 0
+    line = printed_line(capfd.readouterr().out, "again")
+    first = seen[0]
+    seen.clear()
+    status = run_printed(line, monkeypatch)
+    if not options:
+        assert line.startswith("TVM_FIXES_DISABLE=verifier tvm-fixes compile model.onnx")
+        assert status == 0 and "equal to ONNX Runtime" in capfd.readouterr().out
+    else:
+        assert seen[0] == first
+
+
+def test_what_compile_prints_reproduces(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(model(rows="N"), "model.onnx")
+    assert main(["compile", "model.onnx", "-q", "--rtol", "0", "--atol", "0", "--size", "N=3"]) == 1
+    line = printed_line(capfd.readouterr().out, "next")
+    assert run_printed(f"{line} -q", monkeypatch) == 1
+    assert "compared with     N=3" in capfd.readouterr().out
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
