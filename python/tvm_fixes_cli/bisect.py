@@ -76,6 +76,7 @@ def _run(arguments: argparse.Namespace) -> Result:
         return bisect(*positional, over=arguments.over or _OVER, **named)
 
     found = search(arguments, run)
+    arguments.value = found.value
     culprits = [replace(one, again=_again(arguments, one)) for one in found.culprits]
     found = replace(found, culprits=culprits)
 
@@ -86,6 +87,8 @@ def _run(arguments: argparse.Namespace) -> Result:
         console = terminal.console()
         show = partial(console.print, markup=False, highlight=False, soft_wrap=True)
         show(f"{found.problem}: {'yes' if found.shows else 'no'}; {found.what}")
+        if found.value:
+            show(f"{'value':<12}{found.value}, instead of the outputs")
         for culprit in found.culprits:
             show(f"{culprit.over:<12}{culprit.what}")
             if culprit.again:
@@ -106,6 +109,6 @@ def _again(arguments: argparse.Namespace, culprit: "Culprit") -> str:
     if culprit.over != "fixes":
         return command_line(arguments, "bisect", over=[culprit.over])
     is_model = not arguments.source.partition(":")[0].endswith((".py", ".json"))
-    if is_model and arguments.check is None:
+    if is_model and arguments.check is None and not arguments.value:
         return command_line(arguments, "compile", off=culprit.names)
     return command_line(arguments, "bisect", off=culprit.names, over=[culprit.over])

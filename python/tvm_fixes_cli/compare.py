@@ -15,6 +15,7 @@
 import argparse
 
 from . import terminal
+from .again import command_line
 from .arguments import (
     Commands,
     Result,
@@ -51,6 +52,12 @@ examples:
   tvm-fixes compare model.onnx --save-inputs inputs.npz
   tvm-fixes compare model.onnx --inputs inputs.npz --layout NHWC
 """
+
+
+_NEXT = (
+    ("bisect", "finds the fix, the pass or the kernel"),
+    ("reduce", "finds the smallest part of the model"),
+)
 
 
 def add(commands: Commands) -> None:
@@ -102,7 +109,7 @@ def _run(arguments: argparse.Namespace) -> Result:
         raise Failure(f"--max-bytes: expected a positive number, got {arguments.max_bytes}", 2)
     with loaded(with_torch=not arguments.source.endswith(".onnx")):
         from tvm_fixes.debug import compare
-        from tvm_fixes_cli.console import StepPrinter, render_comparison
+        from tvm_fixes_cli.console import StepPrinter, print_command, render_comparison
 
         with StepPrinter(terminal.console(stderr=True)) as printer:
             found = compare(
@@ -123,10 +130,18 @@ def _run(arguments: argparse.Namespace) -> Result:
                 progress=None if arguments.quiet else printer,
             )
 
+    rejected = next((value.name for value in found.values if not value.result.accepted), "")
+    # Later operators mask the difference: the searches need the name of the value.
+    masked = rejected if all(output.accepted for output in found.outputs) else ""
+
     def write() -> None:
         if arguments.json:
             print(found.to_json())
         else:
-            render_comparison(found, terminal.console(), show_all=arguments.all)
+            console = terminal.console()
+            render_comparison(found, console, show_all=arguments.all)
+            for command, purpose in _NEXT if rejected else ():
+                line = command_line(arguments, command, value=masked)
+                print_command(console, "next", line, purpose)
 
     return EQUAL if found.accepted else FAILED, write

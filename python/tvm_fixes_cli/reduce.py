@@ -82,6 +82,7 @@ def _run(arguments: argparse.Namespace) -> Result:
         ended = " (interrupted)" if found.interrupted else ""
         rows = (
             ("problem", f"{found.problem}: {found.what}"),
+            *([("value", f"{found.value}, instead of the outputs")] if found.value else []),
             ("operators", f"{len(found.operators)} of {found.before}{ended}"),
             ("", ", ".join(found.operators[:20])),
             ("trials", f"{found.trials} in {found.seconds:.0f} s"),

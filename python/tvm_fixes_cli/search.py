@@ -76,6 +76,13 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add_layout(parser)
     add_shape(parser)
     add_sizes(parser)
+    parser.add_argument(
+        "--value",
+        default="",
+        metavar="NAME",
+        help="an intermediate value, as 'compare' names it, that is compared instead of the "
+        "outputs; default: the first that differs, if all outputs are equal",
+    )
     add_trust(parser)
     add_tolerances(parser)
     add_seed(parser)
@@ -121,6 +128,7 @@ def _settings(arguments: argparse.Namespace) -> "Settings":
         layout=arguments.layout,
         shapes=shapes_of(arguments) or None,
         sizes=sizes_of(arguments),
+        value=arguments.value,
         trust=arguments.trust,
         rtol=arguments.rtol,
         atol=arguments.atol,

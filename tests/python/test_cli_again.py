@@ -58,6 +58,7 @@ WORDS = {
     "fails": ["--fails"],
     "slower_than": ["--slower-than", "3"],
     "larger_than": ["--larger-than", "1e6"],
+    "value": ["--value", "a/b c"],
     "check": ["--check", "grep -q 'a b'"],
 }
 
@@ -66,7 +67,10 @@ PRINTS = {
     ("bisect", "bisect"): set(),
     ("bisect", "compile"): {
         *("timeout", "memory", "crashes", "fails", "slower_than", "larger_than", "check"),
+        "value",
     },
+    ("compare", "bisect"): {"max_bytes"},
+    ("compare", "reduce"): {"max_bytes"},
     ("compile", "compare"): {
         *("params", "static", "compare", "verify", "verify_each", "runtime_checks", "strip"),
         *("unsafe_indices", "max_growth", "max_size_ratio", "weights", "dump_ir", "explain"),

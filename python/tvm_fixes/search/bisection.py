@@ -30,6 +30,7 @@ from ..source import Source
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.switches import FIX_IDS
 from . import variants
+from .masked import with_masked_value
 from .minimize import first_change, minimize
 from .problem import Kind, Observed, Problem
 from .trial import Progress, Settings, Subject, Trial, observe
@@ -79,6 +80,8 @@ class Bisection:
         What the model shows.
     culprits : list of Culprit
         One for each list searched.
+    value : str
+        The intermediate value that was searched instead of the outputs; empty for these.
     trials : int
     seconds : float
     """
@@ -88,6 +91,7 @@ class Bisection:
     shows: bool
     what: str
     culprits: list[Culprit] = field(default_factory=list)
+    value: str = ""
     trials: int = 0
     seconds: float = 0.0
 
@@ -144,6 +148,12 @@ def bisect(
     further = settings.further_inputs(source, problem)
     search = _Search(model, inputs, further, problem, settings, progress)
     first = search.try_fixes(())
+    masked = with_masked_value(model, settings, problem, first)
+    if masked.value != settings.value:
+        at_value = _Search(model, inputs, further, problem, masked, progress)
+        shown = at_value.try_fixes(())
+        if shown.shows:
+            search, first, settings = at_value, shown, masked
     if first.shows is None:
         raise CompileError(f"{source.name}: expected: {problem}, or not; found: {first.what}")
     search.problem = problem.like(first) if first.shows else problem
@@ -159,6 +169,7 @@ def bisect(
         shows=first.shows,
         what=first.what,
         culprits=culprits,
+        value=settings.value,
         trials=search.trials,
         seconds=round(time.monotonic() - search.start, 1),
     )

@@ -33,6 +33,7 @@ from ..source.relax import RelaxSource
 from ..source.torch import TorchSource
 from .journal import Journal
 from .kernel_parts import statements_of
+from .masked import with_masked_value
 from .minimize import improve, minimize
 from .parts import Candidate, Parts, smallest
 from .problem import Kind, Observed, Problem, cause_of
@@ -63,6 +64,8 @@ class Reduction:
     seconds : float
     interrupted : bool
         Whether a Ctrl-C ended the search early.
+    value : str
+        The intermediate value that was searched instead of the outputs; empty for these.
     """
 
     source: str
@@ -75,6 +78,7 @@ class Reduction:
     trials: int
     seconds: float
     interrupted: bool
+    value: str = ""
 
     def to_json(self) -> str:
         """The fields as a JSON object."""
@@ -134,6 +138,13 @@ def reduce(
     first = observe(problem, whole, settings)
     if progress is not None:
         progress(Trial("the whole model", 0, first))
+    masked = with_masked_value(model, settings, problem, first)
+    if masked.value != settings.value:
+        settings, source = masked, masked.open(model)
+        whole = _whole(model, inputs, settings.further_inputs(source, problem), settings)
+        first = observe(problem, whole, settings)
+        if progress is not None:
+            progress(Trial(f"the value {settings.value}", 0, first))
     if not first.shows:
         raise CompileError(f"{source.name}: expected: {problem}; found: {first.what}")
     problem = problem.like(first)
@@ -279,7 +290,9 @@ class _Search:
         model = candidate.model()
         shapes = self._settings.shapes or {}
         left = {name: shape for name, shape in shapes.items() if name in candidate.inputs}
-        settings = replace(self._settings, shapes=left or None, params=None, inputs={})
+        settings = replace(
+            self._settings, shapes=left or None, sizes={}, params=None, inputs={}, value=""
+        )
         return Subject(
             partial(settings.open, model),
             partial(_build, settings, model),
@@ -305,4 +318,5 @@ class _Search:
             trials=self.trials,
             seconds=round(time.monotonic() - self._start, 1),
             interrupted=interrupted,
+            value=self._settings.value,
         )

@@ -45,6 +45,7 @@ from ..source.module_file import read_module
 from ..source.relax import RelaxSource
 from ..support import switches
 from ..support.isolate import Outcome, OutcomeKind, run_forked
+from ..support.suggestions import did_you_mean
 from ..support.tensors import arrays_of, to_tvm
 from .kernel_parts import with_main
 from .problem import Kind, Observed, Problem, cause_of
@@ -69,6 +70,8 @@ class Settings:
         Time limit of a trial.
     gigabytes : float or None
         Memory limit of a trial; by default, the memory of the machine.
+    value : str
+        An intermediate value that is the only output; empty for the outputs of the model.
     """
 
     target: str | Mapping[str, object] | tvm.target.Target = "native"
@@ -84,14 +87,27 @@ class Settings:
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
     seconds: float = 120.0
     gigabytes: float | None = None
+    value: str = ""
 
     def open(self, model: Any) -> Source:
         """Open a model in any form that :func:`tvm_fixes.compile` accepts, or a TVM module."""
         if isinstance(model, Source):
             return model
         source = self._opened(model)
+        if self.value:
+            source = self._part(source)
         source.set_sizes(self.sizes)
         return source
+
+    def _part(self, source: Source) -> Source:
+        """The part of a model that computes the value."""
+        source.set_sizes(self.sizes)
+        inputs = source.example_inputs(np.random.default_rng(self.seed))
+        known = [value.name for value in source.values(inputs)]
+        if self.value not in known:
+            hint = did_you_mean(self.value, known) or "`tvm-fixes compare --all` shows all"
+            raise UsageError(f"{source.name}: no value {self.value!r}; {hint}")
+        return source.with_outputs([self.value])
 
     def _opened(self, model: Any) -> Source:
         if isinstance(model, str | os.PathLike):
@@ -144,6 +160,8 @@ class Settings:
             return build_stock(source, self.target)
         if isinstance(source, RelaxSource):
             model = source.to_relax()
+        elif self.value:
+            model = source
         return compile(
             model,
             target=self.target,
