@@ -80,7 +80,7 @@ def is_gemm(case: Case) -> bool:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_geometries(layout: str, dtype: str) -> None:
     whole = dtype == "float32" and (is_full() or layout == "NCHW")
-    chosen = CASES if whole else sample(CASES, 3, seed=crc32(f"{layout} {dtype}".encode()))
+    chosen = CASES if whole else sample(CASES, 2, seed=crc32(f"{layout} {dtype}".encode()))
     cases = [replace(case, data_layout=layout, out_layout=layout, dtype=dtype) for case in chosen]
     for case in cases:
         assert is_gemm(case), case
@@ -133,7 +133,7 @@ def test_random(data: st.DataObject) -> None:
             transposed=transposed,
         )
 
-    cases = [draw_case() for _ in range(5 if is_full() else 3)]
+    cases = [draw_case() for _ in range(5 if is_full() else 2)]
     assert any(is_gemm(case) for case in cases)
     assert_reference_equals_pytorch(cases)
     assert_computes(cases)

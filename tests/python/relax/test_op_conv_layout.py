@@ -562,6 +562,7 @@ def is_possible(case: Case, before: tvm.IRModule, request: list[str]) -> bool:
     return True
 
 
+@batched(1 if is_full() else 2)
 @given(st.lists(random_conversion("NCDHW"), min_size=5, max_size=5))
 def test_random_requests_are_met_where_possible(conversions):
     for chain, symbols, desired in conversions:
@@ -573,7 +574,7 @@ def test_random_requests_are_met_where_possible(conversions):
         assert layouts(after, op) == (asked(request) if met else layouts_of(first))
 
 
-@batched(5 if is_full() else 10)
+@batched(5 if is_full() else 20)
 @given(st.lists(random_conversion("N"), min_size=5, max_size=5))
 def test_random_requests_keep_values(conversions):
     cases = []

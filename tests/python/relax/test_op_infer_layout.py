@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
-from helpers.grids import batched
+from helpers.grids import batched, is_full
 from helpers.relax_modules import build, call, calls, count, cpu, integers, merge, run, tensor
 from tvm_fixes import transform
 from tvm_fixes.support import switches
@@ -342,7 +342,7 @@ def random_graph(draw):
     return between_convs(shape, emit), shape
 
 
-@batched(5)
+@batched(5 if is_full() else 10)
 @given(st.lists(random_graph(), min_size=5, max_size=5))
 def test_random_graphs_keep_their_values(graphs):
     versions = {}

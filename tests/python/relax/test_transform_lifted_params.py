@@ -22,6 +22,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 import tvm_fixes
+from helpers.grids import is_full
 from helpers.relax_modules import call, integers, tensor
 from tvm_fixes import transform
 from tvm_fixes.errors import UsageError
@@ -210,9 +211,10 @@ def store_lazily(mod):
     return vm, prepared
 
 
-@pytest.mark.parametrize("is_prepared", [False, True])
-@pytest.mark.parametrize("is_flat", [False, True])
-@pytest.mark.parametrize("bundles", [False, True])
+STATES = list(itertools.product([False, True], repeat=3))
+
+
+@pytest.mark.parametrize("is_prepared, is_flat, bundles", STATES if is_full() else STATES[1::3])
 def test_row_lazy_transform_params_after(is_prepared, is_flat, bundles):
     mod = Lift()(module(is_prepared))
     mod = Bundle()(mod) if bundles else mod
@@ -319,8 +321,14 @@ def joined(builder, x, pair):
     return op.matmul(builder.emit(op.concat(pair, axis=0)), x), None
 
 
-@pytest.mark.parametrize("emit", [returned, unread, joined])
-@pytest.mark.parametrize("sequence", [name for name in SEQUENCES if not name.startswith("bundle")])
+TUPLES = list(
+    itertools.product(
+        [name for name in SEQUENCES if not name.startswith("bundle")], [returned, unread, joined]
+    )
+)
+
+
+@pytest.mark.parametrize("sequence, emit", TUPLES if is_full() else TUPLES[::2])
 def test_weights_that_are_one_tuple(emit, sequence):
     builder = relax.BlockBuilder()
     matrix = tensor(4, 4)

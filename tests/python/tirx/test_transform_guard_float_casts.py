@@ -88,7 +88,7 @@ def test_constants(dtype):
         def forward(self, y):
             return torch.full((7,), -2.0).to(getattr(torch, dtype)), y
 
-    if is_full() or dtype in ("int8", "uint64"):
+    if is_full() or dtype == "uint64":
         model = compile_model((Fill().eval(), (torch.zeros(7),)))
         assert model.report.equal
 
@@ -193,7 +193,7 @@ def test_a_chain_of_casts(dtype):
 
     x = values(dtype)
     seconds = []
-    for steps in (3, 12):
+    for steps in (3, 12) if is_full() else (2, 8):
         start = time.process_time()
         model = compile_model((Chain(steps).eval(), (x,)), compare=False)
         seconds.append(time.process_time() - start)
