@@ -25,7 +25,6 @@ from rich.table import Table
 
 from tvm_fixes.compiler import Step
 from tvm_fixes.frontend.operators import Operator
-from tvm_fixes.observe.comparison import BLOCKS
 from tvm_fixes.report.layers import LayerComparison, ValueComparison
 from tvm_fixes.report.profiling import Profile
 from tvm_fixes.report.reference_times import Match
@@ -508,11 +507,15 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
     )
     rows.append(("size", f"{_bytes(report.artifact_bytes)}, {parameters}"))
     if report.latency_ms is not None and report.reference_latency_ms is not None:
+        ratio_text = ""
+        if report.latency_ratio is not None:
+            middle, low, high = report.latency_ratio
+            ratio_text = f": {middle:.2f} x (quartiles {low:.2f} to {high:.2f})"
         rows.append(
             (
                 "latency",
                 f"{report.latency_ms:.3g} ms, {report.reference} "
-                f"{report.reference_latency_ms:.3g} ms (fastest of up to {BLOCKS} blocks)",
+                f"{report.reference_latency_ms:.3g} ms{ratio_text}",
             )
         )
     if report.activation_transforms is not None:

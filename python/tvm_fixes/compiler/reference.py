@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 
 from ..errors import CompileError, UsageError, summarize
-from ..observe import comparison
+from ..observe import latency
 from ..observe.reference_process import ReferenceProcess
 from ..observe.verdicts import Evidence, compare_all
 from ..runtime.compiled_model import CompiledModel
@@ -86,10 +86,10 @@ class Reference(AbstractContextManager["Reference"]):
             partial(self.source.float64_outputs, self.inputs),
         )
 
-    def median_seconds(self, runs: int, budget: float) -> float:
-        """Time the reference: see :func:`tvm_fixes.observe.comparison.median_seconds`."""
+    def block(self, runs: int, budget: float) -> list[float]:
+        """Time the reference: see :func:`tvm_fixes.observe.latency.block`."""
         with self._errors():
-            return self._process.median_seconds(runs, budget)
+            return self._process.block(runs, budget)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -275,10 +275,12 @@ def _compare(
 
 def _time(model: CompiledModel, reference: Reference, report: Report) -> Report:
     inputs = [value.copy() for value in reference.inputs]
-    latency, reference_latency = comparison.latencies_ms(
-        [
-            partial(comparison.median_seconds, partial(model.run, *inputs)),
-            reference.median_seconds,
-        ]
+    ours, theirs = latency.measure(
+        [partial(latency.block, partial(model.run, *inputs)), reference.block]
     )
-    return replace(report, latency_ms=latency, reference_latency_ms=reference_latency)
+    return replace(
+        report,
+        latency_ms=1e3 * ours.seconds,
+        reference_latency_ms=1e3 * theirs.seconds,
+        latency_ratio=ours.ratio(theirs),
+    )

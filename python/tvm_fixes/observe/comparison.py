@@ -10,11 +10,8 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Comparison of outputs with a reference's, and measurement of latencies."""
+"""Comparison of outputs with a reference's."""
 
-import statistics
-import time
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -37,9 +34,6 @@ match exactly.
 
 _MEDIAN_FACTOR = 4.0
 """Limit of an element's float64 error, as a multiple of the reference's median float64 error."""
-
-BLOCKS = 10
-"""The maximum number of blocks per call that :func:`latencies_ms` times."""
 
 
 def compare(
@@ -165,51 +159,3 @@ def largest_magnitude(array: np.ndarray) -> float:
     """The largest absolute value of the finite elements; 0 without finite elements."""
     wide = np.abs(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64))
     return float(wide.max(initial=0.0, where=np.isfinite(wide)))
-
-
-def latencies_ms(
-    timers: Sequence[Callable[[int, float], float]],
-    *,
-    blocks: int = BLOCKS,
-    runs: int = 5,
-    budget: float = 2.0,
-) -> list[float]:
-    """Measure the latency of several calls, in milliseconds.
-
-    The calls take turns in blocks, so that the load of the machine affects all of them equally. A
-    block is one call of warm-up, then `runs` timed calls in a row: idle threads of another runtime
-    spin for a while and occupy the cores. The latency is the median of the fastest block.
-
-    Parameters
-    ----------
-    timers : sequence of callable
-        Each times one block of its call: :func:`median_seconds` with the call bound, or its
-        counterpart in another process.
-    blocks : int
-        The maximum number of blocks per call.
-    runs : int
-        The maximum number of timed calls in a block.
-    budget : float
-        Time limit in seconds; at least one call of each is timed.
-    """
-    medians: list[list[float]] = [[] for _ in timers]
-    share = budget / (blocks * len(timers))
-    end = time.perf_counter() + budget
-    for _ in range(blocks):
-        for timer, found in zip(timers, medians, strict=True):
-            found.append(timer(runs, share))
-        if time.perf_counter() >= end:
-            break
-    return [1e3 * min(found) for found in medians]
-
-
-def median_seconds(call: Callable[[], object], runs: int, budget: float) -> float:
-    """Call once as warm-up, then `runs` times within `budget` seconds; return the median time."""
-    end = time.perf_counter() + budget
-    call()
-    taken: list[float] = []
-    while not taken or (len(taken) < runs and time.perf_counter() < end):
-        start = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)

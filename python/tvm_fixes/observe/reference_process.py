@@ -29,7 +29,7 @@ from ..support import logs
 from ..support.isolate import ForkedChild, Outcome, OutcomeKind, run_forked, start_forked
 from ..support.signals import interrupts_deferred
 from ..support.tensors import nbytes_of, numpy_dtype
-from .comparison import median_seconds
+from . import latency
 
 __all__ = ["ReferenceProcess"]
 
@@ -133,9 +133,9 @@ class ReferenceProcess:
             for dtype, shape, begin in places
         ]
 
-    def median_seconds(self, runs: int, budget: float) -> float:
-        """Time the reference in the child: see :func:`.comparison.median_seconds`."""
-        seconds: float = self._ask("time", runs, budget)
+    def block(self, runs: int, budget: float) -> list[float]:
+        """Time the reference in the child: see :func:`.latency.block`."""
+        seconds: list[float] = self._ask("time", runs, budget)
         return seconds
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ def _serve(
                     [inputs] = arguments
                     run, answer = partial(reference, list(inputs)), None
                 elif request == "time":
-                    answer = median_seconds(run, *arguments)
+                    answer = latency.block(run, *arguments)
                 else:
                     answer = _vary(vary, inputs, memory, *arguments)
         except EOFError:

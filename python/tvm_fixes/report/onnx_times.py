@@ -22,7 +22,6 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +31,9 @@ import onnx
 from ..frontend.onnx.call import operator_of
 from ..frontend.onnx.graph.liveness import names_read
 from ..frontend.onnx.graph.node_errors import name_of
-from ..observe.comparison import median_seconds
 from ..relax.source_nodes import SourceNode
 from ..source.onnx import OnnxSource
-from .node_times import Groups, NodeTime, ReferenceTimes
+from .node_times import Groups, NodeTime
 
 # The profiler writes about a kilobyte for each node of each run.
 _MAX_EVENTS = 20_000
@@ -60,14 +58,12 @@ _NODE = "tvm_fixes_node_"
 
 
 def onnx_node_times(
-    source: OnnxSource, inputs: Sequence[np.ndarray], seconds: float
-) -> ReferenceTimes:
+    source: OnnxSource, inputs: Sequence[np.ndarray], seconds: float, run_seconds: float
+) -> list[NodeTime]:
     """Measure the nodes of the main graph in ONNX Runtime for `seconds`."""
     feed = {spec.name: array for spec, array in zip(source.inputs, inputs, strict=True)}
-    # Before the profiled session exists: its threads would disturb this one.
-    name, run_seconds = _plain(source, feed, seconds / 2)
     model = source.model
-    events, graph = _profiled(source, feed, seconds / 2)
+    events, graph = _profiled(source, feed, seconds)
     times = _without_overhead(_node_seconds(events, graph), run_seconds)
     found = []
     for run, places in _Coverage(model.graph, graph).covered():
@@ -77,15 +73,7 @@ def onnx_node_times(
             nodes = tuple(SourceNode(name_of(node), operator_of(node)) for node in originals)
             runs_text = ", ".join(dict.fromkeys(node.op_type for node in known))
             found.append(NodeTime(nodes, runs_text, sum(times[node.name] for node in known)))
-    return ReferenceTimes(name, run_seconds, tuple(found))
-
-
-def _plain(
-    source: OnnxSource, inputs: Mapping[str, np.ndarray], seconds: float
-) -> tuple[str, float]:
-    """The name of the reference, and the time of a run without its profiler."""
-    name, session = source.session()
-    return name, median_seconds(partial(session.run, None, inputs), _MAX_EVENTS, seconds)
+    return found
 
 
 def _profiled(

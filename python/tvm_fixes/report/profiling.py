@@ -14,12 +14,11 @@
 
 import json
 import os
-import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,9 @@ from ..compiler import Progress, Step
 from ..compiler import compile as compile_model
 from ..compiler.inputs import inputs_of_artifact, load_inputs
 from ..compiler.options import Options
-from ..errors import UsageError
+from ..compiler.reference import Reference
+from ..errors import CompileError, UsageError
+from ..observe import latency
 from ..relax.kernel_calls import KernelCalls
 from ..relax.source_nodes import SourceNode
 from ..runtime.compiled_model import CompiledModel
@@ -38,12 +39,14 @@ from ..source import Params, Shapes, Source, open_source
 from ..source.examples import used_sizes
 from ..source.inputs import GivenInputs
 from .events import Recorder, Recording, own_times
+from .node_times import ReferenceTimes
 from .reference_times import Match, ReferenceProfile, match_nodes, reference_times
 
 # The names of the virtual machine's own calls; the second kind computes extents.
 _VIRTUAL_MACHINE = ("vm.", "shape_func")
 
 _MIN_RUNS = 3
+_MAX_RUNS = 10_000
 
 ONLY_CPU = (
     "only models for a CPU can be profiled: on a GPU, a call returns before its kernel has run; "
@@ -116,7 +119,7 @@ class Profile:
     ----------
     model : str
     run_seconds : float
-        The median time of a run without instruments.
+        The median time of a run without instruments: see :mod:`tvm_fixes.observe.latency`.
     kernels : list of KernelTime
         The calls of kernels, in the order of the run.
     other_seconds : dict of str to float
@@ -298,14 +301,31 @@ def profile(
     _check_target(model.manifest)
     report = progress or (lambda step: None)
     report(Step("measure"))
-    found = _measure(model, name, arrays, seconds)
-    found = replace(found, sizes=used_sizes(model.inputs, arrays))
     if not compare:
-        return found
+        return _measure(model, name, arrays, seconds)[0]
     if opened is None:
+        found = _measure(model, name, arrays, seconds)[0]
         return replace(found, no_reference="the original model is not given")
+    return _measure_both(model, opened, arrays, seconds, report)
+
+
+def _measure_both(
+    model: CompiledModel,
+    source: Source,
+    inputs: Sequence[np.ndarray],
+    budget: float,
+    report: Progress,
+) -> Profile:
+    """The profile with the times of the reference, or why there are none."""
+    try:
+        with Reference(source, list(inputs)) as reference:
+            found, run_seconds = _measure(model, source.name, inputs, budget, reference)
+    except (UsageError, CompileError) as error:
+        found, _ = _measure(model, source.name, inputs, budget)
+        return replace(found, no_reference=error.message)
     report(Step("measure the reference"))
-    return _with_reference(found, model.manifest.kernels, opened, arrays, seconds)
+    times = reference_times(source, inputs, budget, reference.name, run_seconds)
+    return _with_reference(found, model.manifest.kernels, times)
 
 
 def _check_target(manifest: Manifest) -> None:
@@ -329,11 +349,8 @@ def check_original(original: Source, manifest: Manifest) -> None:
         )
 
 
-def _with_reference(
-    found: Profile, known: KernelCalls, source: Source, inputs: Sequence[np.ndarray], budget: float
-) -> Profile:
-    """Add the times of the reference."""
-    times = reference_times(source, inputs, budget)
+def _with_reference(found: Profile, known: KernelCalls, times: ReferenceTimes | str) -> Profile:
+    """Add the times of the reference, or why there are none."""
     if isinstance(times, str):
         return replace(found, no_reference=times)
     if not found.is_exact:
@@ -352,25 +369,32 @@ def _with_reference(
 
 
 def _measure(
-    model: CompiledModel, name: str, inputs: Sequence[np.ndarray], budget: float
-) -> Profile:
-    run = model.bound(*inputs)
+    model: CompiledModel,
+    name: str,
+    inputs: Sequence[np.ndarray],
+    budget: float,
+    reference: Reference | None = None,
+) -> tuple[Profile, float]:
+    """The profile, and the latency of the reference; 0 without one."""
+    # A run overwrites the inputs that the model updates.
+    copies = [np.array(value) for value in inputs]
+    run = model.bound(*(np.array(value) for value in inputs))
     run()
     recorder = Recorder()
     with model.instrumented(recorder.count):
         run()
-    plain: list[float] = []
     recordings: list[Recording] = []
-    end = time.perf_counter() + budget
-    # In turns, so that the load of the machine affects both alike.
-    while len(recordings) < _MIN_RUNS or time.perf_counter() < end:
-        start = time.perf_counter()
-        run()
-        plain.append(time.perf_counter() - start)
+
+    def record() -> None:
         with model.instrumented(recorder.time):
             run()
         recordings.append(recorder.take())
-    run_seconds = statistics.median(plain)
+
+    timers = [partial(latency.block, call) for call in (partial(model.run, *copies), record)]
+    theirs = [] if reference is None else [reference.block]
+    ours, _, *others_taken = latency.measure([*timers, *theirs], runs=_MAX_RUNS, budget=budget)
+    while len(recordings) < _MIN_RUNS:
+        record()
     times = own_times(recordings)
     events = list(zip(recorder.names, times, recorder.sizes, strict=True))
     kernels = [event for event in events if not event[0].startswith(_VIRTUAL_MACHINE)]
@@ -380,9 +404,9 @@ def _measure(
             others[label.removeprefix("vm.builtin.")] += own
     known = model.manifest.kernels
     calls, is_exact = _calls_of([label for label, _, _ in kernels], known)
-    return Profile(
+    found = Profile(
         name,
-        run_seconds,
+        ours.seconds,
         [
             KernelTime(
                 label,
@@ -399,6 +423,8 @@ def _measure(
         is_exact,
         _limits(),
     )
+    found = replace(found, sizes=used_sizes(model.inputs, inputs))
+    return found, others_taken[0].seconds if others_taken else 0.0
 
 
 def _calls_of(names: Sequence[str], known: KernelCalls) -> tuple[list[list[int]], bool]:

@@ -97,16 +97,18 @@ class ReferenceProfile:
 
 
 def reference_times(
-    source: Source, inputs: Sequence[np.ndarray], seconds: float
+    source: Source, inputs: Sequence[np.ndarray], seconds: float, name: str, run_seconds: float
 ) -> ReferenceTimes | str:
     """Measure the nodes of a model in its reference, in a forked child, for `seconds`.
+
+    A run of the reference, whose `name` is given, takes `run_seconds`.
 
     Returns
     -------
     times : ReferenceTimes or str
         Or why it cannot be measured, in one line.
     """
-    measure: Callable[..., ReferenceTimes]
+    measure: Callable[..., list[NodeTime]]
     if isinstance(source, OnnxSource):
         from .onnx_times import onnx_node_times as measure
     elif isinstance(source, TorchSource):
@@ -116,7 +118,8 @@ def reference_times(
 
     def run() -> ReferenceTimes | str:
         try:
-            return measure(source, inputs, seconds)
+            nodes = measure(source, inputs, seconds, run_seconds)
+            return ReferenceTimes(name, run_seconds, tuple(nodes))
         except Exception as error:
             return summarize(error)
 

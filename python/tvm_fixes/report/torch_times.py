@@ -25,10 +25,10 @@ from torch.utils import _pytree as pytree
 
 from ..frontend.torch.graph.signature import call_arguments
 from ..frontend.torch.graph.source_nodes import source_node
-from ..observe.comparison import median_seconds
 from ..source.torch import TorchSource
 from ..support.tensors import to_torch
-from .node_times import NodeTime, ReferenceTimes
+from ..support.threads import thread_count
+from .node_times import NodeTime
 
 _MIN_RUNS = 3
 
@@ -36,29 +36,27 @@ _MAX_RUNS = 10_000
 
 
 def torch_node_times(
-    source: TorchSource, inputs: Sequence[np.ndarray], seconds: float
-) -> ReferenceTimes:
+    source: TorchSource, inputs: Sequence[np.ndarray], seconds: float, _: float
+) -> list[NodeTime]:
     """Measure the nodes of the program in eager mode for `seconds`."""
-    name, run = source.reference()
-    run_seconds = median_seconds(lambda: run(list(inputs)), _MAX_RUNS, seconds / 2)
+    torch.set_num_threads(thread_count())
     program = source.program
     machine = _Timing(program.module())
     args, kwargs = call_arguments(program, list(map(to_torch, inputs)))
     leaves = pytree.tree_leaves((args, kwargs))
-    end = time.perf_counter() + seconds / 2
+    end = time.perf_counter() + seconds
     runs = 0
     with torch.no_grad():
         while runs <= _MIN_RUNS or (time.perf_counter() < end and runs < _MAX_RUNS):
             machine.run(*leaves)
             runs += 1
     nodes = {node.name: source_node(node) for node in program.graph.nodes}
-    found = [
+    return [
         # The first run is a warm-up.
         NodeTime((nodes[node.name],), _name_of(node), statistics.median(taken[1:]))
         for node, taken in machine.taken.items()
         if node.name in nodes
     ]
-    return ReferenceTimes(name, run_seconds, tuple(found))
 
 
 def _name_of(node: fx.Node) -> str:

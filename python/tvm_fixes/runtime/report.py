@@ -181,8 +181,10 @@ class Report:
     not_compared : str
         Why the outputs were not compared although they should be, in one line; empty otherwise.
     latency_ms, reference_latency_ms : float or None
-        The median of the calls in the fastest of a few blocks of calls, with the default number of
-        threads of each runtime.  An indication, not a benchmark.
+        The median times of a run, measured in turns, with as many threads: see
+        :mod:`tvm_fixes.observe.latency`.
+    latency_ratio : tuple of float, or None
+        The median over the turns of the ratio of the two, and its quartiles.
     constant_bytes : int or None
         The size of the constants in the artifact; None if unknown.
     warnings : list of str
@@ -226,6 +228,7 @@ class Report:
     not_compared: str = ""
     latency_ms: float | None = None
     reference_latency_ms: float | None = None
+    latency_ratio: tuple[float, float, float] | None = None
     warnings: list[str] = field(default_factory=list)
     unproved: int | None = None
     unfolded: list[str] = field(default_factory=list)

@@ -361,9 +361,11 @@ def _examine(kind: Kind, subject: Subject, settings: Settings, off: frozenset[st
 
 def _describe(report: Report) -> tuple[Kind | None, str, float]:
     """The result of a comparison: the latencies if they were measured, else the errors."""
-    if report.latency_ms is not None and report.reference_latency_ms is not None:
-        ratio = report.latency_ms / report.reference_latency_ms
-        return None, f"{report.latency_ms:.3f} ms, {ratio:.2f} x the reference", ratio
+    if report.latency_ms is not None and report.latency_ratio is not None:
+        ratio, low, high = report.latency_ratio
+        noise = f"quartiles {low:.2f} to {high:.2f}"
+        what = f"{report.latency_ms:.3f} ms, {ratio:.2f} x the reference ({noise})"
+        return None, what, ratio
     where = report.decisive
     wrong = next((output for output in where.outputs if not output.accepted), None)
     if wrong is None:

@@ -153,7 +153,7 @@ class Source(ABC):
 
     @abstractmethod
     def reference(self) -> tuple[str, Reference]:
-        """Make the reference of the model.
+        """Make the reference of the model, in a process of its own, whose threads it sets.
 
         Returns
         -------

@@ -29,6 +29,7 @@ from ..errors import CompileError, UnsupportedOperatorError, UsageError, summari
 from ..runtime.manifest import Dim, TensorSpec
 from ..support.memory import map_bytes, tensor_in
 from ..support.tensors import array_of, nbytes_of, raw_bytes
+from ..support.threads import thread_count
 from .base import ModelValue, Reference, Shapes, Source, import_extra, local_of
 from .rounding import moved, steps_of
 
@@ -431,6 +432,8 @@ class OnnxSource(Source):
         def session_of(precise: str) -> Any:
             options = onnxruntime.SessionOptions()
             options.log_severity_level = 3
+            # Its default pool ignores TVM's number.
+            options.intra_op_num_threads = thread_count()
             if in_memory and self._path is not None:
                 options.add_session_config_entry(_EXTERNAL_FOLDER, str(self._path.parent))
             options.add_session_config_entry("session.x64quantprecision", precise)

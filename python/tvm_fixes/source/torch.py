@@ -40,6 +40,7 @@ from ..relax.updates import updates_of
 from ..runtime.call_arguments import Argument
 from ..runtime.manifest import Signature, TensorSpec
 from ..support.tensors import to_numpy, to_torch
+from ..support.threads import thread_count
 from .base import ModelValue, Reference, Shapes, Source, import_extra, local_of
 from .pt2 import load_checked
 from .rounding import moved, steps_of
@@ -356,6 +357,7 @@ class TorchSource(Source):
     def reference(self) -> tuple[str, Reference]:
         import torch
 
+        torch.set_num_threads(thread_count())
         module = self._module if self._module is not None else self._program.module()
 
         def run(inputs: list[np.ndarray]) -> list[np.ndarray]:

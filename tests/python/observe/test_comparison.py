@@ -12,16 +12,12 @@
 # and limitations under the License.
 """tvm_fixes.observe.comparison."""
 
-from functools import partial
-from types import SimpleNamespace
-
 import ml_dtypes
 import numpy as np
 import pytest
 import tvm.testing
 
-from tvm_fixes.observe import comparison
-from tvm_fixes.observe.comparison import TOLERANCES, compare, judge, latencies_ms, median_seconds
+from tvm_fixes.observe.comparison import TOLERANCES, compare, judge
 
 NAN, INF = np.nan, np.inf
 
@@ -115,62 +111,6 @@ def test_empty_and_scalar():
     assert compare("y", np.zeros((0, 3), "float32"), np.zeros((0, 3), "float32")).equal
     assert compare("y", np.array(2.0, "float32"), np.array(2.0, "float32")).equal
     assert not compare("y", np.array(2.0, "float32"), np.array(3.0, "float32")).equal
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """A fake clock; call it to advance the time."""
-    now = [0.0]
-
-    def advance(seconds):
-        now[0] += seconds
-
-    monkeypatch.setattr(comparison, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    return advance
-
-
-def test_latencies_are_taken_in_blocks(clock):
-    calls = []
-    result = latencies_ms(
-        [
-            partial(median_seconds, lambda: calls.append("a")),
-            partial(median_seconds, lambda: calls.append("b")),
-        ],
-        blocks=2,
-        runs=3,
-    )
-    assert calls == (["a"] * 4 + ["b"] * 4) * 2
-    assert result == [0, 0]
-
-
-def test_latency_is_the_median_of_the_fastest_block(clock):
-    #                 not counted
-    seconds = iter([0.5, 0.030, 0.040, 0.031, 0.5, 0.002, 0.003, 0.9, 0.5, 0.007, 0.007, 0.007])
-    result = latencies_ms(
-        [partial(median_seconds, lambda: clock(next(seconds)))], blocks=3, runs=3, budget=100.0
-    )
-    assert result == [pytest.approx(3.0)]
-    assert next(seconds, None) is None
-
-
-def test_slow_calls_are_made_twice(clock):
-    calls = []
-
-    def slow(name):
-        calls.append(name)
-        clock(10.0)
-
-    assert latencies_ms([partial(median_seconds, partial(slow, name)) for name in "ab"]) == [
-        1e4,
-        1e4,
-    ]
-    assert calls == ["a", "a", "b", "b"]
-
-
-def test_latencies_stop_when_the_time_is_up():
-    calls = []
-    latencies_ms([partial(median_seconds, lambda: calls.append("a"))], runs=100, budget=0.0)
-    assert len(calls) == 2
 
 
 def judged(ours, theirs, exact):
