@@ -306,11 +306,12 @@ def profile(
     if opened is None:
         found = _measure(model, name, arrays, seconds)[0]
         return replace(found, no_reference="the original model is not given")
-    return _measure_both(model, opened, arrays, seconds, report)
+    return _measure_both(model, name, opened, arrays, seconds, report)
 
 
 def _measure_both(
     model: CompiledModel,
+    name: str,
     source: Source,
     inputs: Sequence[np.ndarray],
     budget: float,
@@ -319,9 +320,9 @@ def _measure_both(
     """The profile with the times of the reference, or why there are none."""
     try:
         with Reference(source, list(inputs)) as reference:
-            found, run_seconds = _measure(model, source.name, inputs, budget, reference)
+            found, run_seconds = _measure(model, name, inputs, budget, reference)
     except (UsageError, CompileError) as error:
-        found, _ = _measure(model, source.name, inputs, budget)
+        found, _ = _measure(model, name, inputs, budget)
         return replace(found, no_reference=error.message)
     report(Step("measure the reference"))
     times = reference_times(source, inputs, budget, reference.name, run_seconds)
