@@ -50,7 +50,7 @@ class Latency:
         return _quartiles(self._all())
 
     def ratio(self, other: "Latency") -> tuple[float, float, float]:
-        """How many times as long as `other` a call takes, and the quartiles of that.
+        """The time of a call relative to that of `other`, and its quartiles.
 
         It is the median over the turns, whose two blocks the load of the machine affects alike.
         """

@@ -317,7 +317,7 @@ def _measure_both(
     budget: float,
     report: Progress,
 ) -> Profile:
-    """The profile with the times of the reference, or why there are none."""
+    """The profile with the times of the reference, or the reason for leaving them out."""
     try:
         with Reference(source, list(inputs)) as reference:
             found, run_seconds = _measure(model, name, inputs, budget, reference)
@@ -351,7 +351,7 @@ def check_original(original: Source, manifest: Manifest) -> None:
 
 
 def _with_reference(found: Profile, known: KernelCalls, times: ReferenceTimes | str) -> Profile:
-    """Add the times of the reference, or why there are none."""
+    """Add the times of the reference, or the reason for leaving them out."""
     if isinstance(times, str):
         return replace(found, no_reference=times)
     if not found.is_exact:

@@ -188,7 +188,7 @@ def value_of(call):
 
 
 def test_a_small_run_makes_few_calls():
-    """What a run adds to the virtual machine is a few calls, however many runs there were."""
+    """A run adds a few calls to those of the virtual machine."""
     model = tvm_fixes.compile(MODEL, compare=False)
     inputs = [np.ones((4, 8), "float32")] * 2
     for _ in range(3):
