@@ -73,6 +73,11 @@ class OpNotImplemented(tvm.error.OpNotImplemented, ValueError):
     """
 
 
+@tvm_ffi.register_error("tvm_fixes.PassError")
+class PassError(CompileError):
+    """A user's pass raised an exception; the message names the pass and the line of its code."""
+
+
 @tvm_ffi.register_error("tvm_fixes.VerifyError")
 class VerifyError(CompileError, ValueError):
     """A module violates a rule; the message lists all findings, over several lines."""

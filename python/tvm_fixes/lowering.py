@@ -12,8 +12,9 @@
 # and limitations under the License.
 """The lowering of a Relax module to TVM's virtual machine: the passes of the pipeline's table."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -24,8 +25,8 @@ from tvm.relax.backend.cuda import pipeline as cuda_passes
 from tvm.relax.backend.gpu_generic import pipeline as gpu_passes
 
 from . import transform
-from .errors import UnsupportedOperatorError, UsageError, summarize
-from .pipeline import PHASES, TVM_LISTS, Stage, Step, steps
+from .errors import PassError, UnsupportedOperatorError, UsageError, summarize
+from .pipeline import PHASES, TVM_LISTS, Phase, Stage, Step, steps
 from .relax.constants.growth import MAX_GROWTH, check_growth
 from .relax.described_calls import failing_legalization
 from .relax.transform.check_lowered import CheckLowered
@@ -36,6 +37,7 @@ from .support import ambient
 from .support.memory import LARGE
 from .target.cpu import is_cpu
 from .target.gpu import is_gpu
+from .user_passes import Given, phases_with, read
 
 # The passes of the table that are not public.
 _INTERNAL: dict[str, Callable[..., tvm.transform.Pass]] = {
@@ -54,7 +56,7 @@ class Options:
 
     Attributes
     ----------
-    layout, runtime_checks, max_growth, unsafe_indices
+    layout, runtime_checks, max_growth, unsafe_indices, passes
         As for :func:`pipeline`.
     merge_constants : bool
         Store equal constants once.
@@ -66,20 +68,27 @@ class Options:
     Raises
     ------
     UsageError
-        If `layout` is unknown, or `max_growth` is negative.
+        If `layout` or a pass is unknown, or `max_growth` is negative.
     """
 
     layout: str | None = None
     runtime_checks: bool = False
     max_growth: float = MAX_GROWTH
     unsafe_indices: bool = False
+    passes: Iterable[Given] = ()
     merge_constants: bool = False
     collected: dict[tvm.runtime.Tensor, relax.Var] | None = None
     min_bytes: int = LARGE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layout", layout_named(self.layout))
+        object.__setattr__(self, "passes", read(self.passes))
         check_growth(self.max_growth)
+
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """The table with the users' passes."""
+        return phases_with(read(self.passes))
 
     def enable(self, step: Step) -> bool:
         """Whether a pass runs."""
@@ -88,7 +97,9 @@ class Options:
         return (not step.option or step.option in is_set) and step.unless not in is_set
 
     def make(self, step: Step) -> tvm.transform.Pass:
-        """A pass of ours."""
+        """A pass of ours, or of a user."""
+        if step.user_pass is not None:
+            return step.user_pass.as_pass()
         make = _INTERNAL.get(step.name) or getattr(transform, step.name)
         return make(**{name: getattr(self, name) for name in step.takes})
 
@@ -100,6 +111,7 @@ def pipeline(
     runtime_checks: bool = False,
     max_growth: float = MAX_GROWTH,
     unsafe_indices: bool = False,
+    passes: Iterable[Given] = (),
 ) -> tvm.transform.Pass:
     """Make the pass that lowers a module for ``relax.build``.
 
@@ -126,6 +138,9 @@ def pipeline(
         arbitrary memory.  By default, such an index is an error on a CPU
         (:func:`~tvm_fixes.relax.transform.CheckIndices`); on a GPU, a gather clamps it, and a
         scatter drops the update.
+    passes : iterable of str, or of tuple of object and str
+        Passes of your own: ``"my_pass.py:MyPass@after=Legalize"``, or ``(MyPass,
+        "after=Legalize")``: see :func:`tvm_fixes.compile`.
 
     Returns
     -------
@@ -135,8 +150,8 @@ def pipeline(
     Raises
     ------
     UsageError
-        If `name` or `layout` is unknown, or if `max_growth` is negative; when the pass runs, if
-        the target is not of the kind `name`.
+        If `name`, `layout` or a pass is unknown, or if `max_growth` is negative; when the pass
+        runs, if the target is not of the kind `name`.
 
     Notes
     -----
@@ -150,6 +165,7 @@ def pipeline(
         runtime_checks=runtime_checks,
         max_growth=max_growth,
         unsafe_indices=unsafe_indices,
+        passes=passes,
     )
     return tvm.transform.Sequential(list(lowering), name="tvm_fixes")
 
@@ -205,7 +221,7 @@ def stages(name: str | None = None, **options: Any) -> Stages:
                 for stage in phase.stages
                 if any(map(chosen.enable, stage.steps))
             )
-            for phase in PHASES
+            for phase in chosen.phases
         }
     )
 
@@ -244,8 +260,20 @@ class Place(NamedTuple):
     stock: tvm.transform.Pass | None
 
 
-def places(target: tvm.target.Target | None, name: str | None = None) -> Iterator[Place]:
+def places(
+    target: tvm.target.Target | None,
+    name: str | None = None,
+    phases: tuple[Phase, ...] = PHASES,
+) -> Iterator[Place]:
     """Yield the passes for a target, in order.
+
+    Parameters
+    ----------
+    target : Target or None
+    name : str, optional
+        As for :func:`pipeline`.
+    phases : tuple of Phase
+        The table, perhaps with users' passes.
 
     Raises
     ------
@@ -253,7 +281,7 @@ def places(target: tvm.target.Target | None, name: str | None = None) -> Iterato
         If the target is not of the kind `name`.
     """
     stock = _stock_passes(_stock_lists(name, target), target)
-    for stage, step in steps():
+    for stage, step in steps(phases):
         if not step.tvm_list:
             if not step.device or _IS_DEVICE[step.device](target):
                 yield Place(stage, step, None)
@@ -266,7 +294,10 @@ def places(target: tvm.target.Target | None, name: str | None = None) -> Iterato
 
 
 def stock_rest(
-    target: tvm.target.Target, left: Sequence[str], executed: int = 0
+    target: tvm.target.Target,
+    left: Sequence[str],
+    executed: int = 0,
+    phases: tuple[Phase, ...] = PHASES,
 ) -> list[tvm.transform.Pass]:
     """TVM's own passes that lower a module from within the pipeline.
 
@@ -277,8 +308,10 @@ def stock_rest(
         The names of the stages that are left.
     executed : int
         The number of passes of the first of them that have run.
+    phases : tuple of Phase
+        The table that the stages are of.
     """
-    rest = [place for place in places(target) if place.stage.name in left]
+    rest = [place for place in places(target, phases=phases) if place.stage.name in left]
     in_first = sum(place.stage.name == left[0] for place in rest)
     return [place.stock for place in rest[min(executed, in_first) :] if place.stock is not None]
 
@@ -328,13 +361,13 @@ def _stage(stage: Stage, name: str | None, options: Options) -> tvm.transform.Pa
     def run(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         passes = [
             options.make(place.step) if place.step.is_own else place.stock
-            for place in places(tvm.target.Target.current(), name)
+            for place in places(tvm.target.Target.current(), name, options.phases)
             if place.stage is stage and options.enable(place.step)
         ]
         try:
             with ambient.within(trusts_indices=options.unsafe_indices):
                 return tvm.transform.Sequential(passes, name=stage.name)(mod)
-        except UnsupportedOperatorError:
+        except (PassError, UnsupportedOperatorError):
             raise
         except Exception as error:
             # The exception of a failing legalization does not name the call.

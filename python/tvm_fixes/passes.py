@@ -15,7 +15,7 @@
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -29,6 +29,7 @@ from .errors import UsageError, summarize
 from .lowering import pipeline, stages
 from .pipeline import steps
 from .support.suggestions import did_you_mean
+from .user_passes import Given
 
 _OWN = "tvm_fixes"
 
@@ -152,7 +153,11 @@ def split(text: str) -> list[str]:
     return [part for raw in parts if (part := raw.strip())]
 
 
-def make(text: str, target: tvm.target.Target | None = None) -> tvm.transform.Pass:
+def make(
+    text: str,
+    target: tvm.target.Target | None = None,
+    passes: Iterable[Given] = (),
+) -> tvm.transform.Pass:
     """Make a pass from its name, with arguments in parentheses if it has any.
 
     Parameters
@@ -162,6 +167,8 @@ def make(text: str, target: tvm.target.Target | None = None) -> tvm.transform.Pa
         are Python literals, or words, which are strings.
     target : Target, optional
         The argument `target` of a pass that has one, such as ``BindTarget``.
+    passes : iterable
+        The argument `passes` of ``pipeline``.
 
     Raises
     ------
@@ -175,6 +182,8 @@ def make(text: str, target: tvm.target.Target | None = None) -> tvm.transform.Pa
         signature = inspect.signature(known.make)
         if "target" in signature.parameters and target is not None:
             named.setdefault("target", target)
+        if "passes" in signature.parameters:
+            named.setdefault("passes", tuple(passes))
         signature.bind(*positional, **named)
         made = known.make(*positional, **named)
     except UsageError as error:

@@ -18,6 +18,7 @@ it, and ``docs/pipeline.md`` is generated from it.  It is data, and loads neithe
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 DISPATCH, LEGALIZE, DATAFLOW, FINALIZE = (
     "library_dispatch_passes",
@@ -53,6 +54,8 @@ class Step:
         The list of :data:`TVM_LISTS` with this pass, or with the one that it replaces.
     replaces : str
         TVM's pass that it stands in for.
+    user_pass : tvm_fixes.user_passes.UserPass, optional
+        The user's pass that stands here.
     defines_kernels : bool
         Whether it defines what a kernel computes and rejects, so that the kernels which evaluate
         constants need it too.
@@ -67,6 +70,7 @@ class Step:
     tvm_list: str = ""
     replaces: str = ""
     defines_kernels: bool = False
+    user_pass: Any = None
 
     @property
     def tvm_name(self) -> str:
@@ -81,6 +85,8 @@ class Step:
     @property
     def owner(self) -> str:
         """Whose pass it is, in words."""
+        if self.user_pass is not None:
+            return "yours"
         if not self.is_own:
             return "TVM"
         return f"ours for TVM's {self.replaces}".removesuffix(" for TVM's ")
@@ -445,9 +451,9 @@ PHASES = (
 """The phases in order.  After the last, ``relax.build`` runs TVM's own pipeline for kernels."""
 
 
-def steps() -> Iterator[tuple[Stage, Step]]:
+def steps(phases: tuple[Phase, ...] = PHASES) -> Iterator[tuple[Stage, Step]]:
     """Yield each pass with its stage, in order."""
-    for phase in PHASES:
+    for phase in phases:
         for stage in phase.stages:
             for step in stage.steps:
                 yield stage, step

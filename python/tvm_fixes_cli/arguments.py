@@ -18,7 +18,10 @@ Nothing here loads TVM, so that help and errors appear at once.
 import argparse
 import math
 import re
-from collections.abc import Callable, Iterable
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -150,6 +153,46 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="read a .pt2 file even if it may run code (pickles, custom objects, compiled code)",
     )
+
+
+def add_passes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pass",
+        dest="user_passes",
+        metavar="MODULE:NAME@after=PASS",
+        action="append",
+        default=[],
+        help="run a pass of yours in the pipeline, which executes its module: package.module:NAME "
+        "or FILE.py:NAME, after or before a pass of 'tvm-fixes opt --print-pipeline' (default: "
+        "first); NAME is a pass, or a class or function without arguments that makes one; repeat "
+        "the option for more passes",
+    )
+    parser.add_argument(
+        "--traceback", action="store_true", help="print the traceback of a pass of yours that fails"
+    )
+
+
+@contextmanager
+def user_passes(
+    arguments: argparse.Namespace, more: Iterable[str] = ()
+) -> Iterator[tuple[Any, ...]]:
+    """Read the passes of ``--pass``, and more; at the end, print tracebacks for ``--traceback``."""
+    from tvm_fixes.user_passes import read
+
+    # A file, because passes also fail in child processes.
+    with tempfile.TemporaryFile("w+", errors="replace") as log:
+
+        def note(text: str) -> None:
+            log.write(f"{text}\0")
+            log.flush()
+
+        try:
+            passes = [*arguments.user_passes, *more]
+            yield read(passes, note if arguments.traceback else None)
+        finally:
+            log.seek(0)
+            for text in dict.fromkeys(log.read().split("\0")[:-1]):
+                print(terminal.printable(text), end="", file=sys.stderr)
 
 
 def add_params(parser: argparse.ArgumentParser) -> None:

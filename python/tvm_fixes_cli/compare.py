@@ -22,6 +22,7 @@ from .arguments import (
     add_command,
     add_inputs,
     add_layout,
+    add_passes,
     add_quiet,
     add_seed,
     add_shape,
@@ -31,6 +32,7 @@ from .arguments import (
     positive,
     shapes_of,
     sizes_of,
+    user_passes,
 )
 from .package import loaded
 from .terminal import EQUAL, FAILED, Failure
@@ -78,6 +80,7 @@ def add(commands: Commands) -> None:
     add_trust(parser)
     parser.add_argument("--target", default="native", help="as for 'compile' (default: native)")
     add_layout(parser)
+    add_passes(parser)
     add_inputs(parser)
     parser.add_argument("--save-inputs", metavar="FILE", help="write the inputs to an .npz file")
     add_seed(parser)
@@ -111,7 +114,10 @@ def _run(arguments: argparse.Namespace) -> Result:
         from tvm_fixes.debug import compare
         from tvm_fixes_cli.console import StepPrinter, print_command, render_comparison
 
-        with StepPrinter(terminal.console(stderr=True)) as printer:
+        with (
+            StepPrinter(terminal.console(stderr=True)) as printer,
+            user_passes(arguments) as passes,
+        ):
             found = compare(
                 arguments.source,
                 shapes=shapes,
@@ -127,6 +133,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 timeout=arguments.timeout,
                 target=arguments.target,
                 layout=arguments.layout,
+                passes=passes,
                 progress=None if arguments.quiet else printer,
             )
 

@@ -25,6 +25,7 @@ from .arguments import (
     add_inputs,
     add_layout,
     add_params,
+    add_passes,
     add_seed,
     add_shape,
     add_sizes,
@@ -33,6 +34,7 @@ from .arguments import (
     add_trust,
     shapes_of,
     sizes_of,
+    user_passes,
 )
 from .package import loaded
 from .terminal import EQUAL, FAILED
@@ -136,6 +138,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--strip", action="store_true", help="leave debug information out of the library"
     )
+    add_passes(parser)
     parser.add_argument(
         "--dump-ir",
         metavar="DIR",
@@ -173,6 +176,7 @@ def _run(arguments: argparse.Namespace) -> Result:
             filtered(quiet=arguments.quiet) as descriptor,
             open(descriptor, "w", closefd=False, errors="backslashreplace") as stderr,
             StepPrinter(terminal.console(file=stderr)) as printer,
+            user_passes(arguments) as chosen["passes"],
         ):
             chosen["progress"] = None if arguments.quiet else printer
             names = {option.name for option in fields(Options)} & chosen.keys()

@@ -528,6 +528,8 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
         rows.append(("products in integers", f"{report.integer_products} of {quantized}"))
     rows += _first_lines("in float", report.float_products)
     rows += [("schedule", escape(line)) for line in report.fallbacks]
+    for name, changed in report.user_passes.items():
+        rows.append(("pass of yours", escape(f"{name}: {'' if changed else 'nothing '}changed")))
     rows.append(("fixes applied", ", ".join(report.fixes) or "none"))
     if output is not None and report.accepted is not False:
         rows.append(("saved to", escape(output)))

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import terminal
 from .arguments import (
@@ -26,10 +26,12 @@ from .arguments import (
     Result,
     add_command,
     add_params,
+    add_passes,
     add_shape,
     add_target,
     add_trust,
     shapes_of,
+    user_passes,
 )
 from .package import loaded
 from .terminal import EQUAL, FAILED, WRONG_USE, Failure
@@ -50,6 +52,8 @@ examples:
   tvm-fixes opt --passes LegalizeOps,FuseOps,FuseTIR module.py
   tvm-fixes opt --passes 'pipeline(layout=NHWC)' --print-changed model.onnx -o lowered.json
   tvm-fixes opt --passes relax.FoldConstant,ScheduleReductions - < module.json
+  tvm-fixes opt --passes LegalizeOps,my_pass.py:MyPass module.py
+  tvm-fixes opt --pass my_pass.py:MyPass@after=Legalize --print-changed model.onnx
   tvm-fixes opt --list
   tvm-fixes opt --print-pipeline --target cuda/sm_90
 """
@@ -77,8 +81,10 @@ def add(commands: Commands) -> None:
         "--passes",
         metavar="A,B,...",
         help="names of passes, with arguments in parentheses: 'pipeline(layout=NHWC)'; TVM's, if "
-        "one of ours has the same name, as relax.NAME, tirx.NAME or s_tir.NAME",
+        "one of ours has the same name, as relax.NAME, tirx.NAME or s_tir.NAME; yours as "
+        "package.module:NAME or FILE.py:NAME (default with --pass: pipeline)",
     )
+    add_passes(parser)
     parser.add_argument("--list", action="store_true", help="list the passes and exit")
     parser.add_argument(
         "--print-pipeline",
@@ -118,25 +124,33 @@ def _run(arguments: argparse.Namespace) -> Result:
         return _list(arguments)
     if arguments.print_pipeline:
         return _print_pipeline(arguments)
-    if arguments.source is None or not arguments.passes:
+    passes = arguments.passes or ("pipeline" if arguments.user_passes else "")
+    if arguments.source is None or not passes:
         raise Failure("opt needs --passes and a file, or --list or --print-pipeline", WRONG_USE)
     shapes = shapes_of(arguments)
     with loaded(with_torch=not arguments.source.endswith((".onnx", ".py", ".json", "-"))):
         import tvm
 
         from tvm_fixes.compiler.optimizing import opt
+        from tvm_fixes.passes import split
         from tvm_fixes.support.files import write_text
 
-        with _named(arguments.source) as source:
+        names: list[Any] = split(passes)
+        listed = [at for at, name in enumerate(names) if ":" in name.partition("(")[0]]
+        more = [names[at] for at in listed]
+        with _named(arguments.source) as source, user_passes(arguments, more) as own:
+            for at, one in zip(listed, own[len(own) - len(more) :], strict=True):
+                names[at] = one
             result = opt(
                 source,
-                arguments.passes,
+                names,
                 target=arguments.target,
                 verify=not arguments.no_verify,
                 on_change=_print_change if arguments.print_changed else None,
                 shapes=shapes,
                 trust=arguments.trust,
                 params=arguments.params,
+                user_passes=own[: len(own) - len(more)],
             )
         has_values = arguments.constants or arguments.output is not None
         is_json = (arguments.output or "").endswith(".json")
@@ -164,7 +178,10 @@ def _print_pipeline(arguments: argparse.Namespace) -> Result:
     with loaded(with_torch=False):
         from tvm_fixes import target
         from tvm_fixes.lowering import places
+        from tvm_fixes.user_passes import phases_with
 
+        with user_passes(arguments) as own:
+            phases = phases_with(own)
         rows = [
             {
                 "pass": place.stage.path(place.step),
@@ -172,7 +189,7 @@ def _print_pipeline(arguments: argparse.Namespace) -> Result:
                 "runs": place.step.condition,
                 "why": place.step.why,
             }
-            for place in places(target.resolve(arguments.target))
+            for place in places(target.resolve(arguments.target), phases=phases)
         ]
     return EQUAL, lambda: _write_table(rows, arguments.json)
 

@@ -23,6 +23,7 @@ from .arguments import (
     add_inputs,
     add_layout,
     add_params,
+    add_passes,
     add_quiet,
     add_seconds,
     add_seed,
@@ -31,6 +32,7 @@ from .arguments import (
     add_trust,
     shapes_of,
     sizes_of,
+    user_passes,
 )
 from .package import loaded
 from .terminal import EQUAL, Failure
@@ -72,6 +74,7 @@ def add(commands: Commands) -> None:
     add_sizes(parser)
     add_trust(parser)
     add_layout(parser)
+    add_passes(parser)
     add_inputs(parser)
     add_seed(parser)
     add_seconds(parser)
@@ -101,7 +104,10 @@ def _run(arguments: argparse.Namespace) -> Result:
 
         given = {} if arguments.layout is None else {"layout": arguments.layout}
         try:
-            with StepPrinter(terminal.console(stderr=True)) as printer:
+            with (
+                StepPrinter(terminal.console(stderr=True)) as printer,
+                user_passes(arguments) as passes,
+            ):
                 found = profile(
                     arguments.source,
                     original=arguments.compare,
@@ -114,6 +120,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                     trust=arguments.trust,
                     params=arguments.params,
                     progress=None if arguments.quiet else printer,
+                    passes=passes,
                     **given,
                 )
             if arguments.trace is not None:

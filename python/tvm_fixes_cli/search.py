@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from . import terminal
 from .arguments import (
     add_layout,
+    add_passes,
     add_quiet,
     add_seed,
     add_shape,
@@ -29,6 +30,7 @@ from .arguments import (
     positive,
     shapes_of,
     sizes_of,
+    user_passes,
 )
 from .package import loaded
 from .terminal import WRONG_USE, Failure
@@ -74,6 +76,7 @@ def add_problem(parser: argparse.ArgumentParser, path: str) -> None:
 def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default="native", help="as for compile (default: native)")
     add_layout(parser)
+    add_passes(parser)
     add_shape(parser)
     add_sizes(parser)
     parser.add_argument(
@@ -117,7 +120,7 @@ def _problem(arguments: argparse.Namespace) -> "Problem":
     return Problem()
 
 
-def _settings(arguments: argparse.Namespace) -> "Settings":
+def _settings(arguments: argparse.Namespace, passes: tuple[Any, ...]) -> "Settings":
     from tvm_fixes.search.trial import Settings
     from tvm_fixes.source.inputs import read_arrays
 
@@ -126,6 +129,7 @@ def _settings(arguments: argparse.Namespace) -> "Settings":
     return Settings(
         target=arguments.target,
         layout=arguments.layout,
+        passes=passes,
         shapes=shapes_of(arguments) or None,
         sizes=sizes_of(arguments),
         value=arguments.value,
@@ -145,12 +149,13 @@ def search(arguments: argparse.Namespace, run: Callable[..., Any]) -> Any:
     progress = None if arguments.quiet else partial(_print_trial, terminal.console(stderr=True))
     with loaded(with_torch=not arguments.source.endswith(".onnx")):
         try:
-            return run(
-                arguments.source,
-                _problem(arguments),
-                settings=_settings(arguments),
-                progress=progress,
-            )
+            with user_passes(arguments) as passes:
+                return run(
+                    arguments.source,
+                    _problem(arguments),
+                    settings=_settings(arguments, passes),
+                    progress=progress,
+                )
         except OSError as error:
             place = error.filename or getattr(arguments, "output", None) or arguments.source
             raise Failure(f"{place}: {error.strerror}") from error

@@ -16,8 +16,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +24,16 @@ import pytest
 import tvm.testing
 from onnx import parser
 
-from helpers import grids
+from helpers import grids, stories
 from helpers.onnx_ml import Split, listed, ml_model
 from helpers.planted_faults import as_pass, plant, rewriting
 from helpers.reports import data_of
 from tvm_fixes.runtime.report import REFERENCE_OFF
 from tvm_fixes_cli import main
 
-PAGE = (Path(__file__).parents[2] / "docs" / "debugging.md").read_text()
-
-
-PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = Path(__file__).parents[2] / "docs" / "debugging.md"
+PROGRAMS = stories.programs(PAGE)
+STORIES = stories.stories(PAGE)
 
 # These sections compile a model several times.
 _LONG = {
@@ -47,26 +44,6 @@ _LONG = {
 }
 
 
-def stories() -> dict[str, list[tuple[str, str]]]:
-    """For each section with commands: the commands, with the output that the page shows."""
-    _, *parts = re.split(r"^## (.+)$", PAGE, flags=re.MULTILINE)
-    console = re.compile(r"^```console\n\$ (.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-    found = {title: console.findall(text) for title, text in zip(*[iter(parts)] * 2, strict=True)}
-    return {title: commands for title, commands in found.items() if commands}
-
-
-def words(line: str) -> list[str]:
-    """The words of a line, without numbers, units and the borders of tables."""
-    number = r"[\d.e+-]+%?,?|[µm]?s,?"
-    return [w for w in re.split(r"[\s│┃]+", line) if w and not re.fullmatch(number, w)]
-
-
-def pattern(line: str) -> str:
-    """A regular expression for the words of a line; "…" matches any words."""
-    parts = (re.escape(" ".join(words(part))) for part in line.split("…"))
-    return " ?.*".join(parts)
-
-
 @pytest.fixture
 def models(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -74,34 +51,15 @@ def models(tmp_path, monkeypatch):
         exec(program, {})
 
 
-def run(command: str, monkeypatch, capsys) -> str:
-    """The output of a command, which may set an environment variable first."""
-    before, is_ours, arguments = command.partition("tvm-fixes ")
-    if is_ours:
-        for assignment in before.split():
-            monkeypatch.setenv(*assignment.split("="))
-        main(arguments.split())
-        return capsys.readouterr().out
-    _, *arguments = command.split()
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
-    return done.stdout + done.stderr
-
-
 @pytest.mark.parametrize(
-    "title", [title for title in stories() if grids.is_full() or title not in _LONG]
+    "title", [title for title in STORIES if grids.is_full() or title not in _LONG]
 )
 def test_a_story_of_the_page(title, models, monkeypatch, capsys):
-    for command, shown in stories()[title]:
-        lines = [" ".join(words(line)) for line in run(command, monkeypatch, capsys).splitlines()]
-        monkeypatch.delenv("TVM_FIXES_DISABLE", raising=False)
-        expected = [pattern(line) for line in shown.splitlines() if line[0] not in "┏┡└"]
-        left = iter(lines)
-        for line in expected:
-            assert any(re.fullmatch(line, other) for other in left), (line, lines)
+    stories.check(STORIES[title], monkeypatch, capsys)
 
 
 def test_the_page_has_four_stories():
-    assert len(PROGRAMS) == 4 and set(stories()) > _LONG
+    assert len(PROGRAMS) == 4 and set(STORIES) > _LONG
 
 
 @pytest.fixture
@@ -236,7 +194,7 @@ def test_report(model, tmp_path, monkeypatch, capsys):
     assert main(["compile", str(model), "-o", "out", "-q"]) == 0
     capsys.readouterr()
     assert main(["report", "out", "--compare", str(model), "--seconds", "0"]) == 0
-    shown = [words(line) for line in capsys.readouterr().out.splitlines()]
+    shown = [stories.words(line) for line in capsys.readouterr().out.splitlines()]
     assert ["values", "of", "equal"] in shown
     page = data_of((tmp_path / "report.html").read_text())
     assert page["comparison"]["equal"] and page["profile"]["attributed"] == 1

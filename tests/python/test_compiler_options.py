@@ -62,6 +62,7 @@ def test_wrong_keywords(arguments, options, message):
 def test_the_command_line_has_each_option():
     arguments = vars(tvm_fixes_cli._parser().parse_args(["compile", "m.onnx", "--max-growth", "2"]))
     made = {"shapes": arguments["shape"], "sizes": arguments["size"], "progress": None}
+    made |= {"passes": arguments["user_passes"]}
     assert set(NAMES) - set(arguments | made) == {"updated_inputs"}
     defaults = {option.name: option.default for option in fields(Options)} | {"max_growth": 2}
     assert {name: arguments[name] for name in NAMES if name in arguments} == {

@@ -122,7 +122,7 @@ def test_the_programs_run(tmp_path):
     onnx.save(onnx_conv((1, 3, 64, 64)), tmp_path / "model.onnx")
     programs = programs_of("docs/passes.md")
     [alone] = programs_of("docs/deploying.md")
-    assert len(programs) == 5
+    assert len(programs) == 7
     save = "\nnp.save({!r}, output if isinstance(output, np.ndarray) else output.numpy())\n"
     lifted = (
         "assert (right == 50).all() and (right - wrong == 10).all() and (same == right).all()\n"

@@ -96,6 +96,13 @@ def compile(source: Any, options: Options) -> CompiledModel:
         Inputs that a run may overwrite, such as a cache, and the output that is the new value of
         each: see :meth:`CompiledModel.run`.  Inputs that a PyTorch program itself writes to are
         always updated.
+    passes : iterable of str, or of tuple of object and str
+        Passes of your own, and their places in the pipeline:
+        ``"package.module:MyPass@after=Legalize"``, ``"my_pass.py:MyPass@before=FuseOps"``, or
+        ``(MyPass, "after=Legalize")``.  What is named is a pass, or a class or function without
+        arguments that makes one.  ``tvm-fixes opt --print-pipeline`` lists the places; of several
+        passes of one name, ``before`` means the first and ``after`` the last.  Without a place, a
+        pass runs first.
     dump_ir : path, optional
         A directory for the module after the import and after each pass that changes it, as
         TVMScript with constants elided, and for the differences: see
@@ -121,6 +128,8 @@ def compile(source: Any, options: Options) -> CompiledModel:
     CompileError
         If the model cannot be compiled or exceeds `max_size_ratio`; the message names the operator
         and the node at fault.
+    PassError
+        If a pass of `passes` raises; the message names it and the line of its code.
     UntrustedError
         If the file may run code and `trust` is not set.
     VerifyError

@@ -13,6 +13,7 @@
 """Application of passes by name, with a verification after each: the command ``tvm-fixes opt``."""
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -22,12 +23,13 @@ import tvm
 
 from .. import passes as registry
 from .. import target as targets
-from ..errors import CompileError, summarize
+from ..errors import CompileError, UsageError, summarize
 from ..observe.changes import Change, WatchChanges
 from ..source import Params, Shapes
 from ..source.module_file import read_module
 from ..support.instruments import watched_by
 from ..support.serial import in_turn
+from ..user_passes import Given, UserPass, read
 from ..verifier import VerifyEach
 
 
@@ -73,7 +75,7 @@ class Optimized:
 @in_turn
 def opt(
     source: str | os.PathLike[str] | tvm.IRModule,
-    passes: str | Iterable[str | tvm.transform.Pass],
+    passes: str | Iterable[str | UserPass | tvm.transform.Pass],
     *,
     target: str | Mapping[str, object] | tvm.target.Target = "native",
     verify: bool = True,
@@ -81,6 +83,7 @@ def opt(
     shapes: Shapes | None = None,
     trust: bool = False,
     params: Params | None = None,
+    user_passes: Iterable[Given] = (),
 ) -> Optimized:
     """Apply passes to a module in order, and verify it after each.
 
@@ -91,7 +94,7 @@ def opt(
         file is executed.
     passes : str or iterable of str and Pass
         Names of passes, such as ``"LegalizeOps,FuseOps"`` or ``["pipeline(layout=NHWC)"]``: see
-        :func:`tvm_fixes.passes.make`.
+        :func:`tvm_fixes.passes.make`.  ``"my_pass.py:MyPass"`` is a pass of your own.
     target : str, mapping or Target
         The target in whose scope the passes run, as for :func:`tvm_fixes.compile`.
     verify : bool
@@ -101,6 +104,8 @@ def opt(
         with its name, the text before and after, and their difference.
     shapes, trust, params
         As for :func:`tvm_fixes.compile`; only if `source` is a file.
+    user_passes : iterable
+        Passes of your own for each ``pipeline`` in `passes`, as for :func:`tvm_fixes.compile`.
 
     Returns
     -------
@@ -117,10 +122,13 @@ def opt(
     """
     resolved = targets.resolve(target)
     names = registry.split(passes) if isinstance(passes, str) else list(passes)
-    made = [
-        (one, registry.make(one, resolved)) if isinstance(one, str) else (str(one.info.name), one)
-        for one in names
-    ]
+    own = read(user_passes)
+    if own and not any(re.match(r"pipeline\b", one) for one in names if isinstance(one, str)):
+        raise UsageError(
+            f"pass {own[0]}: only `pipeline` has such places; in a list of passes, name it at its "
+            f"place: {own[0].origin}"
+        )
+    made = [_named(one, resolved, own) for one in names]
     if isinstance(source, tvm.IRModule):
         mod = source
     else:
@@ -142,6 +150,23 @@ def opt(
             runs.append(PassRun(name, round(time.perf_counter() - start, 3), tuple(changes)))
             changes.clear()
     return Optimized(mod, tuple(runs))
+
+
+def _named(
+    one: str | UserPass | tvm.transform.Pass,
+    target: tvm.target.Target,
+    own: Iterable[UserPass],
+) -> tuple[str, tvm.transform.Pass]:
+    """A pass with its name."""
+    if isinstance(one, str) and ":" in one.partition("(")[0]:
+        [one] = read([one])
+    if isinstance(one, UserPass):
+        if one.anchor:
+            raise UsageError(f"pass {one}: its place is that in the list; leave out @{one.side}=")
+        return one.origin, one.as_pass()
+    if isinstance(one, str):
+        return one, registry.make(one, target, own)
+    return str(one.info.name), one
 
 
 def _apply(name: str, one: tvm.transform.Pass, mod: tvm.IRModule) -> tvm.IRModule:

@@ -17,7 +17,7 @@ import inspect
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -33,6 +33,7 @@ from ..source.inputs import GivenInputs
 from ..support import switches
 from ..target import cuda
 from ..target.linker import linker_for
+from ..user_passes import Given, read
 from .progress import Progress
 
 WEIGHTS_CHOICES = ("auto", "inside", "outside")
@@ -46,7 +47,7 @@ FULL_DISK = 1 << 20
 
 _SHAPING = {
     *("layout", "shapes", "static", "runtime_checks", "max_growth", "weights", "strip"),
-    *("unsafe_indices", "updated_inputs"),
+    *("unsafe_indices", "updated_inputs", "passes"),
 }
 
 _P = ParamSpec("_P")
@@ -79,6 +80,7 @@ class Options:
     trust: bool = False
     params: Params | None = None
     updated_inputs: Mapping[str, str] | None = None
+    passes: Iterable[Given] = ()
     dump_ir: str | os.PathLike[str] | None = None
     explain: bool = False
     time_passes: bool = False
@@ -92,6 +94,8 @@ class Options:
             if option.name in _SHAPING
             and getattr(self, option.name) not in (option.default, None, {})
         }
+        if "passes" in values:
+            values["passes"] = [str(one) for one in read(self.passes)]
         return json.loads(json.dumps(values, default=int))
 
     def check(self) -> None:
@@ -108,6 +112,7 @@ class Options:
             raise UsageError(str(error)) from error
         check_ratio(self.max_size_ratio)
         check_growth(self.max_growth)
+        read(self.passes)
         for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
             if tolerance is not None and not 0 <= tolerance < math.inf:
                 raise UsageError(f"{name} must be >= 0 and finite, got {tolerance}")

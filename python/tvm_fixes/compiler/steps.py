@@ -48,6 +48,7 @@ from ..support.memory import Scratch
 from ..support.switches import Applied
 from ..target import cuda
 from ..tirx.transform.apply_gpu_schedule import ScheduledKernel
+from ..user_passes import UserPassRun, read
 from . import linking
 from .further_sizes import FurtherSizes
 from .options import Options, are_outside, check_machine
@@ -114,7 +115,9 @@ def load(source: Any, options: Options, ended: ExitStack) -> Compilation:
     with compilation.run.step("load"):
         options.check()
         compilation.target = targets.resolve(options.target)
-        compilation.options = options = replace(options, layout=layout_named(options.layout))
+        compilation.options = options = replace(
+            options, layout=layout_named(options.layout), passes=read(options.passes)
+        )
         check_machine(options, compilation.target)
         compilation.dump = None if options.dump_ir is None else DumpIR(options.dump_ir)
         opened = open_source(source, options.shapes, trust=options.trust, params=options.params)
@@ -131,6 +134,7 @@ def load(source: Any, options: Options, ended: ExitStack) -> Compilation:
             runtime_checks=options.runtime_checks,
             max_growth=options.max_growth,
             unsafe_indices=options.unsafe_indices,
+            passes=options.passes,
             merge_constants=True,
             collected=None if compilation.scratch is None else compilation.outside,
         )
@@ -245,7 +249,7 @@ def lower(compilation: Compilation) -> None:
 
     with (
         ambient.within(scratch=compilation.scratch, note_constant=origins.add),
-        compilation.verification.context(),
+        compilation.verification.context([one.name for one in read(compilation.options.passes)]),
     ):
         through(lowering.operators)
         compilation.transforms = len(activation_transforms(compilation.mod))
@@ -337,6 +341,7 @@ def _report(compilation: Compilation) -> Report:
         integer_products=sum(product.obstacle is None for product in products),
         float_products=[str(product) for product in products if product.obstacle],
         fallbacks=[str(kernel) for kernel in facts.of(ScheduledKernel) if kernel.failures],
+        user_passes={run.name: run.changed for run in facts.of(UserPassRun)},
         explanation=explanation_of(facts) if compilation.options.explain else None,
         options=compilation.options.shaping(),
         passes=compilation.times.found(),

@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Verification of modules before a build and between the steps of a compilation."""
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -101,8 +102,8 @@ class Verification:
             found.raise_if_errors()
             self.unproved = (self.unproved or 0) + len(found.warnings)
 
-    def context(self) -> AbstractContextManager[object]:
-        """The context for the passes: the current one, plus VerifyEach for `after_each_pass`."""
-        if not self.after_each_pass or not switches.enabled(VERIFIER):
+    def context(self, users: Collection[str]) -> AbstractContextManager[object]:
+        """The context for the passes, where VerifyEach watches `users` or, if asked for, all."""
+        if not switches.enabled(VERIFIER) or not (self.after_each_pass or (users and self.is_on)):
             return nullcontext()
-        return watched_by(verifier.VerifyEach())
+        return watched_by(verifier.VerifyEach(only=None if self.after_each_pass else users))

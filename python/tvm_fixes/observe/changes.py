@@ -161,7 +161,7 @@ class WatchChanges(tvm.ir.instrument.PassInstrument):
     def _report(self, mod: tvm.IRModule, name: str) -> None:
         before, functions, is_whole = self._text, self._functions, not self._is_same_model(mod)
         self._see(mod, text_of(mod))
-        if before != self._text or not _equal(functions, mod):
+        if before != self._text or not is_equal(functions, mod):
             self._on_change(Change(name, before, self._text, is_whole or functions is None))
 
     def _see(self, mod: tvm.IRModule | None, text: str) -> None:
@@ -172,7 +172,9 @@ class WatchChanges(tvm.ir.instrument.PassInstrument):
         self._public = {var for var, function in items if "global_symbol" in function.attrs}
 
 
-def _equal(functions: Mapping[tvm.ir.GlobalVar, tvm.ir.BaseFunc] | None, mod: tvm.IRModule) -> bool:
+def is_equal(
+    functions: Mapping[tvm.ir.GlobalVar, tvm.ir.BaseFunc] | None, mod: tvm.IRModule
+) -> bool:
     """Whether the functions of a module, whose text is equal, have equal constants too."""
     if functions is None or set(functions) != set(mod.get_global_vars()):
         return False

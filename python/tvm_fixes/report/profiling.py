@@ -285,6 +285,8 @@ def profile(
         source = CompiledModel.load(source)
     opened: Source | None = None
     if isinstance(source, CompiledModel):
+        if options.get("passes"):
+            raise UsageError("passes run when a model is compiled: give the model, not an artifact")
         model = source
         name = "model" if model.report is None else model.report.source
         arrays = inputs_of_artifact(model.manifest, shapes, inputs, seed, sizes)

@@ -211,6 +211,8 @@ class Report:
         that the manifest has.
     passes : list of PassTime
         The time of each pass, those that took longest first; empty without ``time_passes``.
+    user_passes : dict of str to bool
+        The passes given as an option, and whether each changed the module.
     """
 
     source: str
@@ -238,6 +240,7 @@ class Report:
     explanation: Explanation | None = None
     options: dict[str, Any] = field(default_factory=dict)
     passes: list[PassTime] = field(default_factory=list)
+    user_passes: dict[str, bool] = field(default_factory=dict)
 
     @property
     def equal(self) -> bool | None:

@@ -16,7 +16,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -29,6 +29,7 @@ from ..runtime.compiled_model import CompiledModel
 from ..source import Source
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.switches import FIX_IDS
+from ..user_passes import UserPass, read
 from . import variants
 from .masked import with_masked_value
 from .minimize import first_change, minimize
@@ -253,6 +254,32 @@ class _Search:
             started = log.read().splitlines()
         if isinstance(runs, str):
             return self._failing_pass(started, runs)
+        own = self._users_passes()
+        if own:
+            alone = f"without {', '.join(map(str, own))}, the model does not show the problem"
+            found = self._first_pass(runs)
+            if found.names:
+                return replace(found, what=f"{found.what}; {alone}")
+            run = next((run for run in runs if run.user_pass == str(own[0])), None)
+            diff = "" if run is None else str(self._ask(partial(variants.diff_of, run=run)))
+            return Culprit("passes", [str(one) for one in own], alone, diff=diff)
+        return self._first_pass(runs)
+
+    def _users_passes(self) -> list[UserPass]:
+        """The users' passes without which the model does not show the problem."""
+
+        def is_fine(off: Sequence[UserPass]) -> bool:
+            kept = tuple(one for one in self._settings.passes if one not in off)
+            settings = replace(self._settings, passes=kept)
+            label = f"without {', '.join(map(str, off))}"
+            build = partial(settings.build, model=self._model)
+            return bool(off) and self._try(label, len(off), build).shows is False
+
+        passes = read(self._settings.passes)
+        return minimize(passes, is_fine) if is_fine(passes) else []
+
+    def _first_pass(self, runs: Sequence[variants.PassRun]) -> Culprit:
+        """The pass after which the model shows the problem, with TVM's own passes for the rest."""
 
         def shows(number: int) -> bool | None:
             last = runs[number - 1] if number else None

@@ -98,8 +98,12 @@ def _machine(settings: Settings) -> tuple[set[str], list[str]]:
         ]
     options = "".join(
         f", {name}={value!r}"
-        for name, value in (("target", settings.target), ("layout", settings.layout))
-        if value not in ("native", None)
+        for name, value in (
+            ("target", settings.target),
+            ("layout", settings.layout),
+            ("passes", [str(one) for one in settings.passes]),
+        )
+        if value not in ("native", None, [])
     )
     return {"tvm_fixes"}, [
         f"compiled = tvm_fixes.compile(model{options}, compare=False)",

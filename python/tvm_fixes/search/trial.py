@@ -18,7 +18,7 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,7 @@ from ..support import switches
 from ..support.isolate import Outcome, OutcomeKind, run_forked
 from ..support.suggestions import did_you_mean
 from ..support.tensors import arrays_of, to_tvm
+from ..user_passes import Given, read
 from .kernel_parts import with_main
 from .problem import Kind, Observed, Problem, cause_of
 
@@ -60,7 +61,7 @@ class Settings:
 
     Attributes
     ----------
-    target, layout, shapes, sizes, trust, params, rtol, atol, seed
+    target, layout, passes, shapes, sizes, trust, params, rtol, atol, seed
         As for :func:`tvm_fixes.compile`.
     stock : bool
         Build with TVM's own importer and pipeline, without fixes.
@@ -76,6 +77,7 @@ class Settings:
 
     target: str | Mapping[str, object] | tvm.target.Target = "native"
     layout: str | None = None
+    passes: Iterable[Given] = ()
     shapes: Shapes | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     trust: bool = False
@@ -88,6 +90,11 @@ class Settings:
     seconds: float = 120.0
     gigabytes: float | None = None
     value: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "passes", read(self.passes))
+        if self.stock and self.passes:
+            raise UsageError("TVM's own pipeline has no places for passes of yours")
 
     def open(self, model: Any) -> Source:
         """Open a model in any form that :func:`tvm_fixes.compile` accepts, or a TVM module."""
@@ -166,6 +173,7 @@ class Settings:
             model,
             target=self.target,
             layout=self.layout,
+            passes=self.passes,
             shapes=None if isinstance(source, RelaxSource) else self.shapes,
             compare=False,
             trust=self.trust,

@@ -25,9 +25,11 @@ from ..compiler.linking import export
 from ..compiler.steps import build_executable
 from ..lowering import Stages, stages, stock_rest
 from ..observe.changes import text_of, unified_diff
+from ..pipeline import steps
 from ..runtime.compiled_model import CompiledModel
 from ..source import Source
 from ..support import switches
+from ..user_passes import phases_with, read
 from .trial import Settings
 
 
@@ -37,17 +39,25 @@ class PassRun:
 
     Attributes
     ----------
+    at : int
+        The place of its stage among those of :class:`tvm_fixes.lowering.Stages`.
     stage, name : str
-        The stage of :class:`tvm_fixes.lowering.Stages`, and the pass, which may be the stage.
+        The stage, and the pass, which may be the stage.
     executed : int
         The number of passes of the stage that have run, with this one.
+    user_pass : str
+        The user's pass, as it was given; empty for a pass of the pipeline.
     """
 
+    at: int
     stage: str
     name: str
     executed: int
+    user_pass: str = ""
 
     def __str__(self) -> str:
+        if self.user_pass:
+            return f"{self.name} ({self.user_pass})"
         return self.name if self.name == self.stage else f"{self.name} (of {self.stage})"
 
 
@@ -60,23 +70,30 @@ class _Recorder:
     """Records the passes of a stage, and stops after one of them.
 
     A stage for one target runs a sequence with its own name; the passes of the sequence count.
+    What a user's pass runs does not.
     """
 
-    def __init__(self, is_last: Callable[[int], bool], on_start: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        is_users: bool,
+        is_last: Callable[[int], bool],
+        on_start: Callable[[str], object],
+    ) -> None:
         self.path: list[str] = []
         self.mods: list[tvm.IRModule] = []
         self.names: list[str] = []
+        self._depth = 1 if is_users else 3
         self._is_last, self._on_start = is_last, on_start
 
     def run_before_pass(self, _mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
         self.path.append(str(info.name))
-        if len(self.path) in (1, 3):
+        if len(self.path) in (1, self._depth):
             self._on_start(self.path[-1])
 
     def run_after_pass(self, mod: tvm.IRModule, _info: tvm.transform.PassInfo) -> None:
         path = list(self.path)
         self.path.pop()
-        is_inner = len(path) == 3 and path[0] == path[1]
+        is_inner = len(path) == self._depth == 3 and path[0] == path[1]
         if is_inner or (len(path) == 1 and not self.names):
             self.names.append(path[-1])
             self.mods.append(mod)
@@ -87,12 +104,14 @@ class _Recorder:
 def _run_stage(
     stage: tvm.transform.Pass,
     mod: tvm.IRModule,
-    target: tvm.target.Target,
+    settings: Settings,
     executed: int | None = None,
     on_start: Callable[[str], object] = str,
 ) -> tuple[tvm.IRModule, _Recorder]:
     """Run a stage, or only its first passes; return the module and the record of its passes."""
-    recorder = _Recorder(lambda number: number == executed, on_start)
+    is_users = str(stage.info.name) in {one.name for one in read(settings.passes)}
+    recorder = _Recorder(is_users, lambda number: number == executed, on_start)
+    target = targets.resolve(settings.target)
     with tvm.transform.PassContext(instruments=[recorder]), target:
         try:
             return stage(mod), recorder
@@ -103,7 +122,7 @@ def _run_stage(
 
 
 def _stages(settings: Settings) -> Stages:
-    return stages(layout=settings.layout)
+    return stages(layout=settings.layout, passes=settings.passes)
 
 
 def passes_of(
@@ -113,28 +132,30 @@ def passes_of(
 
     `on_start` is called with the name of each pass before it runs.
     """
-    target = targets.resolve(settings.target)
     mod = source.to_relax()
     variants = []
-    for stage in _stages(settings):
+    users = [step.user_pass for _, step in steps(phases_with(read(settings.passes)))]
+    left = [one for one in users if one is not None]
+    for at, stage in enumerate(_stages(settings)):
         before = mod
-        mod, recorder = _run_stage(stage, mod, target, on_start=on_start)
+        mod, recorder = _run_stage(stage, mod, settings, on_start=on_start)
         for executed, (name, after) in enumerate(
             zip(recorder.names, recorder.mods, strict=True), 1
         ):
+            is_users = bool(left) and left[0].name == name
+            user_pass = str(left.pop(0)) if is_users else ""
             if not structural_equal(before, after, map_free_vars=True):
-                variants.append(PassRun(str(stage.info.name), name, executed))
+                variants.append(PassRun(at, str(stage.info.name), name, executed, user_pass))
             before = after
     return variants
 
 
 def diff_of(source: Source, settings: Settings, run: PassRun) -> str:
     """The changes of a pass, as a diff of TVMScript; call it in a forked child."""
-    target = targets.resolve(settings.target)
     mod = source.to_relax()
-    for stage in _stages(settings):
-        before, is_last = mod, stage.info.name == run.stage
-        mod, recorder = _run_stage(stage, mod, target, run.executed if is_last else None)
+    for at, stage in enumerate(_stages(settings)):
+        before, is_last = mod, at == run.at
+        mod, recorder = _run_stage(stage, mod, settings, run.executed if is_last else None)
         if is_last:
             if run.executed > 1:
                 before = recorder.mods[run.executed - 2]
@@ -162,14 +183,14 @@ def build_after(
     mod = imported = source.to_relax()
     every = list(_stages(settings))
     names = [str(stage.info.name) for stage in every]
-    begun = 0 if last is None else names.index(last.stage)
+    begun = 0 if last is None else last.at
     for stage in every[:begun]:
-        mod, _ = _run_stage(stage, mod, target)
+        mod, _ = _run_stage(stage, mod, settings)
     executed = 0
     if last is not None:
         executed = last.executed
-        mod, _ = _run_stage(every[begun], mod, target, executed)
-    rest = stock_rest(target, names[begun:], executed)
+        mod, _ = _run_stage(every[begun], mod, settings, executed)
+    rest = stock_rest(target, names[begun:], executed, phases_with(read(settings.passes)))
     fixes: AbstractContextManager[object] = nullcontext()
     with fixes if with_fixes else switches.without(switches.FIX_IDS):
         if rest:

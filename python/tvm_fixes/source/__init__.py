@@ -31,7 +31,7 @@ from .relax import RelaxSource
 from .relay_file import SUFFIXES, Params, is_program, reader
 from .torch import TorchSource
 
-__all__ = ["Params", "Reference", "Shapes", "Source", "open_source"]
+__all__ = ["Params", "Reference", "Shapes", "Source", "import_module", "open_source", "place_of"]
 
 
 def open_source(
@@ -113,7 +113,7 @@ def _open_relay(path: Path, shapes: Shapes | None, params: Params | None) -> Sou
 
 def _open_factory(source: str, shapes: Shapes | None) -> Source:
     module_name, _, attribute = source.partition(":")
-    module = _import_module(module_name)
+    module = import_module(module_name)
     factory = getattr(module, attribute, None)
     if not callable(factory):
         problem = "no such attribute" if factory is None else "not callable"
@@ -122,7 +122,7 @@ def _open_factory(source: str, shapes: Shapes | None) -> Source:
         made = factory()
     except (Exception, SystemExit) as error:
         raise CompileError(
-            f"{source}: the factory failed: {summarize(error)} ({_place(error)})"
+            f"{source}: the factory failed: {summarize(error)} ({place_of(error)})"
         ) from error
     torch = import_extra("torch", "torch", source)
     if not _is_module_and_inputs(made, torch):
@@ -141,7 +141,7 @@ def _export(made: tuple[Any, ...], name: str, shapes: Shapes | None) -> TorchSou
     return TorchSource.export(module, args, name, shapes, kwargs)
 
 
-def _import_module(name: str) -> types.ModuleType:
+def import_module(name: str) -> types.ModuleType:
     try:
         directory = os.getcwd()
     except OSError as error:
@@ -155,7 +155,7 @@ def _import_module(name: str) -> types.ModuleType:
         raise CompileError(f"{name}: cannot import: {summarize(error)}") from error
     except (Exception, SystemExit) as error:
         raise CompileError(
-            f"{name}: cannot import: {summarize(error)} ({_place(error)})"
+            f"{name}: cannot import: {summarize(error)} ({place_of(error)})"
         ) from error
     finally:
         with contextlib.suppress(ValueError):
@@ -177,6 +177,6 @@ def _described(value: object) -> str:
     return type(value).__name__
 
 
-def _place(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{frame.filename}:{frame.lineno}"

@@ -34,7 +34,7 @@ from tvm.tirx.layout import Axis
 from .. import verifier
 from ..errors import CompileError, UsageError, summarize
 from ..support.isolate import OutcomeKind, run_forked
-from . import Shapes, _place, open_source
+from . import Shapes, open_source, place_of
 from .base import existing
 from .relay_file import SUFFIXES, Params, is_program
 
@@ -173,10 +173,10 @@ def _check_nodes(document: Any) -> None:
 
 def _read_script(path: Path, name: str | None = None) -> tvm.IRModule:
     try:
-        with _parsing_only(), _imports_from(path.parent):
+        with _parsing_only(), imports_from(path.parent):
             values = runpy.run_path(str(path), dict(_NAMES))
     except (Exception, SystemExit) as error:
-        raise CompileError(f"{path}: {summarize(error, 2000)} ({_place(error)})") from error
+        raise CompileError(f"{path}: {summarize(error, 2000)} ({place_of(error)})") from error
     modules = {key: module for key, value in values.items() if (module := _module_of(value))}
     if name is not None and name not in modules:
         raise UsageError(f"{path}: no module {name!r}; modules: {', '.join(modules) or 'none'}")
@@ -197,7 +197,7 @@ def _module_of(value: Any) -> tvm.IRModule | None:
 
 
 @contextmanager
-def _imports_from(folder: Path) -> Iterator[None]:
+def imports_from(folder: Path) -> Iterator[None]:
     """Let a script import modules from its own folder, as Python does for the main script."""
     before = list(sys.path)
     sys.path.insert(0, str(folder.resolve()))

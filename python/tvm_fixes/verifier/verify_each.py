@@ -12,6 +12,7 @@
 # and limitations under the License.
 """The verifier after each pass: the pass that broke a module, and the binding it changed."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import tvm
@@ -65,6 +66,8 @@ class VerifyEach(tvm.ir.instrument.PassInstrument):
     ----------
     raise_on_error : bool
         Raise after the first pass that introduces an error, instead of only collecting findings.
+    only : collection of str, optional
+        The names of the passes before and after which to verify; by default, all.
 
     Attributes
     ----------
@@ -81,8 +84,9 @@ class VerifyEach(tvm.ir.instrument.PassInstrument):
     # Without a dict, an object of a TVM class cannot have new attributes.
     __slots__ = ("__dict__",)
 
-    def __init__(self, *, raise_on_error: bool = True):
+    def __init__(self, *, raise_on_error: bool = True, only: Collection[str] | None = None):
         super().__init__()
+        self._only = only
         self.raise_on_error = raise_on_error
         self.findings: list[Finding] = []
         self._forget()
@@ -99,6 +103,8 @@ class VerifyEach(tvm.ir.instrument.PassInstrument):
     def run_before_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
         """Verify the module, unless it is the result of the previous pass."""
         name = str(info.name)
+        if not self._is_watched(name):
+            return
         if not self._is_verified(mod):
             self._verify(mod, None, found_before=name)
         # A pass in Python may change the module in place.
@@ -106,9 +112,14 @@ class VerifyEach(tvm.ir.instrument.PassInstrument):
 
     def run_after_pass(self, mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
         """Verify the module if the pass changed it."""
+        if not self._is_watched(str(info.name)):
+            return
         before = self._pop(str(info.name))
         if not self._is_verified(mod):
             self._verify(mod, before, pass_name=str(info.name))
+
+    def _is_watched(self, name: str) -> bool:
+        return self._only is None or name in self._only
 
     def _forget(self) -> None:
         # The functions that were verified last. While this reference exists, TVM copies their

@@ -48,6 +48,7 @@ LAYERS = (
     ),
     ("passes", "all passes by name"),
     ("lowering", "the passes of the pipeline's table, made for a target"),
+    ("user_passes", "a user's own passes, by name, at their places in the pipeline's table"),
     ("transform", "the public passes"),
     (
         "observe",
