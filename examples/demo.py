@@ -281,7 +281,7 @@ def _compile_relay(
         outputs=[output],
         latency_ms=1e3 * ours.seconds,
         reference_latency_ms=1e3 * theirs.seconds,
-        latency_ratio=ours.ratio(theirs),
+        latency_ratio=list(ours.ratio(theirs)),
     )
     return Row(name, "relay", layout, report)
 

@@ -91,7 +91,7 @@ def test_table():
         outputs=outputs,
         latency_ms=1.234,
         reference_latency_ms=2.0,
-        latency_ratio=(0.62, 0.6, 0.75),
+        latency_ratio=[0.62, 0.6, 0.75],
         warnings=["[w]"],
         integer_products=2,
         float_products=["main: y, relax.matmul: the data is not quantized"],

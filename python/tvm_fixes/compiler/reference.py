@@ -282,5 +282,5 @@ def _time(model: CompiledModel, reference: Reference, report: Report) -> Report:
         report,
         latency_ms=1e3 * ours.seconds,
         reference_latency_ms=1e3 * theirs.seconds,
-        latency_ratio=ours.ratio(theirs),
+        latency_ratio=list(ours.ratio(theirs)),
     )

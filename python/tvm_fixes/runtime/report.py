@@ -183,7 +183,7 @@ class Report:
     latency_ms, reference_latency_ms : float or None
         The median times of a run, measured in turns, with as many threads: see
         :mod:`tvm_fixes.observe.latency`.
-    latency_ratio : tuple of float, or None
+    latency_ratio : list of float, or None
         The median over the turns of the ratio of the two, and its quartiles.
     constant_bytes : int or None
         The size of the constants in the artifact; None if unknown.
@@ -230,7 +230,7 @@ class Report:
     not_compared: str = ""
     latency_ms: float | None = None
     reference_latency_ms: float | None = None
-    latency_ratio: tuple[float, float, float] | None = None
+    latency_ratio: list[float] | None = None
     warnings: list[str] = field(default_factory=list)
     unproved: int | None = None
     unfolded: list[str] = field(default_factory=list)

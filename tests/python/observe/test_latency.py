@@ -100,7 +100,7 @@ def test_measurement_stops_when_the_time_is_up():
     assert len(calls) == 2
 
 
-def test_all_tools_use_it(monkeypatch):
+def test_all_tools_use_it(monkeypatch, tmp_path):
     """`compile` and `profile` measure ours and the reference, in this order, with arrays."""
     timers = []
     real = latency.measure
@@ -116,6 +116,9 @@ def test_all_tools_use_it(monkeypatch):
     assert compiled[0] is profiled[0] is latency.block
     assert compiled[-1].__func__ is profiled[-1].__func__
     assert model.report.latency_ratio[0] > 0
+    model.save(tmp_path / "out")
+    loaded = tvm_fixes.CompiledModel.load(tmp_path / "out")
+    assert loaded.report.latency_ratio == model.report.latency_ratio
     assert found.reference.run_seconds > 0
 
 
