@@ -30,7 +30,7 @@ from tvm.relax.transform import AnnotateTIROpPattern, FuseOps, FuseTIR, Legalize
 import tvm_fixes
 from helpers.conv_cases import numpy_dtype
 from helpers.conv_checks import allocations
-from helpers.grids import batched, sample
+from helpers.grids import batched, is_full, sample
 from helpers.relax_modules import UNOPTIMIZED_CPU, build, call, calls, merge, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.transform import FoldConstant
@@ -198,7 +198,7 @@ GRID = [
     # TVM's type inference rejects a group norm in bfloat16.
     if (norm.operator, dtype) != ("group_norm", "bfloat16")
 ]
-CASES = sample(GRID, 96)
+CASES = sample(GRID, 48)
 EDGES = [
     Norm("layer_norm", (7,), (0,)),
     Norm("layer_norm", (2, 3, 4), (0, 1, 2)),
@@ -249,7 +249,7 @@ def test_edges() -> None:
     assert_computes(EDGES, tvm.target.Target("llvm"))
 
 
-@batched(5)
+@batched(5 if is_full() else 10)
 @given(norms=st.lists(random_norms(), min_size=5, max_size=5))
 def test_random(norms: list[Norm]) -> None:
     assert_computes(norms)
