@@ -38,7 +38,7 @@ from tvm_fixes.relax.analysis import activation_transforms
 from tvm_fixes.runtime.report import OutputComparison, Report
 
 # The models that are exported to ONNX.
-FROM_ONNX = list(demo.MODELS) if is_full() else ["dcgan", "superres", "autoencoder_kl"]
+FROM_ONNX = list(demo.MODELS) if is_full() else ["dcgan", "superres"]
 
 
 def factory(name):
@@ -87,7 +87,9 @@ def test_the_signal_does_not_vanish(name):
     assert 0.05 < expected(name).std() < 5
 
 
-@pytest.mark.parametrize("name", ["dcgan", "unet", "fcn", "superres"])
+@pytest.mark.parametrize(
+    "name", ["dcgan", "unet", "fcn", "superres"] if is_full() else ["dcgan", "superres"]
+)
 def test_batch_norm_statistics_show(name):
     module, inputs = factory(name)
     for layer in module.modules():

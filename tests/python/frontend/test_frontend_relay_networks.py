@@ -59,7 +59,7 @@ FILES = [(name, suffix) for name in NETWORKS for suffix in ("relay", "json")]
 QUICK = [(name, ("relay", "json")[index % 2]) for index, name in enumerate(NETWORKS)]
 
 
-@pytest.mark.parametrize(("name", "suffix"), FILES if is_full() else sample(QUICK, 6, seed=1))
+@pytest.mark.parametrize(("name", "suffix"), FILES if is_full() else sample(QUICK, 4, seed=1))
 def test_network(name: str, suffix: str, tmp_path: Path) -> None:
     net, mod = network(name)
     program, params = tmp_path / f"old.{suffix}", tmp_path / "old.params"

@@ -193,7 +193,7 @@ def test_multinomial() -> None:
     program, expected = Program(), []
     rng = np.random.default_rng(2)
     cases = [((5,), "float32"), ((3, 7), "float64"), ((2, 2, 3), "float32"), ((4, 1), "int32")]
-    for i, (shape, dtype) in enumerate(cases):
+    for i, (shape, dtype) in enumerate(cases if is_full() else cases[1:3]):
         for key in keys()[2 * i : 2 * i + (3 if is_full() else 1)]:
             probs = rng.integers(-2, 9, shape).astype(dtype)
             probs[..., :1] = 0 if i % 2 else probs[..., :1]

@@ -21,6 +21,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
+from helpers.grids import is_full
 from helpers.relax_modules import count, cpu
 from helpers.torch_programs import Call, check_function, import_exported, random, run
 from tvm_fixes.frontend.torch import ExportedProgramImporter, from_exported_program
@@ -86,7 +87,10 @@ def test_batch_norm_in_training_mode_with_its_statistics() -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+NORMS = (torch.float32, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", NORMS if is_full() else NORMS[:1])
 def test_other_norms(dtype: torch.dtype) -> None:
     x = random(2, 6, 4, dtype=dtype, seed=0)
     weight = random(6, dtype=dtype, seed=1)
@@ -140,7 +144,7 @@ def test_operators_without_converter() -> None:
     )
 
 
-@pytest.mark.parametrize("step", [2, 3])
+@pytest.mark.parametrize("step", [2, 3] if is_full() else [3])
 def test_windows_where_the_example_has_one(step: int) -> None:
     x = torch.arange(39.0).reshape(13, 3)
     module = Call(lambda x: x.unfold(-2, 2, step))
@@ -261,7 +265,10 @@ def test_norms_of_orders() -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", (torch.float32, torch.float16, torch.bfloat16))
+LIMITED = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", LIMITED if is_full() else LIMITED[::2])
 def test_parts_of_limited_norms(dtype: torch.dtype) -> None:
     x = random(3, 4, 2, dtype=dtype, seed=0)
 

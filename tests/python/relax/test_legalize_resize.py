@@ -75,7 +75,7 @@ NEAREST = [
 BY_FACTOR = list(product(NEAREST, [2, 3, 5, 8]))
 
 
-@pytest.mark.parametrize(("modes", "factor"), BY_FACTOR if is_full() else BY_FACTOR[::3])
+@pytest.mark.parametrize(("modes", "factor"), BY_FACTOR if is_full() else BY_FACTOR[::6])
 def test_nearest_resize_by_an_integer_factor(modes, factor, monkeypatch):
     """TVM's lowering, exact for a few float32 elements, selects the same elements."""
     mod = resize((1, 2, 4, 3), (4 * factor, 3 * factor), modes)
@@ -116,7 +116,7 @@ def test_elements_are_unchanged(dtype):
     assert got.dtype == x.dtype
 
 
-@batched(1 if is_full() else 3)
+@batched(1 if is_full() else 6)
 @given(st.data())
 def test_layouts_ranks_and_symbols(data):
     rank = data.draw(st.integers(2, 3), "rank")
@@ -188,7 +188,7 @@ def places(old, new):
 SYMBOLIC = list(product(METHODS, ["float32", "float16", "bfloat16"]))
 
 
-@pytest.mark.parametrize(("interpolation", "dtype"), SYMBOLIC if is_full() else SYMBOLIC[::2])
+@pytest.mark.parametrize(("interpolation", "dtype"), SYMBOLIC if is_full() else SYMBOLIC[::4])
 def test_symbolic_extents_are_resized_as_static_ones(interpolation, dtype):
     method, mode = interpolation
     x = np.random.default_rng(0).standard_normal((1, 2, 5, 4))
