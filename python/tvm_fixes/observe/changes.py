@@ -19,10 +19,12 @@ from functools import cached_property
 from itertools import chain, groupby
 from typing import NamedTuple
 
+import numpy as np
 import tvm
 import tvm_ffi
 
 from ..errors import summarize
+from ..relax.constants.provenance import constants_of
 
 MAX_TEXT = 8 << 20
 """The text of a module is cut off at this number of characters."""
@@ -59,12 +61,15 @@ class Change:
         The text of the module: see :func:`text_of`.
     is_whole : bool
         Whether `after` is another module instead of a changed one, such as only its kernels.
+    constants : tuple of str
+        The constants whose values changed: see :func:`changed_constants`.
     """
 
     name: str
     before: str
     after: str
     is_whole: bool = False
+    constants: tuple[str, ...] = ()
 
     @cached_property
     def diff(self) -> str:
@@ -72,9 +77,10 @@ class Change:
         if self.is_whole:
             return "# another module, such as the kernels of the one before\n"
         if self.before == self.after:
-            return "# only elided values differ, such as those of constants\n"
-        lines = unified_diff(self.before, self.after, "before", self.name)
-        return "".join(lines)
+            lines = "".join(f"# {line}\n" for line in self.constants)
+            return lines or "# only elided values differ\n"
+        lines = "".join(unified_diff(self.before, self.after, "before", self.name))
+        return lines + "".join(f"# {line}\n" for line in self.constants)
 
 
 def unified_diff(before: str, after: str, old_name: str, new_name: str) -> Iterator[str]:
@@ -162,7 +168,10 @@ class WatchChanges(tvm.ir.instrument.PassInstrument):
         before, functions, is_whole = self._text, self._functions, not self._is_same_model(mod)
         self._see(mod, text_of(mod))
         if before != self._text or not is_equal(functions, mod):
-            self._on_change(Change(name, before, self._text, is_whole or functions is None))
+            is_whole = is_whole or functions is None
+            old = {} if functions is None or is_whole else functions
+            constants = changed_constants(tvm.IRModule(dict(old)), mod)
+            self._on_change(Change(name, before, self._text, is_whole, constants))
 
     def _see(self, mod: tvm.IRModule | None, text: str) -> None:
         # While this reference exists, TVM copies the table instead of changing it in place.
@@ -170,6 +179,36 @@ class WatchChanges(tvm.ir.instrument.PassInstrument):
         self._text = text
         items = [] if mod is None else mod.functions_items()
         self._public = {var for var, function in items if "global_symbol" in function.attrs}
+
+
+def changed_constants(before: tvm.IRModule, after: tvm.IRModule) -> tuple[str, ...]:
+    """The constants whose values changed, a line each; none if their number or types changed."""
+    old, new = constants_of(before), constants_of(after)
+    if [(each.shape, each.dtype) for each in old] != [(each.shape, each.dtype) for each in new]:
+        return ()
+    pairs = ((a, b) for a, b in zip(old, new, strict=True) if not a.same_as(b))
+    lines = (_changed_values(a.numpy(), b.numpy()) for a, b in pairs)
+    return tuple(line for line in lines if line)
+
+
+def _changed_values(old: np.ndarray, new: np.ndarray) -> str:
+    """How many values of a constant changed, and the largest change; empty if none did."""
+    # Unlike the values, their bytes tell a NaN from another, and 0.0 from -0.0.
+    item = max(old.dtype.itemsize, 1)
+    differs = np.frombuffer(old.tobytes(), "uint8") != np.frombuffer(new.tobytes(), "uint8")
+    places = np.flatnonzero(differs.reshape(-1, item).any(axis=1))
+    if not places.size:
+        return ""
+    a, b = (values.reshape(-1)[places].astype("float64") for values in (old, new))
+    with np.errstate(invalid="ignore"):
+        change = np.where(np.isfinite(a - b), np.abs(a - b), np.inf)
+    at = int(np.argmax(change))
+    index = [int(i) for i in np.unravel_index(places[at], old.shape)]
+    size = f"{change[at]:.6g}" if np.isfinite(change[at]) else f"from {a[at]:g} to {b[at]:g}"
+    return (
+        f"constant {tuple(old.shape)}: {places.size:,} of {old.size:,} values changed, largest "
+        f"change {size} at {index}"
+    )
 
 
 def is_equal(

@@ -24,7 +24,7 @@ from .. import target as targets
 from ..compiler.linking import export
 from ..compiler.steps import build_executable
 from ..lowering import Stages, stages, stock_rest
-from ..observe.changes import text_of, unified_diff
+from ..observe.changes import changed_constants, text_of, unified_diff
 from ..pipeline import steps
 from ..runtime.compiled_model import CompiledModel
 from ..source import Source
@@ -164,7 +164,8 @@ def diff_of(source: Source, settings: Settings, run: PassRun) -> str:
 
 
 def _diff(before: tvm.IRModule, after: tvm.IRModule) -> str:
-    return "".join(unified_diff(text_of(before), text_of(after), "before", "after"))
+    lines = "".join(unified_diff(text_of(before), text_of(after), "before", "after"))
+    return lines + "".join(f"# {line}\n" for line in changed_constants(before, after))
 
 
 def build_after(

@@ -26,7 +26,7 @@ import tvm_fixes
 from helpers.models import conv_net
 from helpers.unused_binding import module
 from tvm_fixes.errors import ArtifactError, UsageError
-from tvm_fixes.observe.changes import Change, WatchChanges, text_of, unified_diff
+from tvm_fixes.observe.changes import Change, WatchChanges, changed_constants, text_of, unified_diff
 from tvm_fixes.observe.dump_ir import DumpIR
 from tvm_fixes.relax.constants.evaluate import evaluate
 
@@ -85,8 +85,26 @@ class TestWatchChanges:
         [change] = changes_of(mod, double_constants)
         assert change.name == "Double"
         assert change.before == change.after
-        assert change.diff == "# only elided values differ, such as those of constants\n"
+        text = "constant (3,): 3 of 3 values changed, largest change 1 at [0]"
+        assert change.diff == f"# {text}\n"
         assert changes_of(mod, relax.transform.Normalize()) == []
+
+    def test_the_values_of_constants(self):
+        def module(*arrays):
+            fields = relax.Tuple([relax.const(array) for array in arrays])
+            return tvm.IRModule({"main": relax.Function([], fields, None)})
+
+        old = np.arange(64 * 64, dtype="float32").reshape(64, 64)
+        new = old.copy()
+        new[3, 7] += 0.5
+        [line] = changed_constants(module(old, old[0]), module(new, old[0].copy()))
+        assert line == (
+            "constant (64, 64): 1 of 4,096 values changed, largest change 0.5 at [3, 7]"
+        )
+        new[5, 0] = np.nan
+        [line] = changed_constants(module(old), module(new))
+        assert "2 of 4,096 values changed, largest change from 320 to nan at [5, 0]" in line
+        assert changed_constants(module(old), module(old[0])) == ()
 
     def test_folding_is_not_watched(self):
         """Building the kernels that compute a constant runs passes on another module."""
