@@ -192,7 +192,7 @@ def changed_constants(before: tvm.IRModule, after: tvm.IRModule) -> tuple[str, .
 
 
 def _changed_values(old: np.ndarray, new: np.ndarray) -> str:
-    """How many values of a constant changed, and the largest change; empty if none did."""
+    """The number of values of a constant that changed, with the largest; empty if none did."""
     # Unlike the values, their bytes tell a NaN from another, and 0.0 from -0.0.
     item = max(old.dtype.itemsize, 1)
     differs = np.frombuffer(old.tobytes(), "uint8") != np.frombuffer(new.tobytes(), "uint8")
