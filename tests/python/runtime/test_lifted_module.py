@@ -13,6 +13,7 @@
 """tvm_fixes.lift and LiftedModule."""
 
 import functools
+import itertools
 import json
 import math
 import os
@@ -30,6 +31,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 import tvm_fixes
+from helpers.grids import is_full
 from helpers.relax_modules import integers, tensor
 from tvm_fixes import LiftedModule, lift
 from tvm_fixes.errors import ArtifactError, InputError, UnsupportedOperatorError, UsageError
@@ -38,6 +40,9 @@ from tvm_fixes.runtime.lifted_manifest import LiftedManifest
 from tvm_fixes.support import switches
 
 op = relax.op
+
+
+STATES = list(itertools.product([False, True], repeat=2))
 
 
 def module(inputs, weights, emit, num_input=True):
@@ -129,8 +134,7 @@ class TestRun:
         np.testing.assert_array_equal(model.run(X), value())
         assert calls == ["main_transform_params"] * 2
 
-    @pytest.mark.parametrize("as_torch", [False, True])
-    @pytest.mark.parametrize("lazy", [False, True])
+    @pytest.mark.parametrize("lazy, as_torch", STATES if is_full() else STATES[1:3])
     def test_row_weights_updated_after_the_transform(self, as_torch, lazy):
         w, u = W.copy(), U.copy()
         held = (
@@ -284,8 +288,7 @@ class TestLift:
         model.save(tmp_path / "out")
         np.testing.assert_array_equal(LiftedModule.load(tmp_path / "out").run(x), 2 * x)
 
-    @pytest.mark.parametrize("lazy", [False, True])
-    @pytest.mark.parametrize("beside", [False, True])
+    @pytest.mark.parametrize("lazy, beside", STATES if is_full() else STATES[1:3])
     def test_tuples(self, lazy, beside, tmp_path):
         pair = {"t.0": relax.TupleType([tensor(4, 4), tensor(4)])}
 
