@@ -87,6 +87,8 @@ def _run(arguments: argparse.Namespace) -> Result:
         console = terminal.console()
         show = partial(console.print, markup=False, highlight=False, soft_wrap=True)
         show(f"{found.problem}: {'yes' if found.shows else 'no'}; {found.what}")
+        if found.unstable:
+            show(found.unstable)
         if found.value:
             show(f"{'value':<12}{found.value}, instead of the outputs")
         for culprit in found.culprits:

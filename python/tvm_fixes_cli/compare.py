@@ -101,6 +101,14 @@ def add(commands: Commands) -> None:
         metavar="SECONDS",
         help="time limit for a group of values, to find one that hangs, on a CPU (default: none)",
     )
+    parser.add_argument(
+        "--repeat",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run each compiled part N times, and name the values that are not the same in all "
+        "runs (default: 1)",
+    )
     parser.add_argument("--all", action="store_true", help="list all values")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     add_quiet(parser)
@@ -110,6 +118,8 @@ def _run(arguments: argparse.Namespace) -> Result:
     shapes = shapes_of(arguments)
     if arguments.max_bytes < 1:
         raise Failure(f"--max-bytes: expected a positive number, got {arguments.max_bytes}", 2)
+    if arguments.repeat < 1:
+        raise Failure(f"--repeat: expected a positive number, got {arguments.repeat}", 2)
     with loaded(with_torch=not arguments.source.endswith(".onnx")):
         from tvm_fixes.debug import compare
         from tvm_fixes_cli.console import StepPrinter, print_command, render_comparison
@@ -134,6 +144,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 target=arguments.target,
                 layout=arguments.layout,
                 passes=passes,
+                repeat=arguments.repeat,
                 progress=None if arguments.quiet else printer,
             )
 

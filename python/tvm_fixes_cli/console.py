@@ -292,6 +292,8 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
         rows.append(("outputs", _equal_of(found.outputs, found.reference)))
     rows += _size_rows(found.sizes, found.further)
     rows.append(("values", _equal_of([value.result for value in found.values], found.reference)))
+    for name, sentence in list(found.unstable.items())[:_MAX_PLACES]:
+        rows.append(("not deterministic", f"[red]{escape(f'{name}: {sentence}')}[/]"))
     if found.reference_off:
         rows.append(("reference off", f"[yellow]first at {_place(found.reference_off[0])}[/]"))
     if found.failure is not None:

@@ -51,6 +51,7 @@ WORDS = {
     "dump_ir": ["--dump-ir", "dump"],
     "explain": ["--explain"],
     "time_passes": ["--time-passes"],
+    "repeat": ["--repeat", "5"],
     "max_bytes": ["--max-bytes", "100"],
     "timeout": ["--timeout", "9.5"],
     "memory": ["--memory", "2"],
@@ -69,8 +70,8 @@ PRINTS = {
         *("timeout", "memory", "crashes", "fails", "slower_than", "larger_than", "check"),
         "value",
     },
-    ("compare", "bisect"): {"max_bytes"},
-    ("compare", "reduce"): {"max_bytes"},
+    ("compare", "bisect"): {"max_bytes", "repeat"},
+    ("compare", "reduce"): {"max_bytes", "repeat"},
     ("compile", "compare"): {
         *("params", "static", "compare", "verify", "verify_each", "runtime_checks", "strip"),
         *("unsafe_indices", "max_growth", "max_size_ratio", "weights", "dump_ir", "explain"),

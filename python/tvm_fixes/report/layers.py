@@ -31,8 +31,9 @@ from ..compiler import compile as compile_model
 from ..compiler.further_sizes import FurtherSizes, Groups
 from ..compiler.inputs import load_inputs
 from ..compiler.options import Options
-from ..compiler.reference import Reference
+from ..compiler.reference import Reference, run_model
 from ..errors import CompileError, UsageError, summarize
+from ..observe.repetition import disagreements
 from ..observe.verdicts import compare_all
 from ..relax.source_nodes import SourceNode
 from ..runtime.report import REFERENCE_OFF, OutputComparison, Report, SizeComparison
@@ -118,6 +119,8 @@ class LayerComparison:
         differs.
     further : list of SizeComparison
         The comparisons of the outputs at other sizes.
+    unstable : dict of str to str
+        The outputs and values that differ among runs with the same inputs, each with a sentence.
     values : list of ValueComparison
         The intermediate values, in the order of the model.
     is_hidden : bool
@@ -148,6 +151,7 @@ class LayerComparison:
     failure: ValueFailure | None = None
     sizes: dict[str, int] = field(default_factory=dict)
     further: list[SizeComparison] = field(default_factory=list)
+    unstable: dict[str, str] = field(default_factory=dict)
 
     @property
     def equal(self) -> bool:
@@ -157,7 +161,8 @@ class LayerComparison:
     @property
     def accepted(self) -> bool:
         """Whether the model runs, and all are equal, or differ because the reference is off."""
-        return not self.problem and all(result.accepted for result in self._results())
+        is_stable = not self.problem and not self.unstable
+        return is_stable and all(result.accepted for result in self._results())
 
     def _results(self) -> list[OutputComparison]:
         return [*self.outputs, *(value.result for value in self.values)]
@@ -237,6 +242,7 @@ def compare(
     params: Params | None = None,
     timeout: float | None = None,
     progress: Progress | None = None,
+    repeat: int = 1,
     **options: Any,
 ) -> LayerComparison:
     """Compare each intermediate value of a compiled model with the original's.
@@ -257,6 +263,8 @@ def compare(
         The time limit in seconds to compile and run a group of values; ignored for a GPU.
     progress : callable, optional
         Called with a :class:`~tvm_fixes.compiler.Step` for each group of values.
+    repeat : int
+        The number of runs of each compiled part, whose results must agree in every bit.
     **options
         Further options of :func:`tvm_fixes.compile`, such as ``target`` and ``layout``.
 
@@ -283,6 +291,7 @@ def compare(
     drawn = load_inputs(opened, inputs, seed)
     further = [] if inputs is not None else opened.further_inputs(seed)
     comparing = _Comparing(opened, drawn, further, rtol, atol, stock, timeout, progress, options)
+    comparing.repeat = repeat
 
     def save() -> None:
         if save_inputs is not None:
@@ -305,6 +314,7 @@ class _Found(NamedTuple):
     stock: list[OutputComparison]
     stock_problems: list[str]
     further: list[SizeComparison]
+    unstable: dict[str, str]
 
 
 class _Comparing:
@@ -334,6 +344,8 @@ class _Comparing:
         self._reference = ""
         self._stops = False
         self._failure: ValueFailure | None = None
+        self.repeat = 1
+        self._unstable: dict[str, str] = {}
 
     def run(self, max_bytes: int) -> LayerComparison:
         self._progress(Step("outputs"))
@@ -355,7 +367,7 @@ class _Comparing:
         if isinstance(found, str):
             if self._failure is None and all(value.result.accepted for value in values):
                 raise CompileError(found)
-            found = _Found(self._reference, [], [], [], [], [])
+            found = _Found(self._reference, [], [], [], [], [], {})
         return LayerComparison(
             self._source.name,
             found.reference,
@@ -369,6 +381,7 @@ class _Comparing:
             self._failure,
             self._sizes(self.inputs),
             further,
+            self._unstable,
         )
 
     def _outputs(self) -> tuple[_Found | str, list[SizeComparison]]:
@@ -441,6 +454,7 @@ class _Comparing:
         if isinstance(answer, _Found):
             self._reference = answer.reference
             self._problems.update(dict.fromkeys(answer.stock_problems))
+            self._unstable |= answer.unstable
         return answer
 
     def _answer(self, part: Source, further: Groups) -> _Found | UsageError | str:
@@ -467,7 +481,10 @@ class _Comparing:
                 (_count(np.isnan, a), _count(np.isnan, b), _count(np.isinf, a), _count(np.isinf, b))
                 for a, b in zip(ours, theirs, strict=True)
             ]
-            found = _Found(name, judged(names, ours, theirs), counts, [], [], [])
+            unstable = disagreements(
+                names, ours, lambda: run_model(model, self.inputs)[: len(names)], self.repeat
+            )
+            found = _Found(name, judged(names, ours, theirs), counts, [], [], [], unstable)
             if self._stock:
                 stock = run_stock(part, self.inputs)
                 if isinstance(stock, str):

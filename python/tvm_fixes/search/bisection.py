@@ -33,7 +33,7 @@ from ..user_passes import UserPass, read
 from . import variants
 from .masked import with_masked_value
 from .minimize import first_change, minimize
-from .problem import Kind, Observed, Problem
+from .problem import Kind, Observed, Problem, disagreement
 from .trial import Progress, Settings, Subject, Trial, observe
 
 OVER = ("fixes", "passes", "kernels")
@@ -83,6 +83,9 @@ class Bisection:
         One for each list searched.
     value : str
         The intermediate value that was searched instead of the outputs; empty for these.
+    unstable : str
+        How two trials of the model as it is disagree, so that the search may be wrong; empty
+        otherwise.
     trials : int
     seconds : float
     """
@@ -93,6 +96,7 @@ class Bisection:
     what: str
     culprits: list[Culprit] = field(default_factory=list)
     value: str = ""
+    unstable: str = ""
     trials: int = 0
     seconds: float = 0.0
 
@@ -164,6 +168,7 @@ def bisect(
         "kernels": search.over_kernels,
     }
     culprits = [methods[one]() for one in OVER if one in over and (first.shows or one == "fixes")]
+    again = search.try_fixes(())
     return Bisection(
         source=source.name,
         problem=str(problem),
@@ -171,6 +176,7 @@ def bisect(
         what=first.what,
         culprits=culprits,
         value=settings.value,
+        unstable=disagreement(first, again),
         trials=search.trials,
         seconds=round(time.monotonic() - search.start, 1),
     )

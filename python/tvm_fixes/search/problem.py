@@ -106,6 +106,13 @@ class Observed:
     sizes: dict[str, int] = field(default_factory=dict)
 
 
+def disagreement(first: Observed, again: Observed) -> str:
+    """A sentence about two trials of one configuration; empty if they agree."""
+    if first.shows is again.shows:
+        return ""
+    return f"not deterministic: two trials of the model find: {first.what}; {again.what}"
+
+
 def cause_of(message: str) -> str:
     """The part of a message that faults with the same cause share: no names and no numbers."""
     line = next(iter(message.splitlines()), "")

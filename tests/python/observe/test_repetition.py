@@ -1,0 +1,84 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Models whose runs disagree."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+import tvm.testing
+
+from helpers.planted_faults import model
+from tvm_fixes.observe.repetition import disagreements
+from tvm_fixes.runtime.compiled_model import CompiledModel
+from tvm_fixes.search import bisection
+from tvm_fixes.search.bisection import bisect
+from tvm_fixes.search.problem import Observed
+from tvm_fixes_cli import main
+
+
+def test_results_that_differ():
+    first = [np.zeros((2, 3), "float32"), np.full(2, np.nan)]
+    calls = iter([0.0, 0.5, 0.25, 0.5])
+
+    def run():
+        y = np.zeros((2, 3), "float32")
+        y[1, 2] = next(calls)
+        return [y, np.full(2, np.nan)]
+
+    found = disagreements(["y", "z"], first, run, 5)
+    assert found == {"y": "3 different results in 5 runs: at [1, 2] 0.0, 0.5, 0.25"}
+    assert disagreements(["y"], first[:1], run, 1) == {}
+
+
+def test_compare_repeats_runs(monkeypatch, tmp_path, capfd):
+    onnx.save(model(), tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    words = ["compare", "model.onnx", "-q", "--repeat", "3"]
+    assert main(words) == 0
+    assert "not deterministic" not in capfd.readouterr().out
+    right, runs = CompiledModel.run, []
+
+    def run(self, *args, **kwargs):
+        result = right(self, *args, **kwargs)
+        runs.append(1)
+        for array in result if isinstance(result, tuple) else [result]:
+            array[(0,) * array.ndim] += 1e-7 * len(runs) * abs(array).max()
+        return result
+
+    monkeypatch.setattr(CompiledModel, "run", run)
+    assert main(words) == 1
+    assert "r: 3 different results in 3 runs: at [0, 0] " in " ".join(
+        capfd.readouterr().out.split()
+    )
+    assert main([*words, "--json"]) == 1
+    assert "r" in json.loads(capfd.readouterr().out)["unstable"]
+    assert main(["compare", "model.onnx", "--repeat", "0"]) == 2
+
+
+@pytest.mark.parametrize("shows, is_stable", [((True, False), False), ((True, True), True)])
+def test_trials_that_disagree(monkeypatch, shows, is_stable):
+    left = list(shows)
+
+    def observe(problem, subject, settings, *, off=frozenset()):
+        return Observed(False if off else left.pop(0), f"r is off by {len(left)}", 1.0)
+
+    monkeypatch.setattr(bisection, "observe", observe)
+    found = bisect(model(), over=["fixes"])
+    sentence = "not deterministic: two trials of the model find: r is off by 1; r is off by 0"
+    assert found.unstable == ("" if is_stable else sentence)
+
+
+if __name__ == "__main__":
+    tvm.testing.main()
