@@ -18,7 +18,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-UNRELATED = frozenset({"help", "json", "quiet", "output", "save_inputs", "all", "stock", "over"})
+UNRELATED = frozenset(
+    {"help", "json", "quiet", "output", "save_inputs", "all", "stock", "over", "traceback"}
+)
 """Options that say where and how a result is written, or what is searched or compared besides."""
 
 _DISABLE = "TVM_FIXES_DISABLE"

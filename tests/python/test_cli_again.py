@@ -60,6 +60,7 @@ WORDS = {
     "slower_than": ["--slower-than", "3"],
     "larger_than": ["--larger-than", "1e6"],
     "value": ["--value", "a/b c"],
+    "user_passes": ["--pass", "my_pass.py:Mine@after=Legalize", "--pass", "a.b:Other"],
     "check": ["--check", "grep -q 'a b'"],
 }
 
