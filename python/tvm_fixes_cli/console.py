@@ -305,6 +305,9 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
         name = f", node {escape(node.name)}" if node.path else ""
         rows.append(("first difference", f"[red]{escape(str(node))}[/]{name}"))
         rows.append(("", escape(problem)))
+        if found.fixes:
+            fixes = (f"{fix} ({', '.join(by)})" if by else fix for fix, by in found.fixes.items())
+            rows.append(("fixes there", escape(", ".join(fixes))))
     elif not all(output.accepted for output in found.outputs):
         rows.append(("first difference", "none: the outputs differ only if nothing else is one"))
     if found.is_hidden and found.first is not None:

@@ -146,9 +146,10 @@ FAULTS = (
         "while reads[var] >= 1 and var in readers:",
         program("""class Cache(torch.nn.Module):
     def forward(self, cache, at, row):
-        old = torch.tanh(cache)
-        cache.index_copy_(0, at, row)
-        return old.sum(0) + cache.relu().sum(0)
+        new = cache.index_copy(0, at, row)
+        old = cache.relu().sum(0)
+        cache.copy_(new)
+        return old + new.sum(0)
 
 
 def make():
@@ -168,7 +169,7 @@ def make():
 
 
 def make():
-    return Enlarge().eval(), (torch.randn(1, 2, 8, 8),)
+    return Enlarge().eval(), (torch.randn(1, 2, 8, 8, dtype=torch.float64),)
 """),
         ("upsample_bilinear2d", "resize"),
     ),
@@ -195,9 +196,10 @@ def make():
         "last = tirx.IfThenElse(rest > columns, with_new_variables(last), small)",
         "last = tirx.IfThenElse(rest >= size, with_new_variables(last), small)",
         graph(
-            "float[1,32,9,13] x",
-            "float[1,32,9,13] y",
-            "a = Relu(x) c = Conv<pads = [1, 1, 1, 1]>(a, w) y = Tanh(c)",
+            "float[1,32,9,13] x, float[1,32,5,3] a, float[1,32,7,7] b, float[1,32,6,5] c",
+            "float[1,32,9,13] y, float[1,32,5,3] ya, float[1,32,7,7] yb, float[1,32,6,5] yc",
+            """y = Conv<pads = [1, 1, 1, 1]>(x, w) ya = Conv<pads = [1, 1, 1, 1]>(a, w)
+               yb = Conv<pads = [1, 1, 1, 1]>(b, w) yc = Conv<pads = [1, 1, 1, 1]>(c, w)""",
             w=weights(32, 32, 3, 3),
         ),
         ("Conv", "conv"),
@@ -212,11 +214,10 @@ def make():
             "float[16,4] x, int64[65536,4] at, float[65536,4] v",
             "float[16,4] y",
             """zero = Constant<value_int = 0>() sixteen = Constant<value_int = 16>()
-               i = Mod(at, sixteen) j = Abs(i) s = ScatterElements<axis = 0, reduction = "add">(x, j, v)
-               y = Identity(s)""",
+               i = Mod(at, sixteen) j = Abs(i)
+               s = ScatterElements<axis = 0, reduction = "add">(x, j, v) y = Identity(s)""",
         ),
-        ("ScatterElements", "differ from run to run"),
-        ("compare {model}", "compare {model} --repeat 5"),
+        ("ScatterElements", "index-legalize"),
     ),
     Fault(
         "a norm of order 3 whose root is of order 4",
@@ -309,18 +310,154 @@ def make():
         ("OneHot", "onnx-parameters"),
     ),
     Fault(
-        "the largest index of a uint64 TopK, read as signed",
+        "a Mish whose exponential overflows",
         "dtypes",
-        "tvm_fixes/frontend/onnx/ops/topk_onehot_cumsum.py",
-        'bit = tirx.const(1 << 63, "uint64")',
-        'bit = tirx.const(0, "uint64")',
+        "tvm_fixes/frontend/onnx/ops/elementwise.py",
+        'relax.op.minimum(wide, relax.const(20, "float32"))',
+        'relax.op.minimum(wide, relax.const(200, "float32"))',
         graph(
-            "uint64[4,9] x",
-            "uint64[4,3] y, int64[4,3] at",
-            "z = Identity(x) y, at = TopK(z, k)",
-            k=np.array([3]),
+            "float[4,16] x",
+            "float[4,16] y",
+            "m = Mul(x, s) h = Mish(m) y = Neg(h)",
+            s=np.full((), 50, "float32"),
         ),
-        ("TopK", "onnx-parameters"),
+        ("Mish", "onnx-elementwise"),
+    ),
+    Fault(
+        "a norm of large integers in float32",
+        "dtypes",
+        "tvm_fixes/frontend/onnx/ops/reductions.py",
+        '"float64" if "int" in dtype else "float32"',
+        '"float32"',
+        graph(
+            "int64[4,16] x",
+            "int64[4,1] y",
+            "a = Mul(x, s) n = ReduceL2(a) y = Neg(n)",
+            s=np.array(100_000_007),
+        ),
+        ("ReduceL2", "onnx-reductions"),
+    ),
+    Fault(
+        "a shift by all bits of a uint8",
+        "dtypes",
+        "tvm_fixes/frontend/torch/ops/integers.py",
+        "most = relax.const(bits - 1, dtype)",
+        "most = relax.const(bits, dtype)",
+        program("""class Shift(torch.nn.Module):
+    def forward(self, x, count):
+        return torch.bitwise_right_shift(x, count) + 1
+
+
+def make():
+    count = torch.tensor([0, 3, 7, 8], dtype=torch.uint8)
+    return Shift().eval(), (torch.randint(0, 255, (4, 4), dtype=torch.uint8), count)
+"""),
+        ("bitwise_right_shift", "torch-decompositions"),
+    ),
+    Fault(
+        "a kernel that is cut at the wrong end",
+        "pass",
+        "tvm_fixes/relax/transform/trim_conv_kernel.py",
+        "for a, b in zip(first, last, strict=True)",
+        "for a, b in zip(last, first, strict=True)",
+        graph(
+            "float[1,3,1,8] x",
+            "float[1,8,1,8] y",
+            "a = Relu(x) c = Conv<pads = [1, 1, 0, 1]>(a, w) y = Tanh(c)",
+            w=weights(8, 3, 2, 3),
+        ),
+        ("Conv", "TrimConvKernel"),
+    ),
+    Fault(
+        "a pad of ones that becomes one of zeros",
+        "pass",
+        "tvm_fixes/relax/transform/fold_pad_into_conv.py",
+        """"constant" or float(pad.attrs.pad_value) != 0 or min(widths) < 0""",
+        """"constant" or min(widths) < 0""",
+        graph(
+            "float[1,3,8,8] x",
+            "float[1,8,8,8] y",
+            "a = Relu(x) p = Pad(a, q, v) c = Conv(p, w) y = Tanh(c)",
+            q=np.array([0, 0, 1, 1, 0, 0, 1, 1]),
+            v=np.ones((), "float32"),
+            w=weights(8, 3, 3, 3),
+        ),
+        ("Conv", "FoldPadIntoConv"),
+    ),
+    Fault(
+        "a softmax along another axis than its mask",
+        "pass",
+        "tvm_fixes/relax/transform/fuse_safe_softmax.py",
+        "axes == [last] and int(softmax[0].attrs.axis) % (last + 1) == last",
+        "axes == [last]",
+        program("""class Masked(torch.nn.Module):
+    def forward(self, x):
+        masked = (x == float("-inf")).all(-1, keepdim=True)
+        return torch.where(masked, torch.zeros_like(x), x.softmax(-2))
+
+
+def make():
+    return Masked().eval(), (torch.randn(2, 8, 8),)
+"""),
+        ("FuseSafeSoftmax",),
+    ),
+    Fault(
+        "a pixel shuffle of columns and rows",
+        "kernel",
+        "tvm_fixes/relax/legalize/pixel_shuffle.py",
+        "channel = (c * factor + row) * factor + column",
+        "channel = (c * factor + column) * factor + row",
+        program("""def make():
+    layers = torch.nn.Conv2d(3, 8, 1), torch.nn.PixelShuffle(2)
+    return torch.nn.Sequential(*layers).eval(), (torch.randn(1, 3, 4, 4),)
+"""),
+        ("pixel_shuffle", "pixel-shuffle"),
+    ),
+    Fault(
+        "a Softplus that ignores the factor of its result",
+        "kernel",
+        "tvm_fixes/relax/legalize/arithmetic.py",
+        "(tirx.Select(scaled < zero, zero, scaled) + logarithm) / factor",
+        "(tirx.Select(scaled < zero, zero, scaled) + logarithm)",
+        program("""def make():
+    layers = torch.nn.Linear(16, 16), torch.nn.Softplus(beta=2)
+    return torch.nn.Sequential(*layers).eval(), (torch.randn(4, 16),)
+"""),
+        ("softplus", "elementwise-legalize"),
+    ),
+    Fault(
+        "a slice that leaves out a last element",
+        "sizes",
+        "tvm_fixes/frontend/torch/ops/slices.py",
+        "count = (last - first + step - 1) // step",
+        "count = (last - first) // step",
+        program("""class Every(torch.nn.Module):
+    def forward(self, x):
+        return x.relu()[::2].tanh()
+
+
+def make():
+    n = torch.export.Dim("n")
+    return torch.export.export(Every(), (torch.randn(6, 4),), dynamic_shapes=({0: n},))
+"""),
+        ("slice",),
+    ),
+    Fault(
+        "the last five rows of fewer than five",
+        "sizes",
+        "tvm_fixes/frontend/torch/ops/slices.py",
+        "if not call.symbols.at_least(from_end, 0):",
+        "if call.symbols.at_least(-1, from_end):",
+        program("""class Last(torch.nn.Module):
+    def forward(self, x):
+        return x.relu()[-5:].tanh()
+
+
+def make():
+    n = torch.export.Dim("n")
+    return torch.export.export(Last(), (torch.randn(6, 4),), dynamic_shapes=({0: n},))
+"""),
+        ("slice",),
     ),
     Fault(
         "results of which a later run overwrites the memory",
@@ -337,7 +474,7 @@ def make():
         "reference",
         "tvm_fixes/observe/reference_process.py",
         "run = partial(reference, list(inputs))",
-        "run = partial(reference, [value.astype('float16').astype(value.dtype) for value in inputs])",
+        "run = partial(reference, [v.astype('float16').astype(v.dtype) for v in inputs])",
         graph("float[2,4] x", "float[2,4] y", "a = Tanh(x) y = Relu(a)"),
         ("the float64 run agrees with ours",),
     ),

@@ -25,7 +25,7 @@ from ..observe import latency
 from ..observe.reference_process import ReferenceProcess
 from ..observe.verdicts import Evidence, compare_all
 from ..runtime.compiled_model import CompiledModel
-from ..runtime.manifest import describe_shape
+from ..runtime.manifest import TensorSpec, describe_shape
 from ..runtime.report import Report
 from ..source import Source
 from ..source.examples import Example, candidates, used_sizes
@@ -252,6 +252,11 @@ def run_model(model: CompiledModel, inputs: Sequence[np.ndarray]) -> list[np.nda
     return outputs + [copies[place] for place in model.manifest.hidden_updates()]
 
 
+def results_of(model: CompiledModel) -> list[TensorSpec]:
+    """The outputs of the model, and the inputs that it overwrites."""
+    return [*model.outputs, *(model.inputs[place] for place in model.manifest.hidden_updates())]
+
+
 def _compare(
     model: CompiledModel,
     reference: Reference,
@@ -260,9 +265,8 @@ def _compare(
     rtol: float | None,
     atol: float | None,
 ) -> Report:
-    specs = [*model.outputs, *(model.inputs[place] for place in model.manifest.hidden_updates())]
     outputs = compare_all(
-        [spec.name for spec in specs],
+        [spec.name for spec in results_of(model)],
         ours,
         reference.outputs(),
         reference.evidence(),

@@ -140,8 +140,8 @@ class _Entry(Generic[C]):
         since, until = max(self.since, other.since), min(self.until, other.until)
         return self.place == other.place and since < until
 
-    def link(self, rest: Converter[C], call: C) -> Any:
-        if self.fix is not None and self.is_noted:
+    def link(self, rest: Converter[C], is_only: bool, call: C) -> Any:
+        if self.fix is not None and (self.is_noted or is_only):
             switches.note(self.fix)
         return self.convert(replace(call, rest=rest))
 
@@ -240,12 +240,16 @@ class Converters(Generic[C]):
             if places is None or names[entry.place] in places
         )
 
-    def convert(self, call: C, stock: Converter[C]) -> Any:
-        """Convert a call with the chain of its operator; `stock` is the last link."""
+    def convert(self, call: C, stock: Converter[C], *, is_new: bool = False) -> Any:
+        """Convert a call with the chain of its operator; `stock` is the last link.
+
+        If `is_new`, TVM lacks the operator, so each call of the converter is a use of its fix.
+        """
         loaded, disabled = self._loaded, switches.disabled()
         entries = [*loaded.get(EVERY, ()), *loaded.get(call.operator, ())]
         chain = [entry for entry in entries if entry.serves(call.version, disabled)]
         convert = stock
         for entry in sorted(chain, key=lambda entry: entry.place, reverse=True):
-            convert = partial(entry.link, convert)
+            is_only = is_new and entry.place == list(self.places).index(OPERATOR)
+            convert = partial(entry.link, convert, is_only)
         return convert(call)

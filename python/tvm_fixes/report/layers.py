@@ -31,7 +31,7 @@ from ..compiler import compile as compile_model
 from ..compiler.further_sizes import FurtherSizes, Groups
 from ..compiler.inputs import load_inputs
 from ..compiler.options import Options
-from ..compiler.reference import Reference, run_model
+from ..compiler.reference import Reference, results_of, run_model
 from ..errors import CompileError, UsageError, summarize
 from ..observe.repetition import disagreements
 from ..observe.verdicts import compare_all
@@ -44,6 +44,7 @@ from ..source.inputs import GivenInputs, save_arrays
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.signals import interruptible
 from ..target.cpu import is_cpu
+from .explaining import explain
 from .stock import run_stock
 
 MAX_BYTES = 256 << 20
@@ -121,6 +122,9 @@ class LayerComparison:
         The comparisons of the outputs at other sizes.
     unstable : dict of str to str
         The outputs and values that differ among runs with the same inputs, each with a sentence.
+    fixes : dict of str to list of str
+        The fixes applied at the node of `first`, each with where: ``import``, ``lowering``,
+        ``operator rule`` or passes.
     values : list of ValueComparison
         The intermediate values, in the order of the model.
     is_hidden : bool
@@ -152,6 +156,7 @@ class LayerComparison:
     sizes: dict[str, int] = field(default_factory=dict)
     further: list[SizeComparison] = field(default_factory=list)
     unstable: dict[str, str] = field(default_factory=dict)
+    fixes: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def equal(self) -> bool:
@@ -382,7 +387,25 @@ class _Comparing:
             self._sizes(self.inputs),
             further,
             self._unstable,
+            self._fixes_at(next((one for one in values if not one.result.accepted), None)),
         )
+
+    def _fixes_at(self, value: ValueComparison | None) -> dict[str, list[str]]:
+        """The fixes applied at the node of a value, by a compilation up to it."""
+        if value is None:
+            return {}
+
+        def explained() -> dict[str, list[str]]:
+            part = self._source.with_outputs([value.name])
+            found = explain(part, **self._options).fixes
+            return {one.fix: one.by for one in found if str(value.node) in one.nodes}
+
+        self._progress(Step("fixes at the first difference"))
+        if not self._is_isolated:
+            return explained()
+        outcome = run_forked(explained, timeout=self._timeout)
+        is_known = outcome.kind is OutcomeKind.VALUE
+        return cast(dict[str, list[str]], outcome.value) if is_known else {}
 
     def _outputs(self) -> tuple[_Found | str, list[SizeComparison]]:
         """Compare the outputs, with the inputs of the first size at which one differs, and at other
@@ -421,7 +444,12 @@ class _Comparing:
         return [
             ValueComparison(value.node, result, *count, other)
             for value, result, count, other in zip(
-                group, found.results, found.counts, others, strict=True
+                # New values of inputs may follow.
+                group,
+                found.results,
+                found.counts,
+                others,
+                strict=False,
             )
         ]
 
@@ -471,10 +499,9 @@ class _Comparing:
         model = compile_model(part, compare=False, **self._options)
         with Reference(part, inputs=self.inputs) as reference:
             name = reference.name
-            theirs = reference.outputs()[: len(model.outputs)]
-            names = [spec.name for spec in model.outputs]
-            result = interruptible(partial(model.run, *(value.copy() for value in self.inputs)))
-            ours = list(result) if len(names) > 1 else [result]
+            theirs = reference.outputs()
+            names = [spec.name for spec in results_of(model)]
+            ours = interruptible(partial(run_model, model, self.inputs))
             evidence = reference.evidence()
             judged = partial(compare_all, evidence=evidence, rtol=self._rtol, atol=self._atol)
             counts = [
@@ -490,7 +517,9 @@ class _Comparing:
                 if isinstance(stock, str):
                     found.stock_problems.append(stock)
                 else:
-                    found.stock.extend(judged(names, stock, theirs))
+                    # Plain TVM does not return the new values of inputs.
+                    number = len(stock)
+                    found.stock.extend(judged(names[:number], stock, theirs[:number]))
             sizes = FurtherSizes(model, reference, self._rtol, self._atol)
             report = Report(part.name, None, {}, 0, 0, outputs=found.results)
             found.further.extend(sizes.added(report, further, all_sizes=False).further)

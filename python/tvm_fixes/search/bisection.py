@@ -232,8 +232,15 @@ class _Search:
         """The fixes that change the outcome when they are off."""
         applied = list(first.fixes)
 
+        needed: list[str] = []
+
         def flips(off: Sequence[str]) -> bool:
-            return bool(off) and self.try_fixes(off).shows is (not first.shows)
+            if not off:
+                return False
+            shows = self.try_fixes(off).shows
+            if shows is None and len(off) == 1:
+                needed.extend(off)
+            return shows is (not first.shows)
 
         names: list[str] = []
         if flips(applied):
@@ -244,7 +251,14 @@ class _Search:
             # Without all of them, the model may not even compile.
             names = [one for one in applied if flips([one])]
         if not names:
-            return Culprit("fixes", [], f"none of the {len(applied)} fixes makes a difference")
+            what = f"none of the {len(applied)} fixes makes a difference"
+            # Such as the fix with the only converter of an operator.
+            if first.shows and needed:
+                what += (
+                    f"; without {' or '.join(needed)}, the model does not compile or run, so what "
+                    "replaces TVM's behavior there may be at fault"
+                )
+            return Culprit("fixes", [], what)
         outcome = "does not show" if first.shows else "shows"
         return Culprit(
             "fixes",

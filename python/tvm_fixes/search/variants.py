@@ -122,7 +122,8 @@ def _run_stage(
 
 
 def _stages(settings: Settings) -> Stages:
-    return stages(layout=settings.layout, passes=settings.passes)
+    # As a compilation's, except that the constants stay in the module.
+    return stages(layout=settings.layout, passes=settings.passes, merge_constants=True)
 
 
 def passes_of(

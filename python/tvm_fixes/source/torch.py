@@ -45,7 +45,13 @@ from .base import ModelValue, Reference, Shapes, Source, import_extra, local_of
 from .pt2 import load_checked
 from .rounding import moved, steps_of
 from .torch_caches import register_caches
-from .torch_values import number_to_tensor, program_values, with_program_outputs, without_results
+from .torch_values import (
+    may_write,
+    number_to_tensor,
+    program_values,
+    with_program_outputs,
+    without_results,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -79,8 +85,9 @@ class TorchSource(Source):
     ):
         super().__init__(name, shapes)
         self._program, self._module = program, module
-        self._mutated: list[tuple[str, int]] = []
         self._expressions: dict[str, Any] = {}
+        # The inputs that the program writes to; None before an import.
+        self._mutated: list[str] | None = None
         from ..frontend.torch.graph.signature import arguments_of, results_of
 
         self._arguments = arguments_of(program)
@@ -249,7 +256,8 @@ class TorchSource(Source):
             mod = from_exported_program(program, unwrap_unit_return_tuple=True, return_updates=True)
         except Exception as error:
             raise self._explain(error) from error
-        self._mutated = sorted(updates_of(mod["main"]).items(), key=lambda update: update[1])
+        updates = updates_of(mod["main"])
+        self._mutated = sorted(updates, key=updates.__getitem__)
         return self._bind_dims(mod) if self.shapes else mod
 
     def _with_tensor_results(self) -> "torch.export.ExportedProgram":
@@ -406,7 +414,9 @@ class TorchSource(Source):
         """The inputs that the program writes to, in the order of the function's results."""
         nodes = [argument.node for argument in self._arguments if not argument.is_constant]
         by_node = dict(zip(nodes, inputs, strict=True))
-        return [by_node[node] for node, _ in self._mutated]
+        if self._mutated is None and may_write(self._program):
+            self.to_relax()
+        return [by_node[node] for node in self._mutated or ()]
 
     def _run_in_float64(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
         import torch

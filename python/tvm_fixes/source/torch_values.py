@@ -43,6 +43,19 @@ def program_values(program: "torch.export.ExportedProgram") -> Iterator[ModelVal
         yield ModelValue(node.name, source_node(node), _nbytes(tensor))
 
 
+def may_write(program: "torch.export.ExportedProgram") -> bool:
+    """Whether a program may write to its inputs; whether it does, the import tells."""
+    from torch.export.graph_signature import OutputKind
+
+    specs = program.graph_signature.output_specs
+    return any(spec.kind is OutputKind.USER_INPUT_MUTATION for spec in specs) or any(
+        schema.is_mutable
+        for module in program.graph_module.modules()
+        for node in getattr(getattr(module, "graph", None), "nodes", ())
+        if (schema := getattr(node.target, "_schema", None)) is not None
+    )
+
+
 def with_program_outputs(
     program: "torch.export.ExportedProgram", names: Sequence[str]
 ) -> "torch.export.ExportedProgram":

@@ -13,11 +13,14 @@
 """``bisect`` names the fix, the pass or the kernel of a planted fault."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
 import pytest
+import torch
 import tvm.testing
+from tvm import relax
 
 from helpers.planted_faults import (
     graph,
@@ -29,7 +32,9 @@ from helpers.planted_faults import (
 )
 from helpers.preparation import prepare_forks
 from tvm_fixes.errors import CompileError, UsageError
-from tvm_fixes.search import bisection
+from tvm_fixes.frontend.torch.call import CONVERTERS
+from tvm_fixes.report.layers import compare
+from tvm_fixes.search import bisection, variants
 from tvm_fixes.search.bisection import bisect
 from tvm_fixes.search.problem import Observed
 from tvm_fixes.search.reduction import reduce
@@ -68,6 +73,44 @@ def test_a_wrong_kernel(monkeypatch):
     [culprit] = found.culprits
     assert len(culprit.names) == 1 and "subtract" in culprit.names[0]
     assert any(line.startswith("+") and " - " in line for line in culprit.diff.splitlines())
+
+
+class Updating(torch.nn.Module):
+    def forward(self, cache, row):
+        cache.add_(row)
+        return cache * 2
+
+
+def test_a_model_that_updates_an_input():
+    example = torch.zeros(2, 3), torch.ones(2, 3)
+    found = bisect(torch.export.export(Updating(), example), over=["fixes"])
+    assert not found.shows and found.what == "equal"
+
+
+class Added(torch.nn.Module):
+    def forward(self, x, at, values):
+        return torch.scatter_add(x, 0, at, values)
+
+
+def test_the_only_converter_of_an_operator(monkeypatch):
+    """Without its fix there is nothing to compare, so the fix itself may be at fault."""
+    entry = next(iter(CONVERTERS._loaded["scatter_add.default"]))
+    doubled = replace(
+        entry, convert=lambda call: call.emit(relax.op.add(*[entry.convert(call)] * 2))
+    )
+    monkeypatch.setitem(CONVERTERS._entries, "scatter_add.default", [doubled])
+    example = torch.ones(3, 2), torch.zeros(1, 2, dtype=torch.int64), torch.ones(1, 2)
+    program = torch.export.export(Added(), example)
+    [culprit] = bisect(program, over=["fixes"]).culprits
+    assert culprit.names == []
+    assert "without torch-indexing, the model does not compile or run" in culprit.what
+    assert compare(program).fixes["torch-indexing"] == ["import"]
+
+
+def test_passes_of_a_compilation(monkeypatch):
+    """Constants are merged in a compilation, so in a trial, too."""
+    pipelines = [str(stage.info.name) for stage in variants._stages(Settings())]
+    assert "MergeEqualConstants" in pipelines
 
 
 def faked(monkeypatch, shows):

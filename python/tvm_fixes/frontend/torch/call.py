@@ -132,7 +132,8 @@ class Context:
 
     def convert(self, call: "Call") -> Any:
         """Convert a call with the whole chain of its operator."""
-        return CONVERTERS.convert(call, self._convert_stock)
+        is_new = call.operator not in self.importer.convert_map
+        return CONVERTERS.convert(call, self._convert_stock, is_new=is_new)
 
     def _convert_stock(self, call: "Call") -> Any:
         if call.operator not in self.importer.convert_map:
