@@ -14,7 +14,7 @@
 
 import argparse
 
-from . import terminal
+from . import early, terminal
 from .arguments import (
     Commands,
     Result,
@@ -56,8 +56,8 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "source",
         metavar="MODEL",
-        help="an .onnx or .pt2 file, package.module:factory, or a .relay, .txt or .json file of a "
-        "Relay program",
+        help="an .onnx or .pt2 file, a factory as for 'compile', or a .relay, .txt or "
+        ".json file of a Relay program",
     )
     add_params(parser)
     add_shape(parser)
@@ -67,7 +67,8 @@ def add(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> Result:
     shapes = shapes_of(arguments)
-    with loaded(with_torch=not arguments.source.endswith(".onnx")):
+    early.check(arguments, arguments.source, ())
+    with loaded(with_torch=early.needs_torch(arguments.source)):
         from tvm_fixes import check
         from tvm_fixes_cli.console import render_preflight
 

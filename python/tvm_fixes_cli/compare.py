@@ -14,7 +14,7 @@
 
 import argparse
 
-from . import terminal
+from . import early, terminal
 from .again import command_line
 from .arguments import (
     Commands,
@@ -73,7 +73,7 @@ def add(commands: Commands) -> None:
         epilog=_EXAMPLES,
     )
     parser.add_argument(
-        "source", metavar="MODEL", help="an .onnx or .pt2 file, or package.module:factory"
+        "source", metavar="MODEL", help="an .onnx or .pt2 file, or a factory as for 'compile'"
     )
     add_shape(parser)
     add_sizes(parser)
@@ -115,12 +115,13 @@ def add(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> Result:
-    shapes = shapes_of(arguments)
+    shapes, sizes = shapes_of(arguments), sizes_of(arguments)
     if arguments.max_bytes < 1:
         raise Failure(f"--max-bytes: expected a positive number, got {arguments.max_bytes}", 2)
     if arguments.repeat < 1:
         raise Failure(f"--repeat: expected a positive number, got {arguments.repeat}", 2)
-    with loaded(with_torch=not arguments.source.endswith(".onnx")):
+    early.check(arguments, arguments.source, ())
+    with loaded(with_torch=early.needs_torch(arguments.source)):
         from tvm_fixes.debug import compare
         from tvm_fixes_cli.console import StepPrinter, print_command, render_comparison
 
@@ -132,7 +133,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 arguments.source,
                 shapes=shapes,
                 inputs=arguments.inputs,
-                sizes=sizes_of(arguments),
+                sizes=sizes,
                 save_inputs=arguments.save_inputs,
                 seed=arguments.seed,
                 rtol=arguments.rtol,

@@ -15,7 +15,7 @@
 import argparse
 import json
 
-from . import terminal
+from . import early, terminal
 from .again import command_line
 from .arguments import (
     EXAMPLES,
@@ -37,7 +37,7 @@ from .arguments import (
     user_passes,
 )
 from .package import loaded
-from .terminal import EQUAL, FAILED
+from .terminal import EQUAL, FAILED, WRONG_USE, Failure
 
 # A copy of the choices in tvm_fixes.compiler, whose import takes seconds.
 _WEIGHTS = ("auto", "inside", "outside")
@@ -65,10 +65,11 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "source",
         metavar="MODEL",
-        help="an .onnx file, a .pt2 file (torch.export.save), or package.module:factory: a "
-        "callable, which is executed, that returns an nn.Module in eval mode, a tuple of example "
-        "inputs, and perhaps a dict of keyword arguments; or a Relay program: a .relay or .txt "
-        "file of its text, or a .json file of tvm.ir.save_json (TVM 0.6 to 0.19)",
+        help="an .onnx file, a .pt2 file (torch.export.save), or a factory, "
+        "package.module:name or FILE.py:name: a callable, which is executed, that returns "
+        "(module, args, kwargs, dynamic_shapes), of which the last two may be missing, or an "
+        "ExportedProgram; or a Relay program: a .relay or .txt file of its text, or a .json file "
+        "of tvm.ir.save_json (TVM 0.6 to 0.19)",
     )
     add_params(parser)
     parser.add_argument(
@@ -167,7 +168,12 @@ def _run(arguments: argparse.Namespace) -> Result:
     from .native_warnings import filtered
 
     chosen = vars(arguments) | {"shapes": shapes_of(arguments), "sizes": sizes_of(arguments)}
-    with loaded(with_torch=not arguments.source.endswith(".onnx")):
+    early.check(arguments, arguments.source, ())
+    if not getattr(arguments, "max_growth", 0) >= 0:
+        raise Failure(f"max_growth must be >= 0, got {arguments.max_growth}", WRONG_USE)
+    if arguments.max_size_ratio is not None and not arguments.max_size_ratio > 0:
+        raise Failure(f"max_size_ratio must be positive, got {arguments.max_size_ratio}", WRONG_USE)
+    with loaded(with_torch=early.needs_torch(arguments.source)):
         from tvm_fixes.compiler import compile as compile_model
         from tvm_fixes.compiler.options import Options
         from tvm_fixes_cli.console import StepPrinter, render

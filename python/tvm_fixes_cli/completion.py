@@ -32,9 +32,7 @@ class PrintCompletion(argparse.Action):
         try:
             import shtab  # type: ignore[import-not-found, unused-ignore]
         except ImportError:
-            parser.error(
-                "--print-completion needs the package shtab: pip install 'tvm-fixes[completion]'"
-            )
+            parser.error("--print-completion needs the package shtab: pip install shtab")
         _mark_files(parser, shtab.FILE)
         text = shtab.complete(parser, shell)
         parser.exit(terminal.write_out(EQUAL, partial(print, text)))

@@ -409,11 +409,16 @@ def render_profile(found: Profile, console: Console, *, show_all: bool = False) 
             f"{share:.1%}",
             "-" if kernel.flops is None else f"{kernel.flops * rate:.3g}",
             f"{kernel.nbytes * rate:.3g}",
-            "-" if limit is None else f"{limit:.0%}",
+            "-" if limit is None else f"{limit:.0%}" if limit <= 1 else ">100%",
             escape(kernel.source or "-"),
             escape(kernel.kernel),
         )
     console.print(rows, highlight=False)
+    if any((found.share_of_limits(found.kernels[place]) or 0) > 1 for place in shown):
+        console.print(
+            ">100% of limit: data in the caches, or instructions faster than NumPy's",
+            highlight=False,
+        )
     left = len(found.kernels) - len(shown)
     if left:
         console.print(f"{left} faster calls not shown (use --all)", highlight=False)

@@ -14,7 +14,7 @@
 
 import argparse
 
-from . import terminal
+from . import early, terminal
 from .arguments import Commands, Result
 from .package import import_doctor
 from .terminal import EQUAL, FAILED, WRONG_USE, Failure
@@ -39,6 +39,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> Result:
+    early.check_fixes(arguments.fixes)
     with terminal.stdout_to_stderr():
         with terminal.loading():
             doctor = import_doctor()

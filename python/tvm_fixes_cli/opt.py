@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import terminal
+from . import early, terminal
 from .arguments import (
     Commands,
     Result,
@@ -128,7 +128,8 @@ def _run(arguments: argparse.Namespace) -> Result:
     if arguments.source is None or not passes:
         raise Failure("opt needs --passes and a file, or --list or --print-pipeline", WRONG_USE)
     shapes = shapes_of(arguments)
-    with loaded(with_torch=not arguments.source.endswith((".onnx", ".py", ".json", "-"))):
+    early.check(arguments, None if arguments.source == "-" else arguments.source)
+    with loaded(with_torch=early.needs_torch(arguments.source)):
         import tvm
 
         from tvm_fixes.compiler.optimizing import opt
@@ -175,6 +176,7 @@ def _run(arguments: argparse.Namespace) -> Result:
 
 
 def _print_pipeline(arguments: argparse.Namespace) -> Result:
+    early.check(arguments, None)
     with loaded(with_torch=False):
         from tvm_fixes import target
         from tvm_fixes.lowering import places

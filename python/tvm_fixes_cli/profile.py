@@ -13,9 +13,10 @@
 """The command ``profile``."""
 
 import argparse
+import os
 from pathlib import Path
 
-from . import terminal
+from . import early, terminal
 from .arguments import (
     Commands,
     Result,
@@ -67,7 +68,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "source",
         metavar="DIR|MODEL",
-        help="an artifact of 'tvm-fixes compile', an .onnx or .pt2 file, or package.module:factory",
+        help="an artifact of 'tvm-fixes compile', an .onnx or .pt2 file, or a factory",
     )
     add_params(parser)
     add_shape(parser)
@@ -96,9 +97,10 @@ def add(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> Result:
-    shapes = shapes_of(arguments)
-    models = f"{arguments.source} {arguments.compare or ''}"
-    with loaded(with_torch=":" in models or ".pt2" in models):
+    shapes, sizes = shapes_of(arguments), sizes_of(arguments)
+    models = [arguments.compare] if os.path.isdir(arguments.source) else [arguments.source]
+    early.check(arguments, models[0], ())
+    with loaded(with_torch=any(map(early.needs_torch, models))):
         from tvm_fixes.debug import profile
         from tvm_fixes_cli.console import StepPrinter, render_profile
 
@@ -114,7 +116,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                     compare=not arguments.no_compare,
                     shapes=shapes,
                     inputs=arguments.inputs,
-                    sizes=sizes_of(arguments),
+                    sizes=sizes,
                     seed=arguments.seed,
                     seconds=arguments.seconds,
                     trust=arguments.trust,

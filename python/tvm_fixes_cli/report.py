@@ -13,8 +13,9 @@
 """The command ``report``."""
 
 import argparse
+import os
 
-from . import terminal
+from . import early, terminal
 from .arguments import (
     Commands,
     Result,
@@ -30,7 +31,7 @@ from .arguments import (
     sizes_of,
 )
 from .package import loaded
-from .terminal import EQUAL
+from .terminal import EQUAL, WRONG_USE, Failure
 
 _HELP = """\
 Write one HTML page about an artifact: the graph of its kernels, colored by time, error, bytes or
@@ -88,9 +89,13 @@ def add(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> Result:
-    shapes = shapes_of(arguments)
+    shapes, sizes = shapes_of(arguments), sizes_of(arguments)
     original = arguments.original
-    with loaded(with_torch=original is not None and not original.endswith(".onnx")):
+    if not os.path.isdir(arguments.source):
+        what = "not a directory" if os.path.lexists(arguments.source) else "no such directory"
+        raise Failure(f"{arguments.source}: {what}; expected an artifact", WRONG_USE)
+    early.check(arguments, original, ())
+    with loaded(with_torch=early.needs_torch(original)):
         from tvm_fixes.debug import report
         from tvm_fixes_cli.console import StepPrinter, render_page
 
@@ -102,7 +107,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 measure=not arguments.no_profile,
                 shapes=shapes,
                 inputs=arguments.inputs,
-                sizes=sizes_of(arguments),
+                sizes=sizes,
                 seed=arguments.seed,
                 seconds=arguments.seconds,
                 trust=arguments.trust,

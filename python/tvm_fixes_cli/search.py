@@ -13,11 +13,11 @@
 """The options and the progress of the commands ``reduce`` and ``bisect``."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from . import terminal
+from . import early, terminal
 from .arguments import (
     add_layout,
     add_passes,
@@ -33,7 +33,7 @@ from .arguments import (
     user_passes,
 )
 from .package import loaded
-from .terminal import WRONG_USE, Failure
+from .terminal import Failure
 
 if TYPE_CHECKING:
     from tvm_fixes.search.problem import Problem
@@ -44,8 +44,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         metavar="MODEL",
-        help="an .onnx or .pt2 file, package.module:factory, or a Relax module or kernels: a .py "
-        "file of TVMScript, which is executed, or a .json file (tvm.ir.save_json)",
+        help="an .onnx or .pt2 file, a factory as for 'compile', or a Relax module or kernels: "
+        "a .py file of TVMScript, which is executed, or a .json file (tvm.ir.save_json)",
     )
 
 
@@ -61,12 +61,12 @@ def add_problem(parser: argparse.ArgumentParser, path: str) -> None:
     )
     group.add_argument(
         "--slower-than",
-        type=float,
+        type=positive,
         metavar="TIMES",
         help="a run takes more than TIMES x the reference's time",
     )
     group.add_argument(
-        "--larger-than", type=float, metavar="BYTES", help="the artifact has more than BYTES"
+        "--larger-than", type=positive, metavar="BYTES", help="the artifact has more than BYTES"
     )
     group.add_argument(
         "--check", metavar="CMD", help=f"a command exits with 0, given the path of {path}"
@@ -120,18 +120,21 @@ def _problem(arguments: argparse.Namespace) -> "Problem":
     return Problem()
 
 
-def _settings(arguments: argparse.Namespace, passes: tuple[Any, ...]) -> "Settings":
+def _settings(
+    arguments: argparse.Namespace,
+    shapes: Mapping[str, Any] | None,
+    sizes: Mapping[str, int],
+    passes: tuple[Any, ...],
+) -> "Settings":
     from tvm_fixes.search.trial import Settings
     from tvm_fixes.source.inputs import read_arrays
 
-    if arguments.seed < 0:
-        raise Failure(f"--seed: expected a number >= 0, got {arguments.seed}", WRONG_USE)
     return Settings(
         target=arguments.target,
         layout=arguments.layout,
         passes=passes,
-        shapes=shapes_of(arguments) or None,
-        sizes=sizes_of(arguments),
+        shapes=shapes,
+        sizes=sizes,
         value=arguments.value,
         trust=arguments.trust,
         rtol=arguments.rtol,
@@ -147,13 +150,15 @@ def _settings(arguments: argparse.Namespace, passes: tuple[Any, ...]) -> "Settin
 def search(arguments: argparse.Namespace, run: Callable[..., Any]) -> Any:
     """Call :func:`reduce` or :func:`bisect`, and print each trial."""
     progress = None if arguments.quiet else partial(_print_trial, terminal.console(stderr=True))
-    with loaded(with_torch=not arguments.source.endswith(".onnx")):
+    early.check(arguments, arguments.source)
+    settings = partial(_settings, arguments, shapes_of(arguments) or None, sizes_of(arguments))
+    with loaded(with_torch=early.needs_torch(arguments.source)):
         try:
             with user_passes(arguments) as passes:
                 return run(
                     arguments.source,
                     _problem(arguments),
-                    settings=_settings(arguments, passes),
+                    settings=settings(passes),
                     progress=progress,
                 )
         except OSError as error:

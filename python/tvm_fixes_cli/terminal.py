@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 EQUAL, FAILED, WRONG_USE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
-_DISABLE = "TVM_FIXES_DISABLE"
+DISABLE = "TVM_FIXES_DISABLE"
 
 
 class Failure(Exception):
@@ -185,7 +185,7 @@ def loading() -> Iterator[None]:
             yield
     except (Exception, SystemExit) as error:
         # The import of the package reads the switches, too, and rejects unknown names.
-        if str(error).startswith(_DISABLE):
+        if str(error).startswith(DISABLE):
             raise Failure(str(error), WRONG_USE) from error
         raise not_loaded(error) from error
     from tvm_fixes.support import switches

@@ -14,7 +14,7 @@
 
 import argparse
 
-from . import terminal
+from . import early, terminal
 from .arguments import (
     Commands,
     Result,
@@ -57,7 +57,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "source",
         metavar="FILE",
-        help="an .onnx or .pt2 file, package.module:factory, a .py file of TVMScript, which is "
+        help="an .onnx or .pt2 file, a factory as for 'compile', a .py file of TVMScript, which is "
         "executed (FILE.py:NAME if it has several modules), a .json file (tvm.ir.save_json), or a "
         ".relay, .txt or .json file of a Relay program, which is translated first",
     )
@@ -72,7 +72,8 @@ def add(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> Result:
     shapes = shapes_of(arguments)
-    with loaded(with_torch=not arguments.source.endswith(".onnx")):
+    early.check(arguments, arguments.source)
+    with loaded(with_torch=early.needs_torch(arguments.source)):
         from tvm_fixes import verify
         from tvm_fixes.source.module_file import read_module
         from tvm_fixes_cli.console import render_diagnostics

@@ -324,7 +324,7 @@ class TestCompile:
         source = "helpers.models:leaving"
         if where == "module":
             (tmp_path / f"module_that_leaves_{status}.py").write_text(
-                f"import sys; sys.exit({status})"
+                f"import sys; sys.exit({status})\ndef f(): pass"
             )
             monkeypatch.syspath_prepend(tmp_path)
             source = f"module_that_leaves_{status}:f"
@@ -337,11 +337,9 @@ class TestCompile:
         assert compile_(source, "-o", tmp_path / "out") == 1
         assert not (tmp_path / "out").exists()
 
-    @pytest.mark.parametrize(
-        "module, source, extra", [("torch", "model.pt2", "torch"), ("onnxruntime", "", "compare")]
-    )
+    @pytest.mark.parametrize("module, source", [("torch", "model.pt2"), ("onnxruntime", "")])
     def test_a_package_that_is_not_installed(
-        self, onnx_file, tmp_path, capfd, monkeypatch, module, source, extra
+        self, onnx_file, tmp_path, capfd, monkeypatch, module, source
     ):
         (tmp_path / "model.pt2").write_bytes(b"")
         monkeypatch.setitem(sys.modules, module, None)
@@ -349,7 +347,7 @@ class TestCompile:
             assert command(tmp_path / source if source else onnx_file) == 2
             err = capfd.readouterr().err.splitlines()[-1]
             assert err.startswith("tvm-fixes: error: ")
-            assert err.endswith(f"needs the package {module}: pip install 'tvm-fixes[{extra}]'")
+            assert err.endswith(f"needs the package {module}: pip install {module}")
 
     def test_control_characters_are_escaped(self, tmp_path, capfd):
         """Names of nodes, inputs and outputs are untrusted."""
@@ -538,6 +536,66 @@ class TestWithoutTVM:
         assert done.returncode == 0, done.stderr
         assert text in done.stdout
 
+    @pytest.mark.parametrize(
+        "arguments, limit, message",
+        [
+            ("compile no.onnx", 0, "no.onnx: no such file"),
+            ("compile no.py:make", 0, "no.py: no such file"),
+            ("check folder.pt2", 0, "folder.pt2: not a file"),
+            ("compare model.bin", 0, "model.bin: expected a file that ends in .onnx, .pt2, "),
+            ("compile no_such_module:make", 0, "no_such_module: no such module in "),
+            ("compile helpers.nothing:make", 0, "helpers.nothing: no such module in "),
+            ("compile factory.py:nothing", 0, "'nothing' of factory.py: no such attribute"),
+            ("bisect factory:nothing", 0, "'nothing' of factory: no such attribute"),
+            ("verify no.json", 0, "no.json: no such file"),
+            ("opt --passes FuseOps no.py", 0, "no.py: no such file"),
+            ("profile no/", 0, "no/: no such file"),
+            ("report no/", 0, "no/: no such directory; expected an artifact"),
+            ("reduce factory:make --seed -1", 0, "seed must be >= 0, got -1"),
+            ("compile factory:make --max-growth -1", 0, "max_growth must be >= 0, got -1"),
+            ("compile factory:make --inputs no.npz", 0, "no.npz: no such file"),
+            ("compile factory:make --params no.params", 0, "only for a Relay program"),
+            ("compile factory:make --size n=2 --size n=3", 0, "a dim is given twice"),
+            ("compile factory:make --target nonsense", 1200, "target 'nonsense': "),
+            ("bisect factory:make --target cuda/sm_10", 1200, "an architecture of CUDA 13"),
+            ("opt --print-pipeline --target x86_64/x", 1200, "LLVM does not know mcpu 'x'"),
+            ("compile factory:make", 1200, "TVM_FIXES_DISABLE: unknown fix 'off'"),
+            ("doctor no-fix", 1200, "unknown fix 'no-fix'"),
+        ],
+    )
+    def test_a_usage_error_loads_little(self, tmp_path, arguments, limit, message):
+        """Neither PyTorch nor, except for the name of a target or a fix, TVM."""
+        (tmp_path / "folder.pt2").mkdir()
+        (tmp_path / "model.bin").touch()
+        (tmp_path / "factory.py").write_text("import torch\ndef make():\n    raise ValueError\n")
+        program = (
+            "import os, sys\n"
+            "leave = os._exit\n"
+            "def count(status):\n"
+            "    text = f'{len(sys.modules)} {bool(sys.modules.get(\"torch\"))}\\n'\n"
+            "    os.write(1, text.encode())\n"
+            "    leave(status)\n"
+            "os._exit = count\n"  # a child that checks a name
+            "import tvm_fixes_cli\n"
+            f"status = tvm_fixes_cli.main({arguments.split()!r})\n"
+            "assert not {'tvm', 'torch', 'numpy', 'tvm_fixes'} & set(sys.modules)\n"
+            "sys.exit(status)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment() | ({"TVM_FIXES_DISABLE": "off"} if "'off'" in message else {}),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.startswith("tvm-fixes: error: ") and message in done.stderr
+        assert done.stderr.count("\n") == 1
+        counts = [line.split() for line in done.stdout.splitlines()]
+        assert len(counts) == (limit > 0)
+        assert all(int(modules) < limit and torch == "False" for modules, torch in counts)
+
     def test_the_package_imports_no_other_framework(self):
         """tvm_ffi imports PyTorch; the package does not, nor ONNX or its runtime."""
         program = (
@@ -555,9 +613,9 @@ class TestWithoutTVM:
             main(["--version"])
         assert f"apache-tvm {tvm.__version__}" in capfd.readouterr().out
 
-    def test_a_package_that_does_not_load_is_one_line(self, monkeypatch, capfd):
+    def test_a_package_that_does_not_load_is_one_line(self, onnx_file, monkeypatch, capfd):
         monkeypatch.setitem(sys.modules, "tvm_fixes.compiler", None)
-        assert compile_("model.onnx") == 1
+        assert compile_(onnx_file) == 1
         err = capfd.readouterr().err
         assert err.startswith("tvm-fixes: error: TVM and its fixes cannot be loaded: ")
         assert err.count("\n") == 1
@@ -665,7 +723,7 @@ class TestVerify:
         [
             ("no.py", None, 2, "no.py: no such file"),
             ("no.json", None, 2, "no.json: no such file"),
-            ("model.bin", "", 2, "ends in .onnx, .pt2, .py, .json, .relay or .txt"),
+            ("model.bin", "", 2, "ends in .onnx, .pt2, .relay, .txt, .json or .py"),
             ("empty.py", "x = 1", 2, "expected one module, got none"),
             ("two.py", IMPORTS + WRONG_SCRIPT + "Other = Module", 2, "got Module, Other; "),
             ("bad.py", "1 / 0", 1, "bad.py: ZeroDivisionError: division by zero ("),
@@ -875,7 +933,7 @@ def test_completion_without_shtab(monkeypatch, capfd):
         main(["--print-completion", "bash"])
     assert left.value.code == 2
     err = capfd.readouterr().err
-    assert "needs the package shtab: pip install 'tvm-fixes[completion]'" in err
+    assert "needs the package shtab: pip install shtab" in err
 
 
 def test_run_as_a_module(monkeypatch, capfd):

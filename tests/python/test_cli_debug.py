@@ -210,7 +210,7 @@ def test_report(model, tmp_path, monkeypatch, capsys):
     [
         (["missing"], 2, "missing: no such directory; expected an artifact"),
         (["."], 1, "not an artifact"),
-        (["missing", "-o", "missing/page.html"], 2, "missing is not a directory"),
+        ([".", "-o", "missing/page.html"], 2, "missing is not a directory"),
         ([".", "-o", "."], 2, ".: not a regular file"),
         (["out", "--compare", "missing.onnx", "--no-profile"], 2, "missing.onnx: no such file"),
         (["out", "--compare", "{other}", "--no-profile"], 2, "not the model of the artifact"),

@@ -129,7 +129,6 @@ def test_settings(folder, monkeypatch):
     "command, message",
     [
         (["reduce", "none.onnx"], "none.onnx: no such file"),
-        (["reduce", "model.onnx", "--slower-than", "-1"], "slower: expected a limit > 0, got -1.0"),
         (["reduce", "model.onnx", "--check", " "], "check: expected a command, got an empty one"),
         (["reduce", "model.onnx", "--inputs", "model.onnx"], "not a readable .npz file"),
         (["reduce", "model.onnx", "--check", "no-such-command"], "cannot run the command"),
@@ -138,6 +137,13 @@ def test_settings(folder, monkeypatch):
 def test_usage_errors(folder, capfd, command, message):
     assert main(command) == 2
     assert message in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--slower-than", "--larger-than"])
+def test_a_limit_below_0(folder, capfd, option):
+    with pytest.raises(SystemExit):
+        main(["bisect", "model.onnx", option, "-1"])
+    assert f"argument {option}: expected a number > 0, got '-1'" in capfd.readouterr().err
 
 
 def test_a_model_without_the_problem(folder, monkeypatch, capfd):

@@ -124,6 +124,14 @@ def python(program: str, directory: Path, *arguments: Path, **environment: str) 
     return done.stdout
 
 
+def test_the_factory_of_the_page_of_pytorch(tmp_path):
+    [factory] = blocks("pytorch.md", "python")
+    (tmp_path / "net.py").write_text(factory)
+    model = tvm_fixes.compile(f"{tmp_path / 'net.py'}:make")
+    assert model.report.equal
+    assert model.run(np.ones((7, 3), "float32")).shape == (7, 4)
+
+
 def test_architecture():
     """The picture is that of its text, whose folders exist."""
     assert (ROOT / "docs" / "architecture.svg").read_text() == architecture.svg(), (

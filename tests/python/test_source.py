@@ -45,6 +45,7 @@ from tvm_fixes.errors import (
     UsageError,
 )
 from tvm_fixes.source import open_source
+from tvm_fixes.source.module_file import read_module
 
 
 @pytest.fixture
@@ -93,6 +94,55 @@ class TestSources:
         path = list(sys.path)
         assert compile_model("of_the_working_directory:make").report.equal
         assert sys.path == path
+
+    @pytest.mark.parametrize(
+        "made, dims",
+        [
+            ("module, (x,)", (2, 3)),
+            ("module, {'input': x}", (2, 3)),
+            ("module, (x,), {}", (2, 3)),
+            ("module, (x,), None, ({0: batch},)", (None, 3)),
+            ("module, (), {'input': x}, {'input': {0: batch}}", (None, 3)),
+            ("torch.export.export(module, (x,))", (2, 3)),
+            ("torch.export.export(module, (x,), dynamic_shapes=({0: batch},))", (None, 3)),
+        ],
+    )
+    def test_what_a_factory_in_a_file_returns(self, tmp_path, made, dims):
+        (tmp_path / "json.py").write_text(  # the name of a loaded module
+            "import torch\n"
+            "module, x = torch.nn.Linear(3, 4).eval(), torch.ones(2, 3)\n"
+            "batch = torch.export.Dim('batch', min=2, max=64)\n"
+            f"def make():\n    return {made}\n"
+        )
+        [spec] = open_source(f"{tmp_path / 'json.py'}:make").inputs
+        assert spec.name == "input"
+        assert tuple(dim if isinstance(dim, int) else None for dim in spec.shape) == dims
+        module = read_module(f"{tmp_path / 'json.py'}:make")
+        assert len(module["main"].params) == 1
+
+    def test_dynamic_shapes_of_a_factory(self):
+        module, dim = torch.nn.Linear(3, 4).eval(), torch.export.Dim("batch", max=64)
+        made = module, (torch.ones(2, 3),), None, ({0: dim},)
+        [name, _] = open_source(made).inputs[0].shape
+        model = compile_model(made, sizes={name: 5})
+        assert model.report.equal
+        assert model.run(np.ones((7, 3), "float32")).shape == (7, 4)
+
+    @pytest.mark.parametrize(
+        "made, kinds",
+        [
+            (lambda x: torch.nn.ReLU().eval(), "ReLU"),
+            (lambda x: (torch.nn.ReLU().eval(),), "(ReLU,)"),
+            (lambda x: (torch.nn.ReLU().eval(), x), "(ReLU, Tensor)"),
+            (lambda x: (torch.nn.ReLU().eval(), (x,), x), "(ReLU, tuple, Tensor)"),
+            (lambda x: [torch.nn.ReLU().eval(), (x,)], "list"),
+        ],
+    )
+    def test_what_a_factory_must_not_return(self, monkeypatch, made, kinds):
+        monkeypatch.setattr("helpers.models.wrong", lambda: made(torch.ones(3)), raising=False)
+        message = fails("helpers.models:wrong", UsageError)
+        assert message.startswith("helpers.models:wrong: expected a factory that returns (module, ")
+        assert message.endswith(f"; got {kinds}")
 
     def test_factory_with_keyword_arguments(self, tmp_path, monkeypatch):
         (tmp_path / "of_a_keyword.py").write_text(
@@ -280,8 +330,8 @@ class TestBadFiles:
         (tmp_path / "model.bin").touch()
         message = fails(tmp_path / "model.bin", UsageError)
         assert message.endswith(
-            "expected a file that ends in .onnx, .pt2, .relay, .txt or .json, or "
-            "package.module:factory"
+            "expected a file that ends in .onnx, .pt2, .relay, .txt or .json, or a factory: "
+            "package.module:name or FILE.py:name"
         )
 
     @pytest.mark.parametrize("kept", [0.0, 0.2, 0.5, 0.9, 0.99])
@@ -346,7 +396,11 @@ class TestBadFactories:
                 CompileError,
                 "the factory failed: LookupError: no weights here (",
             ),
-            ("helpers.models:not_a_module", UsageError, "a dict of keyword arguments; got ReLU"),
+            (
+                "helpers.models:not_a_module",
+                UsageError,
+                "args is a tuple and kwargs a dict; got ReLU",
+            ),
             (
                 "helpers.models:in_training",
                 UsageError,

@@ -29,13 +29,13 @@ def compile(source: Any, options: Options) -> CompiledModel:
     Parameters
     ----------
     source : str, path or object
-        An ``.onnx`` file, a ``.pt2`` file (``torch.export.save``), ``"package.module:factory"`` (a
-        callable that returns an ``nn.Module`` in eval mode and a tuple of example inputs, and
-        perhaps a dict of keyword arguments), such a module and inputs as a tuple, an
-        ``onnx.ModelProto``, a ``torch.export.ExportedProgram``, or an ``IRModule``.  An
-        ``IRModule`` has no reference to compare with.  Neither has a Relay program of TVM 0.6 to
-        0.19: a ``.relay`` or ``.txt`` file of its text, a ``.json`` file of ``tvm.ir.save_json``,
-        or a :class:`tvm_fixes.relay.IRModule`.
+        An ``.onnx`` file, a ``.pt2`` file (``torch.export.save``), a factory as
+        ``"package.module:name"`` or ``"FILE.py:name"`` (a callable that returns one of the next
+        two), a tuple of an ``nn.Module`` in eval mode and its example inputs, perhaps with
+        ``dynamic_shapes``, an ``onnx.ModelProto``, a ``torch.export.ExportedProgram``, or an
+        ``IRModule``.  An ``IRModule`` has no reference to compare with.  Neither has a Relay
+        program of TVM 0.6 to 0.19: a ``.relay`` or ``.txt`` file of its text, a ``.json`` file of
+        ``tvm.ir.save_json``, or a :class:`tvm_fixes.relay.IRModule`.
     target : str, mapping or tvm.target.Target
         ``"native"`` (this CPU with its features), ``"cuda/sm_90"`` (a GPU architecture),
         ``"cuda"`` (the GPU of this machine), a TVM target tag, or a target configuration as a

@@ -38,7 +38,7 @@ _MAX_SHAPE = 16
 
 def by_onnx_runtime(model: onnx.ModelProto, inputs: Arrays) -> Sequence[object] | None:
     """The outputs in ONNX Runtime without optimization, which runs in a forked child."""
-    onnxruntime = import_extra("onnxruntime", "compare", "the reduction of an ONNX model")
+    onnxruntime = import_extra("onnxruntime", "the reduction of an ONNX model")
 
     def run() -> list[object]:
         options = onnxruntime.SessionOptions()

@@ -41,7 +41,7 @@ from ..runtime.manifest import describe_function
 from ..runtime.report import Report, describe_sizes
 from ..source import Params, Reference, Shapes, Source, open_source
 from ..source.examples import with_sizes
-from ..source.module_file import read_module
+from ..source.module_file import open_module
 from ..source.relax import RelaxSource
 from ..support import switches
 from ..support.isolate import Outcome, OutcomeKind, run_forked
@@ -121,7 +121,7 @@ class Settings:
             name = os.fspath(model)
             stem, _, _ = name.rpartition(":")
             if name.endswith((".py", ".json")) or stem.endswith(".py"):
-                model = read_module(name, params=self.params)
+                model = open_module(name, self.shapes, params=self.params)
         if isinstance(model, tvm.tirx.PrimFunc):
             model = tvm.IRModule({"kernel": model})
         if isinstance(model, tvm.IRModule):

@@ -18,7 +18,9 @@ import os
 import sys
 import traceback
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,12 @@ from .relay_file import SUFFIXES, Params, is_program, reader
 from .torch import TorchSource
 
 __all__ = ["Params", "Reference", "Shapes", "Source", "import_module", "open_source", "place_of"]
+
+
+_FACTORY_RESULTS = (
+    "(module, args), (module, kwargs), (module, args, kwargs), (module, args, kwargs, "
+    "dynamic_shapes) or an ExportedProgram, where args is a tuple and kwargs a dict"
+)
 
 
 def open_source(
@@ -98,8 +106,8 @@ def _open_named(source: str, shapes: Shapes | None, trust: bool) -> Source:
         return _open_factory(source, shapes)
     existing(path)
     raise UsageError(
-        f"{source}: expected a file that ends in .onnx, .pt2, .relay, .txt or .json, or "
-        "package.module:factory"
+        f"{source}: expected a file that ends in .onnx, .pt2, .relay, .txt or .json, or a "
+        "factory: package.module:name or FILE.py:name"
     )
 
 
@@ -112,43 +120,67 @@ def _open_relay(path: Path, shapes: Shapes | None, params: Params | None) -> Sou
 
 
 def _open_factory(source: str, shapes: Shapes | None) -> Source:
-    module_name, _, attribute = source.partition(":")
-    module = import_module(module_name)
+    module_name, _, attribute = source.rpartition(":")
+    if module_name.endswith(".py"):
+        path = existing(Path(module_name)).resolve()
+        module = import_module(module_name, str(path.parent), partial(_run_file, path))
+    else:
+        module = import_module(module_name)
     factory = getattr(module, attribute, None)
     if not callable(factory):
         problem = "no such attribute" if factory is None else "not callable"
         raise UsageError(f"{source}: {attribute!r} of {module_name}: {problem}")
+    return open_made(factory, source, shapes)
+
+
+def open_made(factory: Callable[[], Any], source: str, shapes: Shapes | None) -> Source:
+    """Open what a factory returns; `source` names it."""
     try:
         made = factory()
     except (Exception, SystemExit) as error:
         raise CompileError(
             f"{source}: the factory failed: {summarize(error)} ({place_of(error)})"
         ) from error
-    torch = import_extra("torch", "torch", source)
+    torch = import_extra("torch", source)
+    if isinstance(made, torch.export.ExportedProgram):
+        return TorchSource(made, source, shapes)
     if not _is_module_and_inputs(made, torch):
         raise UsageError(
-            f"{source}: the factory must return (nn.Module, tuple of example inputs), "
-            f"and may add a dict of keyword arguments; got {_described(made)}"
+            f"{source}: expected a factory that returns {_FACTORY_RESULTS}; got {_described(made)}"
         )
     return _export(made, source, shapes)
 
 
 def _export(made: tuple[Any, ...], name: str, shapes: Shapes | None) -> TorchSource:
-    """Export a module with its example inputs: a tuple, a dict, or both."""
+    """Export a module with its example inputs and ``dynamic_shapes``."""
     module, *inputs = made
-    args: tuple[Any, ...] = next((part for part in inputs if isinstance(part, tuple)), ())
-    kwargs: Mapping[str, Any] = next((part for part in inputs if isinstance(part, Mapping)), {})
-    return TorchSource.export(module, args, name, shapes, kwargs)
+    if len(inputs) == 1:
+        inputs = [(), *inputs] if isinstance(inputs[0], Mapping) else [*inputs, {}]
+    args, kwargs, *dynamic = inputs
+    return TorchSource.export(module, args, name, shapes, kwargs, *dynamic)
 
 
-def import_module(name: str) -> types.ModuleType:
+def _run_file(path: Path) -> types.ModuleType:
+    """Run a file as a module; one that is loaded may have its name."""
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def import_module(
+    name: str, directory: str | None = None, load: Callable[[], types.ModuleType] | None = None
+) -> types.ModuleType:
+    """Import a module from a directory, by default the working directory, or from the path."""
     try:
-        directory = os.getcwd()
+        directory = directory or os.getcwd()
     except OSError as error:
         raise UsageError(f"{name}: no working directory: {summarize(error)}") from error
     sys.path.insert(0, directory)
     try:
-        return importlib.import_module(name)
+        return importlib.import_module(name) if load is None else load()
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise UsageError(f"{name}: no such module in {directory} or on the path") from error
@@ -163,17 +195,19 @@ def import_module(name: str) -> types.ModuleType:
 
 
 def _is_module_and_inputs(value: object, torch: types.ModuleType) -> bool:
-    """Whether `value` is a module, and its example inputs by position, by name, or both."""
+    """Whether `value` is one of :data:`_FACTORY_RESULTS`, except for a program."""
     if not (isinstance(value, tuple) and value and isinstance(value[0], torch.nn.Module)):
         return False
     inputs = value[1:]
-    kinds: tuple[Any, ...] = (tuple, Mapping) if len(inputs) == 2 else (tuple | Mapping,)
-    return len(inputs) == len(kinds) and all(map(isinstance, inputs, kinds))
+    if len(inputs) == 1:
+        return isinstance(inputs[0], tuple | Mapping)
+    kinds = (tuple, Mapping | None, Mapping | tuple | list | None)
+    return len(inputs) in (2, 3) and all(map(isinstance, inputs, kinds))
 
 
 def _described(value: object) -> str:
     if isinstance(value, tuple):
-        return f"({', '.join(type(item).__name__ for item in value)})"
+        return f"({', '.join(type(item).__name__ for item in value)}{',' * (len(value) == 1)})"
     return type(value).__name__
 
 

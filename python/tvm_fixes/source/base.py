@@ -441,15 +441,13 @@ class Source(ABC):
         return self._example.draw(rng, spec, shape)
 
 
-def import_extra(module: str, extra: str, what: str) -> types.ModuleType:
+def import_extra(module: str, what: str) -> types.ModuleType:
     """Import an optional package.
 
     Parameters
     ----------
     module : str
         The name of the package.
-    extra : str
-        The extra of tvm-fixes that installs it.
     what : str
         The feature that needs it, for the message.
 
@@ -464,9 +462,7 @@ def import_extra(module: str, extra: str, what: str) -> types.ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name == module:
-            raise UsageError(
-                f"{what} needs the package {module}: pip install 'tvm-fixes[{extra}]'"
-            ) from error
+            raise UsageError(f"{what} needs the package {module}: pip install {module}") from error
         raise CompileError(f"cannot import {module}: {summarize(error)}") from error
     except Exception as error:
         raise CompileError(f"cannot import {module}: {summarize(error)}") from error

@@ -19,7 +19,7 @@ import re
 import resource
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial, wraps
 from pathlib import Path
@@ -34,7 +34,7 @@ from tvm.tirx.layout import Axis
 from .. import verifier
 from ..errors import CompileError, UsageError, summarize
 from ..support.isolate import OutcomeKind, run_forked
-from . import Shapes, open_source, place_of
+from . import Shapes, Source, open_made, open_source, place_of
 from .base import existing
 from .relay_file import SUFFIXES, Params, is_program
 
@@ -67,14 +67,32 @@ def read_module(
     trust: bool = False,
     params: Params | None = None,
 ) -> tvm.IRModule:
-    """Read a module from a file, or import a model, without verifying it.
+    """Read a module from a file, or import a model, without verifying it: see :func:`open_module`.
+
+    Returns
+    -------
+    module : tvm.IRModule
+    """
+    opened = open_module(source, shapes, trust=trust, params=params)
+    return opened.to_relax() if isinstance(opened, Source) else opened
+
+
+def open_module(
+    source: str | os.PathLike[str],
+    shapes: Shapes | None = None,
+    *,
+    trust: bool = False,
+    params: Params | None = None,
+) -> tvm.IRModule | Source:
+    """Read a module from a file, or open a model.
 
     Parameters
     ----------
     source : str or path
         A ``.py`` file of TVMScript, which is executed (``model.py:Name`` selects one of several
-        modules), a ``.json`` file written by ``tvm.ir.save_json``, a Relay program from TVM 0.6 to
-        0.19, which is translated, or a model in any form that :func:`tvm_fixes.compile` accepts.
+        modules, or a factory, which is called), a ``.json`` file written by ``tvm.ir.save_json``, a
+        Relay program from TVM 0.6 to 0.19, which is translated, or a model in any form that
+        :func:`tvm_fixes.compile` accepts.
     shapes : mapping of str to sequence of int, optional
         As for :func:`tvm_fixes.compile`.
     trust, params
@@ -92,25 +110,31 @@ def read_module(
     name = os.fspath(source)
     path = Path(name)
     if path.suffix in SUFFIXES or (path.suffix == ".json" and is_program(existing(path))):
-        return open_source(source, shapes, params=params).to_relax()
+        return open_source(source, shapes, params=params)
     if params is not None:
         raise UsageError("parameters can be given only for a Relay program")
     stem, colon, attribute = name.rpartition(":")
+    if colon and stem.endswith(".py"):
+        values = _run_script(existing(Path(stem)))
+        if callable(values.get(attribute)):
+            return open_made(values[attribute], name, shapes)
+        module = _chosen(Path(stem), values, attribute)
     if shapes and (stem if colon else name).endswith((".py", ".json")):
         raise UsageError(
             f"{name}: input shapes can be given only for a model, not for a module: {dict(shapes)}"
         )
     if colon and stem.endswith(".py"):
-        return _read_script(existing(Path(stem)), attribute)
+        return module
     if name.endswith(".py"):
-        return _read_script(existing(Path(name)))
+        return _chosen(Path(name), _run_script(existing(Path(name))))
     if name.endswith(".json"):
         return _read_json(existing(Path(name)))
     if os.path.exists(path) and path.suffix not in (".onnx", ".pt2"):
         raise UsageError(
-            f"{name}: expected a file that ends in .onnx, .pt2, .py, .json, .relay or .txt"
+            f"{name}: expected a file that ends in .onnx, .pt2, .relay, .txt, .json or .py, or a "
+            "factory: package.module:name or FILE.py:name"
         )
-    return open_source(source, shapes, trust=trust).to_relax()
+    return open_source(source, shapes, trust=trust)
 
 
 def _read_json(path: Path) -> tvm.IRModule:
@@ -171,12 +195,16 @@ def _check_nodes(document: Any) -> None:
             raise ValueError(f"unexpected node of type {kind!r:.80}")
 
 
-def _read_script(path: Path, name: str | None = None) -> tvm.IRModule:
+def _run_script(path: Path) -> dict[str, Any]:
     try:
         with _parsing_only(), imports_from(path.parent):
-            values = runpy.run_path(str(path), dict(_NAMES))
+            return runpy.run_path(str(path), dict(_NAMES))
     except (Exception, SystemExit) as error:
         raise CompileError(f"{path}: {summarize(error, 2000)} ({place_of(error)})") from error
+
+
+def _chosen(path: Path, values: Mapping[str, Any], name: str | None = None) -> tvm.IRModule:
+    """The module of this name among the values of a script, or its only one."""
     modules = {key: module for key, value in values.items() if (module := _module_of(value))}
     if name is not None and name not in modules:
         raise UsageError(f"{path}: no module {name!r}; modules: {', '.join(modules) or 'none'}")

@@ -465,7 +465,7 @@ class OnnxSource(Source):
 
 
 def _onnxruntime() -> Any:
-    return import_extra("onnxruntime", "compare", "the comparison (skip it with --no-compare)")
+    return import_extra("onnxruntime", "the comparison (skip it with --no-compare)")
 
 
 def is_split_among_threads(model: "onnx.ModelProto") -> bool:

@@ -102,7 +102,7 @@ class TorchSource(Source):
         cls, path: Path, shapes: Shapes | None = None, *, trust: bool = False
     ) -> "TorchSource":
         """Read a file of ``torch.export.save``; reject one that may run code unless `trust`."""
-        torch = import_extra("torch", "torch", str(path))
+        torch = import_extra("torch", str(path))
         # Registers the operators of programs that PT2E quantized.
         import_module("torch.ao.quantization.fx._decomposed")
 
@@ -130,11 +130,18 @@ class TorchSource(Source):
         name: str,
         shapes: Shapes | None = None,
         kwargs: Mapping[str, Any] | None = None,
+        dynamic_shapes: Any = None,
     ) -> "TorchSource":
-        """Export `module`, which is in eval mode, with the example inputs `args` and `kwargs`."""
+        """Export `module`, which is in eval mode, with the example inputs `args` and `kwargs`.
+
+        Names of dims in `shapes` are new ones, or, with `dynamic_shapes`, those of the program.
+        """
         kwargs = dict(kwargs or {})
         if module.training:
             raise UsageError(f"{name}: the module is in training mode; call .eval() first")
+        if dynamic_shapes is not None:
+            program = _export(module, args, kwargs, name, dynamic_shapes)
+            return cls(program, name, shapes, module)
         source = cls(_export(module, args, kwargs, name), name, None, module)
         if shapes and any(isinstance(dim, str) for dims in shapes.values() for dim in dims):
             source._check_fit(shapes, can_name=True)

@@ -119,7 +119,7 @@ def find_compiler(arch: str) -> Compiler:
         return partial(_compile_with_nvcc, [nvcc, options[0]])
     raise CompileError(
         "no CUDA compiler found: install NVRTC and its headers with pip install "
-        "'tvm-fixes[cuda]', or the CUDA 13 toolkit with nvcc on PATH"
+        "'.[cuda]' in a clone of tvm-fixes, or the CUDA 13 toolkit with nvcc on PATH"
     )
 
 

@@ -106,12 +106,11 @@ def linker_for(target: tvm.target.Target) -> Linker:
     if needs_libcxx:
         raise CompileError(
             "only zig links models that call NVIDIA's libraries with this build of tvm-fixes: "
-            "pip install 'tvm-fixes[linker]'"
+            "pip install ziglang"
         )
     package = "g++" if _is_native(triple) else f"g++-{cpu.replace('_', '-')}-linux-gnu"
     raise CompileError(
-        f"no compiler links for {triple}: install {package}, pip install 'tvm-fixes[linker]', or "
-        "set CXX"
+        f"no compiler links for {triple}: install {package}, pip install ziglang, or set CXX"
     )
 
 

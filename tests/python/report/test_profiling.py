@@ -14,6 +14,8 @@
 
 import json
 import statistics
+from dataclasses import replace
+from io import StringIO
 from itertools import pairwise
 
 import numpy as np
@@ -23,6 +25,7 @@ import torch
 import tvm
 import tvm.testing
 from onnx import parser
+from rich.console import Console
 
 import tvm_fixes
 from helpers.architectures import ARCHITECTURES
@@ -33,6 +36,7 @@ from tvm_fixes.errors import ArtifactError, UsageError
 from tvm_fixes.relax.source_nodes import SourceNode
 from tvm_fixes.report.events import Recorder, own_times
 from tvm_fixes.report.profiling import KernelTime, Limits, Profile
+from tvm_fixes_cli.console import render_profile
 
 
 def network(rows: str = "64") -> onnx.ModelProto:
@@ -138,12 +142,22 @@ def test_the_sizes_of_tensors_are_counted():
     assert (recorder.names, recorder.sizes) == (["outer", "inner"], [0, 32])
 
 
+def rendered(found):
+    text = StringIO()
+    render_profile(found, Console(file=text, width=200))
+    return text.getvalue()
+
+
 def test_the_source_names_each_module_once():
     nodes = tuple(SourceNode(name, f"aten.{name}", "layer.0") for name in ("mul", "add"))
     kernel = KernelTime("k", (*nodes, SourceNode("relu", "Relu")), 1e-3, 8_000_000, 4e6)
     assert kernel.source == "layer.0: aten.mul, aten.add; relu: Relu"
     found = Profile("m", 2e-3, [kernel], {"alloc_tensor": 1e-3}, 3, True, Limits(8e9, 16e9))
     assert found.share_of_limits(kernel) == pytest.approx(0.5)
+    assert " 50% " in rendered(found) and ">100%" not in rendered(found)
+    cached = replace(found, limits=Limits(1e9, 1e9))
+    assert " >100% " in rendered(cached) and "800%" not in rendered(cached)
+    assert ">100% of limit: data in the caches, or instructions faster than" in rendered(cached)
     assert found.accounted == pytest.approx(1.0)
 
 

@@ -136,7 +136,7 @@ def test_no_compiler_is_an_error_before_the_work(monkeypatch):
         compile_model(net(), target="cuda/sm_90", compare=False, progress=steps.append)
     assert error.value.message == (
         "no CUDA compiler found: install NVRTC and its headers with pip install "
-        "'tvm-fixes[cuda]', or the CUDA 13 toolkit with nvcc on PATH"
+        "'.[cuda]' in a clone of tvm-fixes, or the CUDA 13 toolkit with nvcc on PATH"
     )
     assert {step.name for step in steps} == {"load"}
 

@@ -59,6 +59,8 @@ const time = unless((s) => (s === 0 ? "0 s" : inUnit(s * 1e9, ["ns", "µs", "ms"
 const bytes = unless((n) => inUnit(n, ["B", "kB", "MB", "GB"]));
 const count = unless((n) => n.toLocaleString("en"));
 const share = unless((x) => `${x > 0 && x < 0.001 ? "< 0.1" : (100 * x).toFixed(x < 1 ? 1 : 0)}%`);
+/** More than 100%: in the caches, or with instructions faster than NumPy's. */
+const ofLimit = (x) => (x > 1 ? ">100%" : share(x));
 const errorText = unless((x) => (x === 0 ? "0" : x < 1e-3 ? x.toExponential(1) : x.toPrecision(2)));
 const rate = unless((x) => digits(x));
 
