@@ -23,7 +23,6 @@ from torch import nn
 from tvm import relax
 
 from helpers.compiling import fails
-from helpers.grids import is_full
 from helpers.models import FLOAT, conv_net, onnx_conv, onnx_model
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import InputError, UsageError
@@ -62,11 +61,8 @@ def test_symbolic_dims_of_torch_have_the_example_s_size():
 
 def test_names_and_sizes_of_onnx_dims():
     def chosen(*dims):
-        compare = dims[0] == "batch" or is_full()
-        model = compile_model(
-            onnx_conv(("n", 3, "h", "w")), shapes={"image.0": dims}, compare=compare
-        )
-        assert model.report.equal is (True if compare else None)
+        model = compile_model(onnx_conv(("n", 3, "h", "w")), shapes={"image.0": dims})
+        assert model.report.equal
         return model.inputs[0].shape
 
     assert chosen("batch", 3, 8, "w") == ("batch", 3, 8, "w")
@@ -127,10 +123,10 @@ def test_static():
     program = torch.export.export(
         nn.Linear(4, 3).eval(), (torch.ones(7, 4),), dynamic_shapes=({0: batch},)
     )
-    assert compile_model(program, static=True, compare=False).inputs[0].shape == (7, 4)
+    assert compile_model(program, static=True).inputs[0].shape == (7, 4)
     sized = compile_model(program, shapes={"input": (9, 4)}, static=True)
     assert sized.inputs[0].shape == (9, 4) and sized.report.equal
-    named = compile_model(program, shapes={"input": ("rows", 4)}, compare=False)
+    named = compile_model(program, shapes={"input": ("rows", 4)})
     assert named.inputs[0].shape == ("rows", 4)
     assert named.manifest.bounds == {"rows": (2, 16)}
 
@@ -141,7 +137,7 @@ def test_static():
     assert fails(model, UsageError, shapes={"image.0": (1, 3, "h", 8)}, static=True) == (
         "input 'image.0' of graph: give a size for h"
     )
-    compiled = compile_model(model, shapes={"image.0": (1, 3, 8, 8)}, static=True, compare=False)
+    compiled = compile_model(model, shapes={"image.0": (1, 3, 8, 8)}, static=True)
     assert compiled.inputs[0].shape == (1, 3, 8, 8)
 
 
