@@ -12,12 +12,24 @@
 # and limitations under the License.
 """The number of threads of a run, which a reference must have, too."""
 
-from collections.abc import Callable
-from typing import cast
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import tvm_ffi
+
+_VARIABLES = "TVM_NUM_THREADS", "OMP_NUM_THREADS"
 
 
 def thread_count() -> int:
     """The threads of a run in TVM: ``TVM_NUM_THREADS``, or by the cores that are allowed."""
-    return cast(Callable[[], int], tvm_ffi.get_global_func("runtime.NumThreads"))()
+    variables = tuple(os.environ.get(name) for name in _VARIABLES)
+    return _counted(variables, frozenset(os.sched_getaffinity(0)))
+
+
+@cache
+def _counted(_variables: tuple[str | None, ...], _cores: frozenset[int]) -> int:
+    # TVM starts a pool to count its threads, and pins the calling thread to a core: another thread
+    # calls it. The pool stays, so it is not asked again.
+    with ThreadPoolExecutor(1) as executor:
+        return int(executor.submit(tvm_ffi.get_global_func("runtime.NumThreads")).result())

@@ -175,6 +175,19 @@ def test_references_have_one_thread_on_one_core():
     assert value_of(counts) == 1
 
 
+def test_a_count_of_threads_neither_pins_the_caller_nor_starts_more():
+    def states():
+        os.environ["TVM_NUM_THREADS"] = "1"
+        cores = os.sched_getaffinity(0)
+        thread_count()
+        first = threading.active_count(), len(os.listdir("/proc/self/task"))
+        thread_count()
+        again = threading.active_count(), len(os.listdir("/proc/self/task"))
+        return os.sched_getaffinity(0) == cores, again == first
+
+    assert value_of(states) == (True, True)
+
+
 def value_of(call):
     """The value of a call in a child, whose thread has no pool of worker threads yet."""
 
