@@ -220,7 +220,7 @@ class _Search:
         return observed
 
     def _compile(self, source: Source) -> CompiledModel:
-        return self._settings.build(source, self._model)
+        return self._settings.build(source)
 
     def try_fixes(self, off: Sequence[str]) -> Observed:
         """Compile the model without some fixes."""
@@ -292,7 +292,7 @@ class _Search:
             kept = tuple(one for one in self._settings.passes if one not in off)
             settings = replace(self._settings, passes=kept)
             label = f"without {', '.join(map(str, off))}"
-            build = partial(settings.build, model=self._model)
+            build = settings.build
             return bool(off) and self._try(label, len(off), build).shows is False
 
         passes = read(self._settings.passes)

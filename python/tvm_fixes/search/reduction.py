@@ -26,7 +26,6 @@ import numpy as np
 
 from ..compiler.further_sizes import Groups
 from ..errors import CompileError, UsageError
-from ..runtime.compiled_model import CompiledModel
 from ..source import Source
 from ..source.onnx import OnnxSource
 from ..source.relax import RelaxSource
@@ -194,12 +193,7 @@ def _whole(model: Any, inputs: list[np.ndarray], further: Groups, settings: Sett
             raise UsageError("a check of a model needs a file")
         return Path(model)
 
-    opened, build = partial(settings.open, model), partial(_build, settings, model)
-    return Subject(opened, build, inputs, save, further)
-
-
-def _build(settings: Settings, model: Any, source: Source) -> CompiledModel:
-    return settings.build(source, model)
+    return Subject(partial(settings.open, model), settings.build, inputs, save, further)
 
 
 def _fingerprint(
@@ -295,7 +289,7 @@ class _Search:
         )
         return Subject(
             partial(settings.open, model),
-            partial(_build, settings, model),
+            settings.build,
             list(candidate.inputs.values()),
             candidate.save,
         )

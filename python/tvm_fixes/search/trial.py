@@ -161,20 +161,16 @@ class Settings:
                 f"model take {least:.2g} GiB before the first trial"
             )
 
-    def build(self, source: Source, model: Any) -> CompiledModel:
+    def build(self, source: Source) -> CompiledModel:
         """Compile a model."""
         if self.stock:
             return build_stock(source, self.target)
-        if isinstance(source, RelaxSource):
-            model = source.to_relax()
-        elif self.value:
-            model = source
+        # Not the model: a factory may make another one, with other random weights.
         return compile(
-            model,
+            source.to_relax() if isinstance(source, RelaxSource) else source,
             target=self.target,
             layout=self.layout,
             passes=self.passes,
-            shapes=None if isinstance(source, RelaxSource) else self.shapes,
             compare=False,
             trust=self.trust,
             params=self.params,

@@ -87,6 +87,17 @@ def test_a_model_that_updates_an_input():
     assert not found.shows and found.what == "equal"
 
 
+def test_a_factory_with_other_weights_each_time(tmp_path, monkeypatch):
+    """Ours and the reference are one model, not the results of two calls of the factory."""
+    (tmp_path / "unseeded.py").write_text(
+        "import torch\ndef make():\n    torch.seed()\n"
+        "    return torch.nn.Linear(4, 4).eval(), (torch.ones(1, 4),)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = bisect("unseeded:make", over=["fixes"])
+    assert not found.shows and found.what == "equal"
+
+
 class Added(torch.nn.Module):
     def forward(self, x, at, values):
         return torch.scatter_add(x, 0, at, values)
