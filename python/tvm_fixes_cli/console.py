@@ -41,6 +41,7 @@ from tvm_fixes.runtime.report import (
     Report,
     SizeComparison,
     describe_off,
+    describe_rounds,
     describe_sizes,
     worst_verdict,
 )
@@ -51,10 +52,10 @@ from tvm_fixes.verifier import Diagnostics
 if TYPE_CHECKING:
     from tvm_fixes.frontend.relay import ProgramDescription
 
-# The maximum number of rows in a table of an inspection without --all.
 COLORS = {EQUAL: "green", WITHIN: "green", REFERENCE_OFF: "yellow", DIFFERENT: "red"}
 """The color of each verdict."""
 
+# The maximum number of rows in a table of an inspection without --all.
 _MAX_ROWS = 20
 
 # The maximum number of places shown for an unsupported operator.
@@ -300,6 +301,10 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
         place = f"{found.failure.node} (value {found.failure.name})"
         rows.append(("first failure", f"[red]{escape(place)}[/]"))
         rows.append(("", escape(found.failure.problem)))
+    rounded = next((value for value in found.values if value.result.rounds), None)
+    if rounded is not None:
+        rows.append(("rounding", escape(describe_rounds(found.reference, rounded.result))))
+        rows.append(("", f"first seen at {_place(rounded)}"))
     if found.first is not None:
         node, problem = found.first.node, found.first.result.problem
         name = f", node {escape(node.name)}" if node.path else ""

@@ -27,6 +27,9 @@ EQUAL, WITHIN, DIFFERENT = "equal", "equal within rounding", "different"
 REFERENCE_OFF = "differs; the float64 run agrees with ours"
 """The verdicts."""
 
+OURS, THEIRS, BOTH = "ours", "reference", "both"
+"""Which of the two rounds to 16 bits after each node: :attr:`OutputComparison.rounds`."""
+
 
 @dataclass(frozen=True)
 class OutputComparison:
@@ -65,6 +68,10 @@ class OutputComparison:
     rounding_error : float or None
         The largest absolute difference among runs of the reference with other rounding errors.
         None if they did not run.
+    rounds : str
+        If only runs that round to 16 bits after each node explain the difference, which of the two
+        is nearer to them: :data:`OURS` or :data:`THEIRS`; :data:`BOTH` if neither clearly is.
+        Empty otherwise.
     """
 
     name: str
@@ -80,6 +87,7 @@ class OutputComparison:
     reference_float64_error: float | None = None
     reason: str = ""
     rounding_error: float | None = None
+    rounds: str = ""
 
     @property
     def accepted(self) -> bool:
@@ -298,9 +306,11 @@ class Report:
         if self.verdict == WITHIN:
             rounded = [output for output in self.every_output if output.verdict == WITHIN]
             worst = max(rounded, key=lambda output: output.max_abs_error or 0.0)
-            error, own = worst.max_abs_error or 0.0, worst.rounding_error or 0.0
-            figures = f"max error {error:.2g} (its own: {own:.2g})"
-            return f"equal within rounding to {self.reference}, {figures}"
+            error, own = worst.max_abs_error, worst.rounding_error or 0.0
+            figure = "infinite in places" if error is None else f"max error {error:.2g}"
+            rounds = describe_rounds(self.reference, worst)
+            by = f"; {rounds}" if rounds else ""
+            return f"equal within rounding to {self.reference}, {figure} (its own: {own:.2g}){by}"
         known = "equal" if self.equal else "not equal"
         is_first = all(output.accepted for output in self.outputs)
         where = (
@@ -367,6 +377,19 @@ def describe_off(
     error = largest_error(output for output in outputs if output.verdict == REFERENCE_OFF)
     by = "" if error is None else f" by {error:.2g}"
     return f"{verb} from {reference}{by}; the float64 run agrees with {whose}"
+
+
+def describe_rounds(reference: str | None, output: OutputComparison) -> str:
+    """Describe which of the two rounds to 16 bits where; empty if this explains nothing."""
+    kind = output.dtype if output.dtype in ("float16", "bfloat16") else "16 bits"
+    match output.rounds:
+        case "ours":
+            return f"ours rounds to {kind} after each node, {reference} does not"
+        case "reference":
+            return f"{reference} rounds to {kind} after each node, ours does not"
+        case "both":
+            return f"ours and {reference} round to {kind} after different nodes"
+    return ""
 
 
 def describe_sizes(sizes: Mapping[str, int]) -> str:

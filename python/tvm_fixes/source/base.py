@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import tvm
@@ -38,6 +38,11 @@ from .rounding import moved, steps_of
 
 Shapes = Mapping[str, Sequence[Dim]]
 Reference = Callable[[list[np.ndarray]], list[np.ndarray]]
+
+_Outputs = TypeVar("_Outputs")
+
+# The number of runs that round after each node: enough to see how sensitive the model is to it.
+_STEPWISE_RUNS = 4
 
 # Limits of a run in float64: the size of the parameters in bytes, and the time.
 _MAX_FLOAT64_BYTES, _MAX_FLOAT64_SECONDS = 2 << 30, 60.0
@@ -198,23 +203,46 @@ class Source(ABC):
 
         It runs in a forked child, for a limited time.
         """
+        return self._in_float64(lambda: self._run_in_float64(inputs))
+
+    def stepwise_outputs(self, inputs: list[np.ndarray]) -> list[list[np.ndarray]]:
+        """The outputs of runs that round to 16 bits after each node, where a value has them.
+
+        The first has no other error; others have that of kernels in float32.  Empty if the model
+        has no such values, if its reference rounds so itself, or if that is not possible.
+        """
+
+        def run() -> list[list[np.ndarray]]:
+            first = self._run_stepwise(inputs, 0)
+            if first is None:
+                return []
+            others = (self._run_stepwise(inputs, seed) for seed in range(1, _STEPWISE_RUNS))
+            return [first, *(run for run in others if run is not None)]
+
+        return self._in_float64(run) or []
+
+    def _in_float64(self, run: Callable[[], _Outputs]) -> _Outputs | None:
+        """The result of a run in float64, in a forked child; None if that is not possible."""
         if self.parameter_bytes > _MAX_FLOAT64_BYTES:
             return None
 
-        def run() -> list[np.ndarray] | None:
+        def silently() -> _Outputs:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return self._run_in_float64(inputs)
+                return run()
 
-        outcome = run_forked(run, timeout=_MAX_FLOAT64_SECONDS)
+        outcome = run_forked(silently, timeout=_MAX_FLOAT64_SECONDS)
         if outcome.kind is OutcomeKind.VALUE:
-            return cast(list[np.ndarray] | None, outcome.value)
+            return cast(_Outputs, outcome.value)
         # An operator without float64, a crash or a timeout: the verdict does not change.
         reason = " ".join(str(outcome).split())
         logs.debug("compare", f"{self.name} does not run in float64: {reason}")
         return None
 
     def _run_in_float64(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
+        return None
+
+    def _run_stepwise(self, inputs: list[np.ndarray], seed: int) -> list[np.ndarray] | None:
         return None
 
     def example_inputs(

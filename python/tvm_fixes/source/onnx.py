@@ -47,6 +47,9 @@ _MAX_MOVED_BYTES = 1 << 30
 # Each thread of ONNX Runtime quantizes the states of its part of the batch in a range of its own.
 _PER_THREAD_OPERATORS = frozenset({("com.microsoft", "DynamicQuantizeLSTM")})
 
+# The relative error of a kernel that computes in float32, before its result is rounded to 16 bits.
+_KERNEL_ERROR = 2.0**-22
+
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
@@ -453,6 +456,29 @@ class OnnxSource(Source):
         names = [spec.name for spec in self.inputs]
         named = dict(zip(names, inputs, strict=True))
         return run_in_float64(self._model, named, self.output_names, self._array)
+
+    def _run_stepwise(self, inputs: list[np.ndarray], seed: int) -> list[np.ndarray] | None:
+        from .onnx_float64 import run_in_float64
+        from .onnx_values import narrow_floats
+
+        dtypes = narrow_floats(self._model)
+        if not dtypes:
+            return None
+        rng = np.random.default_rng(seed)
+
+        def rounded(name: str, result: Any) -> Any:
+            if name not in dtypes or not isinstance(result, np.ndarray):
+                return result
+            noise = rng.uniform(-_KERNEL_ERROR, _KERNEL_ERROR, result.shape) if seed else 0.0
+            return (result * (1 + noise)).astype(dtypes[name]).astype("float64")
+
+        names = [spec.name for spec in self.inputs]
+        named = dict(zip(names, inputs, strict=True))
+        outputs = run_in_float64(self._model, named, self.output_names, self._array, rounded)
+        return [
+            output.astype(dtypes.get(name, output.dtype))
+            for name, output in zip(self.output_names, outputs, strict=True)
+        ]
 
     def _array(self, proto: "onnx.TensorProto") -> np.ndarray:
         """The values of an initializer."""

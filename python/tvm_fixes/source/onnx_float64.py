@@ -58,6 +58,7 @@ def run_in_float64(
     inputs: Mapping[str, np.ndarray],
     names: Sequence[str],
     read: Callable[[onnx.TensorProto], np.ndarray],
+    round_result: Callable[[str, np.ndarray], np.ndarray] = lambda name, result: result,
 ) -> list[np.ndarray]:
     """The outputs `names` of a model, computed in float64.
 
@@ -68,6 +69,8 @@ def run_in_float64(
     names : sequence of str
     read : callable
         The value of an initializer.
+    round_result : callable
+        What later nodes read of a value of the main graph, given its name and its elements.
     """
     light = _without_weights(model)
     if light.functions:
@@ -90,7 +93,7 @@ def run_in_float64(
             results = instance.run(*operands, **context)
             del known, operands, context
             values |= {
-                name: result
+                name: round_result(name, result)
                 for name, result in zip(node.output, results, strict=False)
                 if left[name]
             }

@@ -15,8 +15,10 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper, shape_inference
+from onnx.inliner import inline_local_functions
 
 from ..frontend.onnx.graph.liveness import names_read
 from ..relax.source_nodes import SourceNode
@@ -100,6 +102,18 @@ def classes_of_maps(model: onnx.ModelProto) -> dict[str, list[int | str]]:
         for node in model.graph.node
         if node.op_type == "ZipMap"
     }
+
+
+def narrow_floats(model: onnx.ModelProto) -> dict[str, np.dtype]:
+    """The dtypes of the values of the main graph that are 16-bit floats."""
+    if model.functions:
+        model = inline_local_functions(_without_data(model))
+    found = {}
+    for value in _inferred_values(model):
+        element = value.type.tensor_type.elem_type
+        if element in (TensorProto.FLOAT16, TensorProto.BFLOAT16):
+            found[value.name] = helper.tensor_dtype_to_np_dtype(element)
+    return found
 
 
 def _inferred(

@@ -38,7 +38,7 @@ from tvm_fixes.frontend.onnx.call import Context
 from tvm_fixes.frontend.onnx.graph import external
 from tvm_fixes.lowering import stages
 from tvm_fixes.report import layers
-from tvm_fixes.runtime.report import FLOAT64, ROUNDING
+from tvm_fixes.runtime.report import FLOAT64, OURS, ROUNDING
 from tvm_fixes.source.onnx import OnnxSource
 from tvm_fixes_cli.console import render_comparison
 
@@ -235,6 +235,23 @@ def test_a_result_nearer_to_the_exact_one_is_equal(kind, tmp_path, monkeypatch):
     assert found.equal and value.result.max_rel_error > 1e-4
     assert value.result.reason == ROUNDING
     assert value.result.max_abs_error < 2 * value.result.rounding_error
+
+
+def test_rounding_to_float16_after_each_node_is_no_fault(monkeypatch):
+    """ONNX Runtime keeps float32 from the sum to the difference, which cancels it."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        chain (float16[32, 32] x) => (float16[32, 32] y) {
+            a = Mul(x, scale) b = Add(a, shift) d = Sub(b, shift) y = Tanh(d)
+        }"""
+    )
+    for name, value in (("scale", 1.7), ("shift", 300)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.float16(value), name))
+    found = compare(model)
+    assert found.accepted and found.first is None
+    assert found.values[2].result.rounds == OURS and found.values[2].result.max_abs_error > 0.05
+    plant(monkeypatch, rewriting("relax.tanh", lambda call: call.args[0]))
+    assert compare(model).first.node.operator == "Tanh"
 
 
 class Attention(nn.Module):
