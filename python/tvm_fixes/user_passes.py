@@ -13,7 +13,6 @@
 """A user's own passes: reading them by name, and their places in the pipeline's table."""
 
 import hashlib
-import importlib.util
 import inspect
 import itertools
 import os
@@ -23,7 +22,6 @@ import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import TypeVar
 
 import tvm
@@ -31,9 +29,8 @@ import tvm
 from .errors import CompileError, PassError, UsageError, VerifyError, summarize
 from .observe.changes import is_equal
 from .pipeline import PHASES, Phase, Stage, Step
-from .source import import_module, place_of
 from .source.base import existing
-from .source.module_file import imports_from
+from .source.user_code import import_file, import_module, place_of
 from .support import ambient
 from .support.suggestions import did_you_mean
 
@@ -212,7 +209,7 @@ def load(origin: str) -> tuple[tvm.transform.Pass, str]:
             "@before=NAME or @after=NAME"
         )
     is_file = module_name.endswith(".py")
-    module = _module_of(existing(Path(module_name))) if is_file else import_module(module_name)
+    module = import_file(existing(Path(module_name))) if is_file else import_module(module_name)
     if not hasattr(module, attribute):
         makers = {name: value for name, value in vars(module).items() if _may_be_pass(value)}
         hint = did_you_mean(attribute, makers)
@@ -223,23 +220,6 @@ def load(origin: str) -> tuple[tvm.transform.Pass, str]:
     file = getattr(module, "__file__", None)
     code = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
     return _made(getattr(module, attribute), origin), code
-
-
-def _module_of(path: Path) -> ModuleType:
-    """Execute a file as a module of its own."""
-    file = path.resolve()
-    spec = importlib.util.spec_from_file_location(f"{path.stem} of {file.parent}", file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    try:
-        with imports_from(file.parent):
-            spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise CompileError(
-            f"{path}: cannot import: {summarize(error)} ({place_of(error)})"
-        ) from error
-    return module
 
 
 def _may_be_pass(value: object) -> bool:

@@ -149,9 +149,10 @@ def _run(arguments: argparse.Namespace) -> Result:
                 progress=None if arguments.quiet else printer,
             )
 
-    rejected = next((value.name for value in found.values if not value.result.accepted), "")
-    # Later operators mask the difference: the searches need the name of the value.
-    masked = rejected if all(output.accepted for output in found.outputs) else ""
+    first = found.first
+    # If later operators mask the difference, the searches need the name of the value.
+    is_masked = all(output.accepted for output in found.outputs)
+    value = first.name if first is not None and is_masked else ""
 
     def write() -> None:
         if arguments.json:
@@ -159,8 +160,8 @@ def _run(arguments: argparse.Namespace) -> Result:
         else:
             console = terminal.console()
             render_comparison(found, console, show_all=arguments.all)
-            for command, purpose in _NEXT if rejected else ():
-                line = command_line(arguments, command, value=masked)
+            for command, purpose in _NEXT if first is not None else ():
+                line = command_line(arguments, command, value=value)
                 print_command(console, "next", line, purpose)
 
     return EQUAL if found.accepted else FAILED, write

@@ -40,6 +40,7 @@ from tvm_fixes.runtime.report import (
     PassTime,
     Report,
     SizeComparison,
+    describe_compared,
     describe_off,
     describe_rounds,
     describe_sizes,
@@ -557,9 +558,8 @@ def _size_rows(
     sizes: Mapping[str, int], further: Sequence[SizeComparison]
 ) -> Iterator[tuple[str, str]]:
     """Rows for the sizes of symbolic dims in a comparison, and for those left out."""
-    compared = [sizes, *(each.sizes for each in further if not each.skipped)]
-    if sizes:
-        yield "compared with", escape("; ".join(map(describe_sizes, compared)))
+    if compared := describe_compared(sizes, further):
+        yield "compared with", escape(compared)
     for each in further:
         if each.skipped:
             reason = textwrap.shorten(each.skipped, _MAX_REASON, placeholder=" …")

@@ -77,11 +77,11 @@ class FurtherSizes:
             for inputs in group:
                 expected = seconds * _elements(inputs) / elements
                 if time.monotonic() - start + expected > _MAX_SECONDS:
-                    found = self._skipped(inputs, f"it would take about {expected:.0f} s")
+                    compared = self._at(inputs, f"it would take about {expected:.0f} s")
                 else:
-                    found = self._compare(inputs, report.outputs, warnings)
-                further.append(found)
-                if not found.skipped:
+                    compared = self._compare(inputs, report.outputs, warnings)
+                further.append(compared)
+                if not compared.skipped:
                     break
             if not all_sizes and not further[-1].accepted:
                 break
@@ -106,19 +106,19 @@ class FurtherSizes:
             theirs = self.reference.outputs()
         except CompileError as error:
             reason = summarize(error.__cause__ or error)
-            return self._skipped(inputs, f"{self.reference.name} rejects it: {reason}")
+            return self._at(inputs, f"{self.reference.name} rejects it: {reason}")
         try:
             ours = interruptible(partial(run_model, self.model, inputs))
         except InputError as error:
-            return self._skipped(inputs, f"the program does not allow it: {summarize(error)}")
+            return self._at(inputs, f"the program does not allow it: {summarize(error)}")
         except Exception as error:
-            found = self._skipped(inputs, f"the compiled model rejects it: {summarize(error)}")
+            rejected = self._at(inputs, f"the compiled model rejects it: {summarize(error)}")
             warnings.append(
                 f"rejects sizes that {self.reference.name} accepts, "
-                f"{describe_sizes(found.sizes)}: {summarize(error)}"
+                f"{describe_sizes(rejected.sizes)}: {summarize(error)}"
             )
-            return found
-        return replace(self._skipped(inputs), outputs=self._judge(ours, theirs, first))
+            return rejected
+        return replace(self._at(inputs), outputs=self._judge(ours, theirs, first))
 
     def _judge(
         self,
@@ -127,25 +127,28 @@ class FurtherSizes:
         first: Sequence[OutputComparison],
     ) -> list[OutputComparison]:
         """The verdict; errors like those at the first size need no more runs of the reference."""
-        judged = partial(compare, rtol=self.rtol, atol=self.atol)
         names = [output.name for output in first]
-        found = [judged(*each) for each in zip(names, ours, theirs, strict=True)]
-        if all(map(_is_like, found, first)):
-            return found
+        outputs = [
+            compare(name, *pair, rtol=self.rtol, atol=self.atol)
+            for name, *pair in zip(names, ours, theirs, strict=True)
+        ]
+        if all(map(_is_like, outputs, first)):
+            return outputs
         evidence = self.reference.evidence()
         return compare_all(names, ours, theirs, evidence, rtol=self.rtol, atol=self.atol)
 
-    def _skipped(self, inputs: list[np.ndarray], reason: str = "") -> SizeComparison:
+    def _at(self, inputs: list[np.ndarray], skipped: str = "") -> SizeComparison:
+        """A comparison at the sizes of `inputs`, without outputs; `skipped` is the reason."""
         specs = self.reference.source.chosen_inputs()
-        return SizeComparison(used_sizes(specs, inputs), skipped=reason)
+        return SizeComparison(used_sizes(specs, inputs), skipped=skipped)
 
 
-def _is_like(found: OutputComparison, first: OutputComparison) -> bool:
+def _is_like(output: OutputComparison, first: OutputComparison) -> bool:
     """Whether an output is equal with an error like that of an equal output at another size."""
-    if not (found.equal and first.equal):
+    if not (output.equal and first.equal):
         return False
     limit = _MAX_FACTOR * (first.max_rel_error or 0.0)
-    return found.max_rel_error is not None and found.max_rel_error <= limit
+    return output.max_rel_error is not None and output.max_rel_error <= limit
 
 
 def _elements(inputs: Sequence[np.ndarray]) -> int:

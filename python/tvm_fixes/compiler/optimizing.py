@@ -123,12 +123,12 @@ def opt(
     resolved = targets.resolve(target)
     names = registry.split(passes) if isinstance(passes, str) else list(passes)
     own = read(user_passes)
-    if own and not any(re.match(r"pipeline\b", one) for one in names if isinstance(one, str)):
+    if own and not any(re.match(r"pipeline\b", name) for name in names if isinstance(name, str)):
         raise UsageError(
             f"pass {own[0]}: only `pipeline` has such places; in a list of passes, name it at its "
             f"place: {own[0].origin}"
         )
-    made = [_named(one, resolved, own) for one in names]
+    made = [_named(each, resolved, own) for each in names]
     if isinstance(source, tvm.IRModule):
         mod = source
     else:

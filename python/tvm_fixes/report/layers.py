@@ -21,7 +21,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -295,8 +295,9 @@ def compare(
     opened.set_sizes(sizes or {})
     drawn = load_inputs(opened, inputs, seed)
     further = [] if inputs is not None else opened.further_inputs(seed)
-    comparing = _Comparing(opened, drawn, further, rtol, atol, stock, timeout, progress, options)
-    comparing.repeat = repeat
+    comparing = _Comparing(
+        opened, drawn, further, rtol, atol, stock, timeout, repeat, progress, options
+    )
 
     def save() -> None:
         if save_inputs is not None:
@@ -310,16 +311,17 @@ def compare(
     return found
 
 
-class _Found(NamedTuple):
+@dataclass(frozen=True)
+class _Found:
     """The comparison of the outputs of a part of a model."""
 
     reference: str
     results: list[OutputComparison]
-    counts: list[tuple[int, int, int, int]]
-    stock: list[OutputComparison]
-    stock_problems: list[str]
-    further: list[SizeComparison]
-    unstable: dict[str, str]
+    counts: list[tuple[int, int, int, int]] = field(default_factory=list)
+    stock: list[OutputComparison] = field(default_factory=list)
+    stock_problems: list[str] = field(default_factory=list)
+    further: list[SizeComparison] = field(default_factory=list)
+    unstable: dict[str, str] = field(default_factory=dict)
 
 
 class _Comparing:
@@ -335,13 +337,14 @@ class _Comparing:
         atol: float | None,
         stock: bool,
         timeout: float | None,
+        repeat: int,
         progress: Progress | None,
         options: Mapping[str, Any],
     ) -> None:
         self._source, self.inputs, self._further = source, inputs, further
         self._rtol, self._atol = rtol, atol
         self._stock, self._options = stock, options
-        self._timeout = timeout
+        self._timeout, self._repeat = timeout, repeat
         self._is_isolated = is_cpu(targets.resolve(options.get("target", "native")))
         self._progress = progress or (lambda step: None)
         self._skipped: dict[str, str] = {}
@@ -349,7 +352,6 @@ class _Comparing:
         self._reference = ""
         self._stops = False
         self._failure: ValueFailure | None = None
-        self.repeat = 1
         self._unstable: dict[str, str] = {}
 
     def run(self, max_bytes: int) -> LayerComparison:
@@ -372,7 +374,7 @@ class _Comparing:
         if isinstance(found, str):
             if self._failure is None and all(value.result.accepted for value in values):
                 raise CompileError(found)
-            found = _Found(self._reference, [], [], [], [], [], {})
+            found = _Found(self._reference, [])
         return LayerComparison(
             self._source.name,
             found.reference,
@@ -509,9 +511,9 @@ class _Comparing:
                 for a, b in zip(ours, theirs, strict=True)
             ]
             unstable = disagreements(
-                names, ours, lambda: run_model(model, self.inputs)[: len(names)], self.repeat
+                names, ours, lambda: run_model(model, self.inputs)[: len(names)], self._repeat
             )
-            found = _Found(name, judged(names, ours, theirs), counts, [], [], [], unstable)
+            found = _Found(name, judged(names, ours, theirs), counts, unstable=unstable)
             if self._stock:
                 stock = run_stock(part, self.inputs)
                 if isinstance(stock, str):

@@ -425,8 +425,8 @@ def _measure(
         len(recordings),
         is_exact,
         _limits(),
+        sizes=used_sizes(model.inputs, inputs),
     )
-    found = replace(found, sizes=used_sizes(model.inputs, inputs))
     return found, others_taken[0].seconds if others_taken else 0.0
 
 

@@ -397,6 +397,12 @@ def describe_sizes(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
+def describe_compared(sizes: Mapping[str, int], further: Iterable[SizeComparison]) -> str:
+    """All sizes that were compared, in one line: ``N=2; N=7``; empty if all dims are static."""
+    compared = [sizes, *(each.sizes for each in further if not each.skipped)]
+    return "; ".join(map(describe_sizes, compared)) if sizes else ""
+
+
 def _outputs_from(values: Mapping[str, Any]) -> list[OutputComparison]:
     outputs = values.get("outputs", [])
     return [OutputComparison(**_known(OutputComparison, output)) for output in outputs]

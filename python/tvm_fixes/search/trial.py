@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,9 +36,10 @@ from ..compiler.linking import export
 from ..compiler.reference import Reference as ReferenceModel
 from ..compiler.reference import compare_outputs
 from ..errors import CompileError, UsageError, summarize
+from ..pipeline import Phase
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import describe_function
-from ..runtime.report import Report, describe_sizes
+from ..runtime.report import Report, describe_compared, describe_sizes
 from ..source import Params, Reference, Shapes, Source, open_source
 from ..source.examples import with_sizes
 from ..source.module_file import open_module
@@ -47,7 +48,7 @@ from ..support import switches
 from ..support.isolate import Outcome, OutcomeKind, run_forked
 from ..support.suggestions import did_you_mean
 from ..support.tensors import arrays_of, to_tvm
-from ..user_passes import Given, read
+from ..user_passes import Given, UserPass, phases_with, read
 from .kernel_parts import with_main
 from .problem import Kind, Observed, Problem, cause_of
 
@@ -90,6 +91,16 @@ class Settings:
     seconds: float = 120.0
     gigabytes: float | None = None
     value: str = ""
+
+    @property
+    def user_passes(self) -> tuple[UserPass, ...]:
+        """The passes."""
+        return read(self.passes)
+
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """The pipeline's table with the passes."""
+        return phases_with(self.user_passes)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "passes", read(self.passes))
@@ -293,14 +304,15 @@ def _judge(problem: Problem, outcome: Outcome) -> Observed:
         is_crash = outcome.kind is not OutcomeKind.EXCEPTION
         kind = Kind.CRASHES if is_crash else Kind.FAILS
         return Observed(_fits(problem, kind, what), what)
-    observation, what, number, fixes, sizes = cast(_Finding, outcome.value)
-    if observation is Kind.FAILS:
-        return Observed(_fits(problem, observation, what), what, fixes=fixes)
-    if what.startswith(_INVALID):
-        return Observed(None, what)
+    found = cast(_Finding, outcome.value)
+    if found.kind is Kind.FAILS:
+        return Observed(_fits(problem, found.kind, found.what), found.what, fixes=found.fixes)
+    if found.what.startswith(_INVALID):
+        return Observed(None, found.what)
     if problem.kind in (Kind.SLOWER, Kind.LARGER):
-        return Observed(number > problem.limit, what, fixes=fixes)
-    return Observed(observation is problem.kind, what, fixes=fixes, sizes=sizes)
+        return Observed(found.number > problem.limit, found.what, fixes=found.fixes)
+    is_problem = found.kind is problem.kind
+    return Observed(is_problem, found.what, fixes=found.fixes, sizes=found.sizes)
 
 
 def _fits(problem: Problem, kind: Kind, what: str) -> bool | None:
@@ -312,9 +324,30 @@ def _fits(problem: Problem, kind: Kind, what: str) -> bool | None:
 
 _INVALID = "no reference: "
 
-_Finding = tuple[Kind | None, str, float, tuple[str, ...], dict[str, int]]
-"""``FAILS``, ``WRONG`` or None; the result in one line; a ratio or a size; the fixes applied; the
-sizes of symbolic dims at which an output differs, if not the first."""
+
+@dataclass(frozen=True)
+class _Finding:
+    """The result of a variant.
+
+    Attributes
+    ----------
+    kind : Kind or None
+        ``FAILS``, ``WRONG`` or None.
+    what : str
+        The result in one line.
+    number : float
+        A ratio of latencies, or a size.
+    fixes : tuple of str
+        The fixes applied.
+    sizes : dict of str to int
+        The sizes of symbolic dims at which an output differs, if not the first.
+    """
+
+    kind: Kind | None
+    what: str
+    number: float = 0.0
+    fixes: tuple[str, ...] = ()
+    sizes: dict[str, int] = field(default_factory=dict)
 
 
 def _examine(kind: Kind, subject: Subject, settings: Settings, off: frozenset[str]) -> _Finding:
@@ -327,59 +360,67 @@ def _examine(kind: Kind, subject: Subject, settings: Settings, off: frozenset[st
             reference = ReferenceModel(source, subject.inputs)
             reference.outputs()
         except Exception as error:
-            return None, f"{_INVALID}{summarize(error)}", 0.0, (), {}
+            return _Finding(None, f"{_INVALID}{summarize(error)}")
     with switches.without(off), switches.collect() as applied:
         try:
-            model = subject.build(source)
-            # A compilation collects its own.
-            for fix_id in model.report.fixes if model.report is not None else ():
-                switches.note(fix_id)
-            if reference is not None:
-                report = compare_outputs(
-                    model,
-                    reference,
-                    Report(source.name, None, {}, 0, source.parameter_bytes),
-                    settings.rtol,
-                    settings.atol,
-                    timed=kind is Kind.SLOWER,
-                )
-                if report.decisive.accepted:
-                    sizes = FurtherSizes(model, reference, settings.rtol, settings.atol)
-                    report = sizes.added(report, subject.further, all_sizes=False)
-                differs = {} if report.decisive.accepted else report.decisive.sizes
-                return *_describe(report), tuple(sorted(applied)), differs
-            if kind is Kind.LARGER:
-                nbytes = model.manifest.nbytes
-                return None, f"{nbytes} bytes", float(nbytes), tuple(sorted(applied)), {}
-            model.run(*[value.copy() for value in subject.inputs])
-            return None, "runs", 0.0, tuple(sorted(applied)), {}
+            found = _run(kind, subject, source, settings, reference)
         except Exception as error:
             stage = error.stage if isinstance(error, CompileError) else None
             what = summarize(error)
-            what = f"{stage}: {what}" if stage else what
-            return Kind.FAILS, what, 0.0, tuple(sorted(applied)), {}
+            found = _Finding(Kind.FAILS, f"{stage}: {what}" if stage else what)
         finally:
             if reference is not None:
                 reference.__exit__()
+    return replace(found, fixes=tuple(sorted(applied)))
 
 
-def _describe(report: Report) -> tuple[Kind | None, str, float]:
+def _run(
+    kind: Kind,
+    subject: Subject,
+    source: Source,
+    settings: Settings,
+    reference: ReferenceModel | None,
+) -> _Finding:
+    model = subject.build(source)
+    # A compilation collects its own.
+    for fix_id in model.report.fixes if model.report is not None else ():
+        switches.note(fix_id)
+    if reference is not None:
+        report = compare_outputs(
+            model,
+            reference,
+            Report(source.name, None, {}, 0, source.parameter_bytes),
+            settings.rtol,
+            settings.atol,
+            timed=kind is Kind.SLOWER,
+        )
+        if report.decisive.accepted:
+            sizes = FurtherSizes(model, reference, settings.rtol, settings.atol)
+            report = sizes.added(report, subject.further, all_sizes=False)
+        return _describe(report)
+    if kind is Kind.LARGER:
+        nbytes = model.manifest.nbytes
+        return _Finding(None, f"{nbytes} bytes", float(nbytes))
+    model.run(*[value.copy() for value in subject.inputs])
+    return _Finding(None, "runs")
+
+
+def _describe(report: Report) -> _Finding:
     """The result of a comparison: the latencies if they were measured, else the errors."""
     if report.latency_ms is not None and report.latency_ratio is not None:
         ratio, low, high = report.latency_ratio
         noise = f"quartiles {low:.2f} to {high:.2f}"
         what = f"{report.latency_ms:.3f} ms, {ratio:.2f} x the reference ({noise})"
-        return None, what, ratio
+        return _Finding(None, what, ratio)
     where = report.decisive
     wrong = next((output for output in where.outputs if not output.accepted), None)
     if wrong is None:
-        compared = [report.sizes, *(each.sizes for each in report.further if not each.skipped)]
-        sizes = "; ".join(filter(None, map(describe_sizes, compared)))
+        sizes = describe_compared(report.sizes, report.further)
         known = "equal" if report.equal else report.comparison
-        return None, f"{known} with {sizes}" if sizes else known, 0.0
+        return _Finding(None, f"{known} with {sizes}" if sizes else known)
     size = "" if wrong.max_abs_error is None else f", by up to {wrong.max_abs_error:.3g}"
     at = f" with {describe_sizes(where.sizes)}" if where.sizes else ""
-    return Kind.WRONG, f"{wrong.name}: {wrong.problem}{size}{at}", 0.0
+    return _Finding(Kind.WRONG, f"{wrong.name}: {wrong.problem}{size}{at}", sizes=where.sizes)
 
 
 def _mapped_gigabytes() -> float:

@@ -29,7 +29,6 @@ from ..pipeline import steps
 from ..runtime.compiled_model import CompiledModel
 from ..source import Source
 from ..support import switches
-from ..user_passes import phases_with, read
 from .trial import Settings
 
 
@@ -109,7 +108,7 @@ def _run_stage(
     on_start: Callable[[str], object] = str,
 ) -> tuple[tvm.IRModule, _Recorder]:
     """Run a stage, or only its first passes; return the module and the record of its passes."""
-    is_users = str(stage.info.name) in {one.name for one in read(settings.passes)}
+    is_users = str(stage.info.name) in {each.name for each in settings.user_passes}
     recorder = _Recorder(is_users, lambda number: number == executed, on_start)
     target = targets.resolve(settings.target)
     with tvm.transform.PassContext(instruments=[recorder]), target:
@@ -135,8 +134,7 @@ def passes_of(
     """
     mod = source.to_relax()
     variants = []
-    users = [step.user_pass for _, step in steps(phases_with(read(settings.passes)))]
-    left = [one for one in users if one is not None]
+    left = [step.user_pass for _, step in steps(settings.phases) if step.user_pass is not None]
     for at, stage in enumerate(_stages(settings)):
         before = mod
         mod, recorder = _run_stage(stage, mod, settings, on_start=on_start)
@@ -192,7 +190,7 @@ def build_after(
     if last is not None:
         executed = last.executed
         mod, _ = _run_stage(every[begun], mod, settings, executed)
-    rest = stock_rest(target, names[begun:], executed, phases_with(read(settings.passes)))
+    rest = stock_rest(target, names[begun:], executed, settings.phases)
     fixes: AbstractContextManager[object] = nullcontext()
     with fixes if with_fixes else switches.without(switches.FIX_IDS):
         if rest:

@@ -12,15 +12,10 @@
 # and limitations under the License.
 """Sources of models, with their references: ONNX, PyTorch and Relax modules."""
 
-import contextlib
-import importlib
 import os
 import sys
-import traceback
 import types
 from collections.abc import Callable, Mapping
-from functools import partial
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +27,9 @@ from .onnx import OnnxSource
 from .relax import RelaxSource
 from .relay_file import SUFFIXES, Params, is_program, reader
 from .torch import TorchSource
+from .user_code import import_file, import_module, place_of
 
-__all__ = ["Params", "Reference", "Shapes", "Source", "import_module", "open_source", "place_of"]
+__all__ = ["Params", "Reference", "Shapes", "Source", "open_source"]
 
 
 _FACTORY_RESULTS = (
@@ -122,8 +118,7 @@ def _open_relay(path: Path, shapes: Shapes | None, params: Params | None) -> Sou
 def _open_factory(source: str, shapes: Shapes | None) -> Source:
     module_name, _, attribute = source.rpartition(":")
     if module_name.endswith(".py"):
-        path = existing(Path(module_name)).resolve()
-        module = import_module(module_name, str(path.parent), partial(_run_file, path))
+        module = import_file(existing(Path(module_name)))
     else:
         module = import_module(module_name)
     factory = getattr(module, attribute, None)
@@ -160,40 +155,6 @@ def _export(made: tuple[Any, ...], name: str, shapes: Shapes | None) -> TorchSou
     return TorchSource.export(module, args, name, shapes, kwargs, *dynamic)
 
 
-def _run_file(path: Path) -> types.ModuleType:
-    """Run a file as a module; one that is loaded may have its name."""
-    spec = spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-def import_module(
-    name: str, directory: str | None = None, load: Callable[[], types.ModuleType] | None = None
-) -> types.ModuleType:
-    """Import a module from a directory, by default the working directory, or from the path."""
-    try:
-        directory = directory or os.getcwd()
-    except OSError as error:
-        raise UsageError(f"{name}: no working directory: {summarize(error)}") from error
-    sys.path.insert(0, directory)
-    try:
-        return importlib.import_module(name) if load is None else load()
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
-            raise UsageError(f"{name}: no such module in {directory} or on the path") from error
-        raise CompileError(f"{name}: cannot import: {summarize(error)}") from error
-    except (Exception, SystemExit) as error:
-        raise CompileError(
-            f"{name}: cannot import: {summarize(error)} ({place_of(error)})"
-        ) from error
-    finally:
-        with contextlib.suppress(ValueError):
-            sys.path.remove(directory)
-
-
 def _is_module_and_inputs(value: object, torch: types.ModuleType) -> bool:
     """Whether `value` is one of :data:`_FACTORY_RESULTS`, except for a program."""
     if not (isinstance(value, tuple) and value and isinstance(value[0], torch.nn.Module)):
@@ -209,8 +170,3 @@ def _described(value: object) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(type(item).__name__ for item in value)}{',' * (len(value) == 1)})"
     return type(value).__name__
-
-
-def place_of(error: BaseException) -> str:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{frame.filename}:{frame.lineno}"

@@ -18,7 +18,6 @@ import os
 import re
 import resource
 import runpy
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -34,9 +33,10 @@ from tvm.tirx.layout import Axis
 from .. import verifier
 from ..errors import CompileError, UsageError, summarize
 from ..support.isolate import OutcomeKind, run_forked
-from . import Shapes, Source, open_made, open_source, place_of
+from . import Shapes, Source, open_made, open_source
 from .base import existing
 from .relay_file import SUFFIXES, Params, is_program
+from .user_code import imports_from, place_of
 
 # The Python modules in which `@I.ir_module`, `@R.function` and `@T.prim_func` look up `parse`.
 _DECORATORS = (
@@ -197,7 +197,7 @@ def _check_nodes(document: Any) -> None:
 
 def _run_script(path: Path) -> dict[str, Any]:
     try:
-        with _parsing_only(), imports_from(path.parent):
+        with _parsing_only(), imports_from(str(path.resolve().parent)):
             return runpy.run_path(str(path), dict(_NAMES))
     except (Exception, SystemExit) as error:
         raise CompileError(f"{path}: {summarize(error, 2000)} ({place_of(error)})") from error
@@ -222,17 +222,6 @@ def _module_of(value: Any) -> tvm.IRModule | None:
     if isinstance(value, tvm.relax.Function | tvm.tirx.PrimFunc):
         return tvm.IRModule.from_expr(value)
     return None
-
-
-@contextmanager
-def imports_from(folder: Path) -> Iterator[None]:
-    """Let a script import modules from its own folder, as Python does for the main script."""
-    before = list(sys.path)
-    sys.path.insert(0, str(folder.resolve()))
-    try:
-        yield
-    finally:
-        sys.path[:] = before
 
 
 @contextmanager
