@@ -49,8 +49,8 @@ def with_masked_value(
             atol=settings.atol,
             target=settings.target,
             layout=settings.layout,
+            passes=settings.passes,
         )
     except (UsageError, CompileError):  # such as a Relax module, which has no other values
         return settings
-    name = next((value.name for value in found.values if not value.result.accepted), "")
-    return replace(settings, value=name)
+    return settings if found.first is None else replace(settings, value=found.first.name)

@@ -19,7 +19,7 @@ import onnx
 import pytest
 import tvm.testing
 
-from helpers.planted_faults import graph, plant, wrong_schedule
+from helpers.planted_faults import graph, plant, swap_operands, wrong_schedule
 from tvm_fixes.errors import UsageError
 from tvm_fixes.search.bisection import bisect
 from tvm_fixes.search.reduction import reduce
@@ -29,16 +29,22 @@ from tvm_fixes_cli import main
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A model that multiplies a difference, whose kernel is wrong, by zero."""
+    """A model that multiplies a difference by zero."""
     nodes = "d = Sub (x, y) z = Mul (d, zero) r = Add (z, y)"
     zero = np.zeros(1, "float32")
     found = graph("float[4,8] x, float[4,8] y", "float[4,8] r", nodes, zero=zero)
     onnx.save(found, tmp_path / "model.onnx")
     monkeypatch.chdir(tmp_path)
-    plant(monkeypatch, schedules=wrong_schedule)
     return tmp_path
 
 
+@pytest.fixture
+def wrong_kernel(monkeypatch):
+    """A wrong kernel of the difference."""
+    plant(monkeypatch, schedules=wrong_schedule)
+
+
+@pytest.mark.usefixtures("wrong_kernel")
 def test_the_first_value_that_differs_is_searched(folder, capfd):
     found = bisect("model.onnx", over=["kernels"])
     assert found.shows and found.value == "d" and found.what.startswith("d: ")
@@ -47,6 +53,14 @@ def test_the_first_value_that_differs_is_searched(folder, capfd):
     assert reduced.operators == ["Sub"] and reduced.value == "d"
 
 
+def test_a_user_s_pass_may_be_the_cause(folder):
+    settings = Settings(passes=[(swap_operands, "before=Legalize")])
+    found = bisect("model.onnx", over=["passes"], settings=settings)
+    assert found.shows and found.value == "d"
+    assert "SwapOperands" in found.culprits[0].names[0]
+
+
+@pytest.mark.usefixtures("wrong_kernel")
 def test_compare_prints_the_next_command(folder, capfd):
     assert main(["compare", "model.onnx", "-q", "--seed", "2"]) == 1
     out = capfd.readouterr().out
