@@ -29,8 +29,7 @@ import tvm
 from .errors import CompileError, PassError, UsageError, VerifyError, summarize
 from .observe.changes import is_equal
 from .pipeline import PHASES, Phase, Stage, Step
-from .source.base import existing
-from .source.user_code import import_file, import_module, place_of
+from .source.user_code import import_named, place_of
 from .support import ambient
 from .support.suggestions import did_you_mean
 
@@ -208,8 +207,7 @@ def load(origin: str) -> tuple[tvm.transform.Pass, str]:
             f"pass {origin!r}: expected package.module:MyPass or my_pass.py:MyPass, and perhaps "
             "@before=NAME or @after=NAME"
         )
-    is_file = module_name.endswith(".py")
-    module = import_file(existing(Path(module_name))) if is_file else import_module(module_name)
+    module = import_named(module_name)
     if not hasattr(module, attribute):
         makers = {name: value for name, value in vars(module).items() if _may_be_pass(value)}
         hint = did_you_mean(attribute, makers)

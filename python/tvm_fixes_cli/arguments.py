@@ -147,11 +147,20 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_trust(parser: argparse.ArgumentParser) -> None:
+def add_loading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust",
         action="store_true",
         help="read a .pt2 file even if it may run code (pickles, custom objects, compiled code)",
+    )
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        help="import package.module or FILE.py before the model is read, such as a module that "
+        "registers types or operators of a .pt2 file; repeat the option for more modules",
     )
 
 

@@ -19,9 +19,9 @@ from .arguments import (
     Commands,
     Result,
     add_command,
+    add_loading,
     add_params,
     add_shape,
-    add_trust,
     shapes_of,
 )
 from .package import loaded
@@ -61,14 +61,14 @@ def add(commands: Commands) -> None:
     )
     add_params(parser)
     add_shape(parser)
-    add_trust(parser)
+    add_loading(parser)
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
 
 
 def _run(arguments: argparse.Namespace) -> Result:
     shapes = shapes_of(arguments)
     early.check(arguments, arguments.source, ())
-    with loaded(with_torch=early.needs_torch(arguments.source)):
+    with loaded(with_torch=early.needs_torch(arguments.source), imports=arguments.imports):
         from tvm_fixes import check
         from tvm_fixes_cli.console import render_preflight
 

@@ -22,13 +22,13 @@ from .arguments import (
     add_command,
     add_inputs,
     add_layout,
+    add_loading,
     add_passes,
     add_quiet,
     add_seed,
     add_shape,
     add_sizes,
     add_tolerances,
-    add_trust,
     positive,
     shapes_of,
     sizes_of,
@@ -77,7 +77,7 @@ def add(commands: Commands) -> None:
     )
     add_shape(parser)
     add_sizes(parser)
-    add_trust(parser)
+    add_loading(parser)
     parser.add_argument("--target", default="native", help="as for 'compile' (default: native)")
     add_layout(parser)
     add_passes(parser)
@@ -121,7 +121,7 @@ def _run(arguments: argparse.Namespace) -> Result:
     if arguments.repeat < 1:
         raise Failure(f"--repeat: expected a positive number, got {arguments.repeat}", 2)
     early.check(arguments, arguments.source, ())
-    with loaded(with_torch=early.needs_torch(arguments.source)):
+    with loaded(with_torch=early.needs_torch(arguments.source), imports=arguments.imports):
         from tvm_fixes.debug import compare
         from tvm_fixes_cli.console import StepPrinter, print_command, render_comparison
 

@@ -24,6 +24,7 @@ from .arguments import (
     add_command,
     add_inputs,
     add_layout,
+    add_loading,
     add_params,
     add_passes,
     add_seed,
@@ -31,7 +32,6 @@ from .arguments import (
     add_sizes,
     add_target,
     add_tolerances,
-    add_trust,
     shapes_of,
     sizes_of,
     user_passes,
@@ -85,7 +85,7 @@ def add(commands: Commands) -> None:
     add_shape(parser)
     add_sizes(parser)
     add_inputs(parser)
-    add_trust(parser)
+    add_loading(parser)
     parser.add_argument(
         "--static",
         action="store_true",
@@ -173,7 +173,7 @@ def _run(arguments: argparse.Namespace) -> Result:
         raise Failure(f"max_growth must be >= 0, got {arguments.max_growth}", WRONG_USE)
     if arguments.max_size_ratio is not None and not arguments.max_size_ratio > 0:
         raise Failure(f"max_size_ratio must be positive, got {arguments.max_size_ratio}", WRONG_USE)
-    with loaded(with_torch=early.needs_torch(arguments.source)):
+    with loaded(with_torch=early.needs_torch(arguments.source), imports=arguments.imports):
         from tvm_fixes.compiler import compile as compile_model
         from tvm_fixes.compiler.options import Options
         from tvm_fixes_cli.console import StepPrinter, render

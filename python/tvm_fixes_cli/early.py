@@ -65,6 +65,11 @@ def check(
             _check_file(options["params"])
     if options.get("inputs") is not None:
         _check_file(options["inputs"])
+    for name in options.get("imports", ()):
+        if name.endswith(".py"):
+            _check_file(name)
+        else:
+            _check_module(name)
     target = options.get("target", "native")
     if target != "native":
 
@@ -145,7 +150,9 @@ def _check_model(source: str, suffixes: tuple[str, ...]) -> None:
             if needs_torch(source):
                 _check_attribute(source, module, attribute)
         else:
-            _check_factory(source, module, attribute)
+            spec = _check_module(module)
+            if spec is not None and (spec.origin or "").endswith(".py"):
+                _check_attribute(source, str(spec.origin), attribute)
         return
     _check_file(source)
     *most, last = suffixes
@@ -166,25 +173,24 @@ def _check_file(path: str) -> None:
         _reject(f"{path}: not a file")
 
 
-def _check_factory(source: str, name: str, attribute: str) -> None:
-    """Look for a module, and for a name in its text, without running it."""
+def _check_module(name: str) -> ModuleSpec | None:
+    """Look for a module, without running it; None if it is loaded or only an import finds it."""
     if name in sys.modules:
-        return
+        return None
     try:
         directory = os.getcwd()
     except OSError:
-        return
+        return None
     sys.path.insert(0, directory)
     try:
         spec = _spec_of(name)
     except (ImportError, ValueError, AttributeError):
-        return
+        return None
     finally:
         sys.path.remove(directory)
     if spec is None:
         _reject(f"{name}: no such module in {directory} or on the path")
-    if spec.origin is not None and spec.origin.endswith(".py"):
-        _check_attribute(source, spec.origin, attribute)
+    return spec
 
 
 def _check_attribute(source: str, path: str, attribute: str) -> None:

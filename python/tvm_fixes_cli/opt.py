@@ -25,11 +25,11 @@ from .arguments import (
     Commands,
     Result,
     add_command,
+    add_loading,
     add_params,
     add_passes,
     add_shape,
     add_target,
-    add_trust,
     shapes_of,
     user_passes,
 )
@@ -113,7 +113,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--no-verify", action="store_true", help="do not verify the module")
     add_params(parser)
     add_shape(parser)
-    add_trust(parser)
+    add_loading(parser)
     parser.add_argument(
         "--json", action="store_true", help="print the passes and the module as one JSON object"
     )
@@ -129,7 +129,7 @@ def _run(arguments: argparse.Namespace) -> Result:
         raise Failure("opt needs --passes and a file, or --list or --print-pipeline", WRONG_USE)
     shapes = shapes_of(arguments)
     early.check(arguments, None if arguments.source == "-" else arguments.source)
-    with loaded(with_torch=early.needs_torch(arguments.source)):
+    with loaded(with_torch=early.needs_torch(arguments.source), imports=arguments.imports):
         import tvm
 
         from tvm_fixes.compiler.optimizing import opt

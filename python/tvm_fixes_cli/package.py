@@ -15,7 +15,7 @@
 import gc
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
@@ -59,8 +59,8 @@ def without_init() -> None:
 
 
 @contextmanager
-def loaded(*, with_torch: bool) -> Iterator[None]:
-    """Load the package, then run the ``with`` block, in which it is used.
+def loaded(*, with_torch: bool, imports: Sequence[str] = ()) -> Iterator[None]:
+    """Load the package and import modules of the user, then run the ``with`` block.
 
     What models and libraries print goes to standard error.  An error of the package becomes a
     failure with its exit status.
@@ -71,6 +71,11 @@ def loaded(*, with_torch: bool) -> Iterator[None]:
         from tvm_fixes.errors import CompileError, UsageError, VerifyError
 
         try:
+            if imports:
+                from tvm_fixes.source.user_code import import_named
+
+                for name in imports:
+                    import_named(name)
             yield
         except CompileError as error:
             status = WRONG_USE if isinstance(error, UsageError) else FAILED

@@ -23,6 +23,7 @@ from .arguments import (
     add_command,
     add_inputs,
     add_layout,
+    add_loading,
     add_params,
     add_passes,
     add_quiet,
@@ -30,7 +31,6 @@ from .arguments import (
     add_seed,
     add_shape,
     add_sizes,
-    add_trust,
     shapes_of,
     sizes_of,
     user_passes,
@@ -73,7 +73,7 @@ def add(commands: Commands) -> None:
     add_params(parser)
     add_shape(parser)
     add_sizes(parser)
-    add_trust(parser)
+    add_loading(parser)
     add_layout(parser)
     add_passes(parser)
     add_inputs(parser)
@@ -100,7 +100,7 @@ def _run(arguments: argparse.Namespace) -> Result:
     shapes, sizes = shapes_of(arguments), sizes_of(arguments)
     models = [arguments.compare] if os.path.isdir(arguments.source) else [arguments.source]
     early.check(arguments, models[0], ())
-    with loaded(with_torch=any(map(early.needs_torch, models))):
+    with loaded(with_torch=any(map(early.needs_torch, models)), imports=arguments.imports):
         from tvm_fixes.debug import profile
         from tvm_fixes_cli.console import StepPrinter, render_profile
 

@@ -21,12 +21,12 @@ from .arguments import (
     Result,
     add_command,
     add_inputs,
+    add_loading,
     add_quiet,
     add_seconds,
     add_seed,
     add_shape,
     add_sizes,
-    add_trust,
     shapes_of,
     sizes_of,
 )
@@ -83,7 +83,7 @@ def add(commands: Commands) -> None:
     add_sizes(parser)
     add_inputs(parser)
     add_seed(parser)
-    add_trust(parser)
+    add_loading(parser)
     parser.add_argument("--json", action="store_true", help="also print the values as JSON")
     add_quiet(parser)
 
@@ -95,7 +95,7 @@ def _run(arguments: argparse.Namespace) -> Result:
         what = "not a directory" if os.path.lexists(arguments.source) else "no such directory"
         raise Failure(f"{arguments.source}: {what}; expected an artifact", WRONG_USE)
     early.check(arguments, original, ())
-    with loaded(with_torch=early.needs_torch(original)):
+    with loaded(with_torch=early.needs_torch(original), imports=arguments.imports):
         from tvm_fixes.debug import report
         from tvm_fixes_cli.console import StepPrinter, render_page
 

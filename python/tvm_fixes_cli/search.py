@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 from . import early, terminal
 from .arguments import (
     add_layout,
+    add_loading,
     add_passes,
     add_quiet,
     add_seed,
     add_shape,
     add_sizes,
     add_tolerances,
-    add_trust,
     positive,
     shapes_of,
     sizes_of,
@@ -86,7 +86,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         help="an intermediate value, as 'compare' names it, that is compared instead of the "
         "outputs; default: the first that differs, if all outputs are equal",
     )
-    add_trust(parser)
+    add_loading(parser)
     add_tolerances(parser)
     add_seed(parser)
     parser.add_argument(
@@ -152,7 +152,7 @@ def search(arguments: argparse.Namespace, run: Callable[..., Any]) -> Any:
     progress = None if arguments.quiet else partial(_print_trial, terminal.console(stderr=True))
     early.check(arguments, arguments.source)
     settings = partial(_settings, arguments, shapes_of(arguments) or None, sizes_of(arguments))
-    with loaded(with_torch=early.needs_torch(arguments.source)):
+    with loaded(with_torch=early.needs_torch(arguments.source), imports=arguments.imports):
         try:
             with user_passes(arguments) as passes:
                 return run(

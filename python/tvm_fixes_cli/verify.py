@@ -19,9 +19,9 @@ from .arguments import (
     Commands,
     Result,
     add_command,
+    add_loading,
     add_params,
     add_shape,
-    add_trust,
     shapes_of,
 )
 from .package import loaded
@@ -63,7 +63,7 @@ def add(commands: Commands) -> None:
     )
     add_params(parser)
     add_shape(parser)
-    add_trust(parser)
+    add_loading(parser)
     parser.add_argument(
         "--warnings-as-errors", action="store_true", help="exit with 1 for warnings, too"
     )
@@ -73,7 +73,7 @@ def add(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> Result:
     shapes = shapes_of(arguments)
     early.check(arguments, arguments.source)
-    with loaded(with_torch=early.needs_torch(arguments.source)):
+    with loaded(with_torch=early.needs_torch(arguments.source), imports=arguments.imports):
         from tvm_fixes import verify
         from tvm_fixes.source.module_file import read_module
         from tvm_fixes_cli.console import render_diagnostics

@@ -35,6 +35,7 @@ WORDS = {
     "size": ["--size", "N=7", "--size", "2*M=8"],
     "inputs": ["--inputs", "some inputs.npz"],
     "trust": ["--trust"],
+    "imports": ["--import", "transformers.modeling_outputs", "--import", "own types.py"],
     "static": ["--static"],
     "compare": ["--no-compare"],
     "rtol": ["--rtol", "1e-07"],

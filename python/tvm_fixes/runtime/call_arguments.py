@@ -12,7 +12,6 @@
 # and limitations under the License.
 """The arguments of a call, as the original model takes them: nested, and with constants."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import InputError
-from ..support.tensors import is_torch
+from ..support.tensors import is_torch, leaves_with_paths
 
 __all__ = ["Argument", "Constant", "bind_call", "check_arguments", "read_argument", "size_of"]
 
@@ -182,20 +181,7 @@ def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         for place, part in enumerate(value):
             yield from _leaves(part, (*path, place))
     else:
-        yield from _registered_leaves(value, path)
-
-
-def _registered_leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """The leaves of an object of a class that PyTorch flattens, such as a cache."""
-    torch = sys.modules.get("torch")
-    if torch is None or is_torch(value):
-        yield path, value
-        return
-    from torch.utils import _pytree as pytree
-
-    for keys, leaf in pytree.tree_flatten_with_path(value)[0]:
-        parts = (getattr(k, "key", getattr(k, "idx", getattr(k, "name", k))) for k in keys)
-        yield (*path, *(part if isinstance(part, int) else str(part) for part in parts)), leaf
+        yield from leaves_with_paths(value, path)
 
 
 def _equals(value: Any, constant: Constant) -> bool:

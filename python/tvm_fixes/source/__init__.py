@@ -27,7 +27,7 @@ from .onnx import OnnxSource
 from .relax import RelaxSource
 from .relay_file import SUFFIXES, Params, is_program, reader
 from .torch import TorchSource
-from .user_code import import_file, import_module, place_of
+from .user_code import import_named, place_of
 
 __all__ = ["Params", "Reference", "Shapes", "Source", "open_source"]
 
@@ -117,11 +117,7 @@ def _open_relay(path: Path, shapes: Shapes | None, params: Params | None) -> Sou
 
 def _open_factory(source: str, shapes: Shapes | None) -> Source:
     module_name, _, attribute = source.rpartition(":")
-    if module_name.endswith(".py"):
-        module = import_file(existing(Path(module_name)))
-    else:
-        module = import_module(module_name)
-    factory = getattr(module, attribute, None)
+    factory = getattr(import_named(module_name), attribute, None)
     if not callable(factory):
         problem = "no such attribute" if factory is None else "not callable"
         raise UsageError(f"{source}: {attribute!r} of {module_name}: {problem}")

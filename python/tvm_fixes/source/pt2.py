@@ -21,18 +21,21 @@ weights as bytes, and example inputs with PyTorch's restricted unpickler.
 import io
 import json
 import os
+import re
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from ..errors import UntrustedError, summarize
+from ..errors import CompileError, UntrustedError, summarize
+from ..support import logs
 from .pt2_rules import CodeError, check_program, check_tensor_meta
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["load_checked"]
+__all__ = ["load", "load_checked"]
 
 _MODEL = "models/model.json"
 _INPUTS = "data/sample_inputs/model.pt"
@@ -43,9 +46,56 @@ _CONFIGS = {
 }
 _PREFIXES = {_WEIGHTS: "weight_", _CONSTANTS: "tensor_"}
 
+_UNKNOWN_OPERATOR = re.compile(r"failed to resolve (torch\.ops\.[\w.]*\w)")
+# The type of a container in a structure, which is JSON in a string of JSON.
+_TYPE = re.compile(r'\\"type\\":\s*\\"([\w.]+)\\"')
+
 _MAX_REPEATED = 1 << 30
 _MAX_EXAMPLES = 10_000
 _VERSION = "0"
+
+
+def load(path: Path, *, trust: bool) -> "torch.export.ExportedProgram":
+    """Read the program in a file of ``torch.export.save``.
+
+    Raises
+    ------
+    UntrustedError
+        If the file may run code, and `trust` is not set.
+    CompileError
+        If PyTorch cannot read it.
+    """
+    import torch
+
+    # torch.export.load logs the problem, and raises an error that refers to the log.
+    with logs.captured("torch") as log:
+        try:
+            return torch.export.load(path) if trust else load_checked(path)
+        except UntrustedError:
+            raise
+        except Exception as error:
+            logged = log.getvalue().strip().splitlines()
+            reason = _reason(path, logged[-1] if logged else summarize(error))
+            raise CompileError(f"{path}: {reason}") from error
+
+
+def _reason(path: Path, logged: str) -> str:
+    """Why PyTorch cannot read a file, and what to do."""
+    import torch
+
+    found = _unregistered(path)
+    if found.types:
+        return str(found)
+    operator = _UNKNOWN_OPERATOR.search(logged)
+    if operator is not None:
+        return (
+            f"{operator[1]} is not registered in PyTorch: add --import with the module that "
+            "registers it (in Python: import it)"
+        )
+    return (
+        f"PyTorch {torch.__version__} cannot load it as a .pt2 file (truncated, another version, "
+        f"or not from torch.export.save): {logged.partition('. This is an internal')[0]}"
+    )
 
 
 def load_checked(path: Path) -> "torch.export.ExportedProgram":
@@ -66,10 +116,51 @@ def load_checked(path: Path) -> "torch.export.ExportedProgram":
     try:
         return _load(path)
     except CodeError as error:
+        found = _unregistered(path)
+        options = "".join(f" --import {module}" for module in found.modules)
+        imports = f" after import {', '.join(found.modules)}" if found.modules else ""
         raise UntrustedError(
-            f"{path}: rejected: it may run code ({error}). If you trust its source, pass --trust "
-            "(trust=True)"
+            f"{path}: rejected: it may run code ({error}). If you trust its source, pass --trust"
+            f"{options} (trust=True{imports})"
         ) from error
+
+
+class _Unregistered(NamedTuple):
+    """The types in the structures of a program that PyTorch does not know, and their modules."""
+
+    types: list[str]
+    modules: list[str]
+
+    def __str__(self) -> str:
+        if self.modules:
+            advice = (
+                f"add {' '.join(f'--import {module}' for module in self.modules)} (in Python: "
+                f"import {', '.join(self.modules)})"
+            )
+        else:
+            advice = "add --import with a module that calls register_pytree_node for it"
+        return (
+            f"its inputs or outputs have the type {', '.join(self.types)}, which is not registered "
+            f"in PyTorch: {advice}"
+        )
+
+
+def _unregistered(path: Path) -> _Unregistered:
+    """The types of inputs and outputs that no imported module has registered as containers.
+
+    The modules are those that may register them; none of them is imported.
+    """
+    from torch.utils._pytree import SERIALIZED_TYPE_TO_PYTHON_TYPE as KNOWN
+
+    try:
+        with path.open("rb") as file:
+            text = _open(file).get_record(_MODEL).decode()
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile):
+        return _Unregistered([], [])
+    types = sorted(name for name in set(_TYPE.findall(text)) if name not in KNOWN)
+    # The classes begin with the first capital letter.
+    names = (re.split(r"\.(?=_*[A-Z])", name)[0] for name in types if "." in name)
+    return _Unregistered(types, sorted({name for name in names if name not in sys.modules}))
 
 
 def _load(path: Path) -> "torch.export.ExportedProgram":

@@ -16,7 +16,6 @@ import contextlib
 import copy
 import inspect
 import io
-import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,20 +28,16 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ..errors import (
-    CompileError,
-    UntrustedError,
-    UsageError,
-    summarize,
-)
+from ..errors import CompileError, UsageError
 from ..frontend.operators import Operator
 from ..relax.updates import updates_of
 from ..runtime.call_arguments import Argument
 from ..runtime.manifest import Signature, TensorSpec
+from ..support import logs
 from ..support.tensors import to_numpy, to_torch
 from ..support.threads import thread_count
+from . import pt2
 from .base import ModelValue, Reference, Shapes, Source, import_extra, local_of
-from .pt2 import load_checked
 from .rounding import moved, steps_of
 from .torch_caches import register_caches
 from .torch_values import (
@@ -102,25 +97,10 @@ class TorchSource(Source):
         cls, path: Path, shapes: Shapes | None = None, *, trust: bool = False
     ) -> "TorchSource":
         """Read a file of ``torch.export.save``; reject one that may run code unless `trust`."""
-        torch = import_extra("torch", str(path))
+        import_extra("torch", str(path))
         # Registers the operators of programs that PT2E quantized.
         import_module("torch.ao.quantization.fx._decomposed")
-
-        # torch.export.load logs the problem, and raises an error that refers to the log.
-        with _captured_log("torch") as log:
-            try:
-                program = torch.export.load(path) if trust else load_checked(path)
-            except UntrustedError:
-                raise
-            except Exception as error:
-                logged = log.getvalue().strip().splitlines()
-                reason = logged[-1] if logged else summarize(error)
-                raise CompileError(
-                    f"{path}: PyTorch {torch.__version__} cannot load it as a .pt2 file "
-                    "(truncated, another version, or not from torch.export.save): "
-                    f"{reason.partition('. This is an internal')[0]}"
-                ) from error
-        return cls(program, path.name, shapes)
+        return cls(pt2.load(path, trust=trust), path.name, shapes)
 
     @classmethod
     def export(
@@ -468,7 +448,7 @@ def _export(
     args, kwargs = _distinct((args, kwargs))
     # torch.export logs and prints the unfinished graph; the exception is enough.
     silent = contextlib.redirect_stderr(io.StringIO())
-    with _captured_log("torch"), silent, torch.no_grad(), recurrent_shapes():
+    with logs.captured("torch"), silent, torch.no_grad(), recurrent_shapes():
         try:
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
         except (Exception, SystemExit) as error:
@@ -507,25 +487,6 @@ def _user_frame(error: BaseException) -> str:
     package = str(Path(torch.__file__).parent)
     own = [place for place in places if not place[0].startswith(package)]
     return f" ({own[-1][0]}:{own[-1][1]}, in {own[-1][2]})" if own else ""
-
-
-@contextlib.contextmanager
-def _captured_log(package: str) -> Iterator[io.StringIO]:
-    """Capture the output of the loggers of `package`."""
-    text = io.StringIO()
-    names = [
-        n for n in logging.root.manager.loggerDict if n == package or n.startswith(f"{package}.")
-    ]
-    loggers = [logging.getLogger(name) for name in names]
-    kept = [(logger, logger.handlers, logger.propagate) for logger in loggers]
-    handler = logging.StreamHandler(text)
-    for logger in loggers:
-        logger.handlers, logger.propagate = [handler], False
-    try:
-        yield text
-    finally:
-        for logger, handlers, propagate in kept:
-            logger.handlers, logger.propagate = handlers, propagate
 
 
 def _describe_fx_node(node: Any) -> str:

@@ -24,11 +24,25 @@ from pathlib import Path
 from types import ModuleType
 
 from ..errors import CompileError, UsageError, summarize
+from .base import existing
 
-__all__ = ["import_file", "import_module", "imports_from", "place_of"]
+__all__ = ["import_named", "imports_from", "place_of"]
 
 
-def import_module(name: str) -> ModuleType:
+def import_named(name: str) -> ModuleType:
+    """Import a module by its name, ``package.module``, or a file, ``FILE.py``.
+
+    Raises
+    ------
+    UsageError
+        If there is no such module or file.
+    CompileError
+        If the import fails.
+    """
+    return _import_file(existing(Path(name))) if name.endswith(".py") else _import_module(name)
+
+
+def _import_module(name: str) -> ModuleType:
     """Import a module from the working directory or from the path.
 
     Raises
@@ -53,7 +67,7 @@ def import_module(name: str) -> ModuleType:
         raise _failure(name, error) from error
 
 
-def import_file(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     """Run a file as a module, which may import others from its folder.
 
     Raises

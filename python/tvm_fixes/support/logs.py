@@ -18,7 +18,10 @@ The logger of a pass is ``tvm_fixes.`` and its name; most messages have level ``
     logging.getLogger("tvm_fixes.DynamicToStatic").setLevel(logging.DEBUG)
 """
 
+import io
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def enabled(name: str) -> bool:
@@ -34,3 +37,29 @@ def debug(name: str, message: str) -> None:
 def warning(name: str, message: str) -> None:
     """Log a warning of the pass `name`."""
     logging.getLogger(f"tvm_fixes.{name}").warning("%s", message)
+
+
+class _Handler(logging.StreamHandler[io.StringIO]):
+    """Drops a message that does not fit its arguments, where logging would print a traceback."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
+@contextmanager
+def captured(package: str) -> Iterator[io.StringIO]:
+    """Capture the output of the loggers of `package`."""
+    text = io.StringIO()
+    names = [
+        n for n in logging.root.manager.loggerDict if n == package or n.startswith(f"{package}.")
+    ]
+    loggers = [logging.getLogger(name) for name in names]
+    kept = [(logger, logger.handlers, logger.propagate) for logger in loggers]
+    handler = _Handler(text)
+    for logger in loggers:
+        logger.handlers, logger.propagate = [handler], False
+    try:
+        yield text
+    finally:
+        for logger, handlers, propagate in kept:
+            logger.handlers, logger.propagate = handlers, propagate

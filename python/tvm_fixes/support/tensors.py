@@ -15,7 +15,7 @@
 import functools
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,36 @@ def is_torch(value: object) -> bool:
     """Whether `value` is a PyTorch tensor; does not load PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def leaves_with_paths(
+    value: Any, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """The leaves of an object as PyTorch flattens it, with the keys that lead to them.
+
+    The parts of an object whose class is registered without keys are numbered.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or is_torch(value):
+        yield path, value
+        return
+    pytree = torch.utils._pytree
+
+    def is_part(node: Any) -> bool:
+        return node is not value
+
+    keyed: Iterable[tuple[tuple[Any, ...], Any]]
+    try:
+        keyed = pytree.tree_flatten_with_path(value, is_leaf=is_part)[0]
+    except ValueError:
+        parts = pytree.tree_flatten(value, is_leaf=is_part)[0]
+        keyed = (((place,), part) for place, part in enumerate(parts))
+    for keys, part in keyed:
+        if not keys:
+            yield path, part
+            continue
+        [key] = (getattr(k, "key", getattr(k, "idx", getattr(k, "name", k))) for k in keys)
+        yield from leaves_with_paths(part, (*path, key if isinstance(key, int) else str(key)))
 
 
 def dtype_of(value: Any) -> str:

@@ -44,6 +44,8 @@ from torch.export.graph_signature import (
 )
 from torch.utils import _pytree as pytree
 
+from ....support.tensors import leaves_with_paths
+
 __all__ = [
     "Argument",
     "Result",
@@ -116,12 +118,12 @@ def _argument_paths(program: ExportedProgram) -> Iterator[Path]:
     spec = program.call_spec.in_spec
     names = getattr(program.module_call_graph[0].signature, "forward_arg_names", None) or []
     leaves = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
-    for (part, first, *rest), _ in pytree.tree_flatten_with_path(leaves)[0]:
-        name = _key_of(first)
-        if part.idx == 0:
+    for (part, name, *rest), _ in leaves_with_paths(leaves):
+        if part == 0:
             # Each positional argument has a name, also those of ``*args``.
-            name = names[first.idx] if first.idx < len(names) else f"arg{first.idx}"
-        yield (name, *map(_key_of, rest))
+            assert isinstance(name, int)
+            name = names[name] if name < len(names) else f"arg{name}"
+        yield (name, *rest)
 
 
 def results_of(program: ExportedProgram) -> list[Result]:
@@ -129,10 +131,9 @@ def results_of(program: ExportedProgram) -> list[Result]:
     spec = program.call_spec.out_spec
     leaves = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
     specs = [s for s in program.graph_signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
-    paths = [path for path, _ in pytree.tree_flatten_with_path(leaves)[0]]
     found: list[Result] = []
-    for path, output in zip(paths, specs, strict=True):
-        name = ".".join(str(_key_of(key)) for key in path)
+    for (path, _), output in zip(leaves_with_paths(leaves), specs, strict=True):
+        name = ".".join(map(str, path))
         found.append(_result(name if name and not name[0].isdigit() else f"output{name}", output))
     return found
 
@@ -140,11 +141,6 @@ def results_of(program: ExportedProgram) -> list[Result]:
 def _result(name: str, spec: OutputSpec) -> Result:
     is_constant = isinstance(spec.arg, ConstantArgument)
     return Result(name, is_constant, spec.arg.value if is_constant else None)
-
-
-def _key_of(key: Any) -> str | int:
-    found = getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))
-    return found if isinstance(found, str | int) else str(found)
 
 
 def call_arguments(
