@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
         parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
             parser: Parser = getattr(parsed, "parser", self)
-            hint = _did_you_mean(unknown[0].partition("=")[0], parser._option_string_actions)
+            hint = did_you_mean(unknown[0].partition("=")[0], parser._option_string_actions)
             parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return parsed
 
@@ -81,7 +81,7 @@ class Parser(argparse.ArgumentParser):
         """Print the error and a hint in one line, without the usage, and exit."""
         choice = _WRONG_CHOICE.search(message)
         if choice is not None:
-            message += _did_you_mean(choice[1], re.findall(r"[\w-]+", choice[2]))
+            message += did_you_mean(choice[1], re.findall(r"[\w-]+", choice[2]))
         text = terminal.printable(message).replace("\n", "\\n")
         self.exit(WRONG_USE, f"tvm-fixes: error: {text} (see `{self.prog} --help`)\n")
 
@@ -94,7 +94,7 @@ class Parser(argparse.ArgumentParser):
             self.exit(status)
 
 
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     import difflib
 
     # The package has the same for its names; its import would take seconds.

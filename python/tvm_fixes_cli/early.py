@@ -23,13 +23,17 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from pathlib import Path
 from typing import NoReturn
 
+from .arguments import did_you_mean
 from .terminal import DISABLE, WRONG_USE, Failure
 
 RELAY = (".relay", ".txt", ".json")
 MODELS = (".onnx", ".pt2", *RELAY)
 """The suffixes of models."""
+
+_MAKER = re.compile(r"^(?:def|class) ([A-Z]\w*)", re.MULTILINE)
 
 # A file with one of these may bind a name that its text does not show.
 _DYNAMIC = re.compile(r"import \*|globals|__getattr__|setattr|exec|__dict__|sys\.modules|vars")
@@ -79,6 +83,8 @@ def check(
             resolve(target)
 
         apart(resolve)
+    if options.get("passes") or options.get("user_passes"):
+        check_passes(options.get("passes") or "", options.get("user_passes", ()))
     if os.environ.get(DISABLE):
         check_fixes(())
 
@@ -93,6 +99,39 @@ def check_fixes(ids: Sequence[str]) -> None:
         switches.check_known(ids)
 
     apart(check)
+
+
+def check_passes(passes: str, user_passes: Sequence[str]) -> None:
+    """Look for the names of passes, and for the places of a user's, in the text that defines them.
+
+    Nothing is checked if TVM is loaded already.
+    """
+    if "tvm" in sys.modules:
+        return
+    folders = [
+        Path(spec.origin).parent
+        for name in ("tvm_fixes", "tvm")
+        if (spec := find_spec(name)) is not None and spec.origin is not None
+    ]
+    pipeline = _text(str(folders[0] / "pipeline.py"))
+    files = (file for folder in folders for file in folder.glob("*/transform/*.py"))
+    known = {"pipeline", *re.findall(r'Stage\(\s*"(\w+)"', pipeline)}
+    known.update(name for file in files for name in _MAKER.findall(_text(str(file))))
+    plain = re.sub(r"\([^()]*\)", "", passes)
+    for one in plain.split(",") if "(" not in plain else []:
+        name = one.strip()
+        if ":" not in name and name and name.rpartition(".")[2] not in known:
+            hint = did_you_mean(name, known) or "; `tvm-fixes opt --list` shows all"
+            _reject(f"unknown pass {name!r}{hint}")
+    for one in user_passes:
+        origin, _, place = one.rpartition("@")
+        anchor = re.split("[=/]", place)[-1]
+        if "=" in place and f'"{anchor}"' not in pipeline:
+            quoted = re.findall(r'"(\w+)"', pipeline)
+            hint = did_you_mean(anchor, quoted) or (
+                "; `tvm-fixes opt --print-pipeline` lists its passes"
+            )
+            _reject(f"pass {origin}: no pass {place.partition('=')[2]!r} in the pipeline{hint}")
 
 
 def needs_torch(model: str | None) -> bool:

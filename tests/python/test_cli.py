@@ -34,11 +34,13 @@ from helpers.models import conv_net, onnx_conv
 from tvm_fixes import _ffi, doctor
 from tvm_fixes.compiler import WEIGHTS_CHOICES
 from tvm_fixes.lowering import LAYOUTS
+from tvm_fixes.passes import known_passes
+from tvm_fixes.pipeline import steps
 from tvm_fixes.runtime import CompiledModel
 from tvm_fixes.runtime.inspection import inspect
 from tvm_fixes.source.module_file import read_module
 from tvm_fixes.support import switches
-from tvm_fixes_cli import _parser, main
+from tvm_fixes_cli import _parser, early, main
 from tvm_fixes_cli.arguments import shape
 
 ESCAPE = "\x1b"
@@ -549,6 +551,10 @@ class TestWithoutTVM:
             ("bisect factory:nothing", 0, "'nothing' of factory: no such attribute"),
             ("verify no.json", 0, "no.json: no such file"),
             ("opt --passes FuseOps no.py", 0, "no.py: no such file"),
+            ("opt --passes Foo factory:make", 0, "unknown pass 'Foo'; `tvm-fixes opt --list`"),
+            ("opt --passes A(x=1,y=2),Foo factory:make", 0, "unknown pass 'A'; "),
+            ("opt --passes relax.FuseOp factory:make", 0, "'relax.FuseOp'; did you mean FuseOps?"),
+            ("compile factory:make --pass f.py:P@after=FuseOp", 0, "did you mean FuseOps?"),
             ("profile no/", 0, "no/: no such file"),
             ("report no/", 0, "no/: no such directory; expected an artifact"),
             ("reduce factory:make --seed -1", 0, "seed must be >= 0, got -1"),
@@ -595,6 +601,15 @@ class TestWithoutTVM:
         counts = [line.split() for line in done.stdout.splitlines()]
         assert len(counts) == (limit > 0)
         assert all(int(modules) < limit and torch == "False" for modules, torch in counts)
+
+    def test_no_known_pass_is_unknown(self, monkeypatch):
+        """The check without TVM accepts every pass, and every place in the pipeline."""
+        names = [name for one in known_passes() for name in (one.name, one.full_name)]
+        places = [stage.path(step) for stage, step in steps()]
+        assert len(names) > 400 and len(places) > 60
+        monkeypatch.delitem(sys.modules, "tvm")
+        early.check_passes(",".join(names), [f"f.py:P@after={place}" for place in places])
+        early.check_passes("f.py:P, package.module:P(n=1)", ["f.py:P"])
 
     def test_the_package_imports_no_other_framework(self):
         """tvm_ffi imports PyTorch; the package does not, nor ONNX or its runtime."""
