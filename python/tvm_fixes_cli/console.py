@@ -149,8 +149,9 @@ def render(
 
 
 def print_command(console: Console, label: str, command: str, purpose: str) -> None:
-    """Print a command in a line of its own, which is not wrapped."""
-    text = f"{label}: {command}  # {purpose}"
+    """Print a command, which is not wrapped, and its purpose in the next line."""
+    # Not a comment: an interactive zsh has none.
+    text = f"{label}: {command}\n{'':<{len(label) + 2}}{purpose}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -314,8 +315,9 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
         if found.fixes:
             fixes = (f"{fix} ({', '.join(by)})" if by else fix for fix, by in found.fixes.items())
             rows.append(("fixes there", escape(", ".join(fixes))))
-    elif not all(output.accepted for output in found.outputs):
+    elif off := [output for output in found.outputs if not output.accepted]:
         rows.append(("first difference", "none: the outputs differ only if nothing else is one"))
+        rows.append(("", escape(f"{off[0].name}: {off[0].problem}")))
     if found.is_hidden and found.first is not None:
         rows.append(("", "only if no other value is an output: a fused kernel, or a pass"))
     for counted, label in (("nans", "first NaN"), ("infinities", "first infinity")):

@@ -85,6 +85,7 @@ class Reference(AbstractContextManager["Reference"]):
             partial(self._process.rounded_outputs, seconds=_MAX_ROUNDED_SECONDS),
             partial(self.source.float64_outputs, self.inputs),
             partial(self.source.stepwise_outputs, self.inputs),
+            partial(self.source.exported_outputs, self.inputs),
         )
 
     def block(self, runs: int, budget: float) -> list[float]:

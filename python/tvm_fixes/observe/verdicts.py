@@ -37,6 +37,9 @@ _MIN_RUNS = 3
 _NORM_UNITS, _PEAK_UNITS = 4, 16
 
 
+_EXPORT_OFF = "so does the exported program, before it is compiled: torch.export changes the result"
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Further runs of the reference, on the same inputs.
@@ -49,11 +52,15 @@ class Evidence:
         The outputs of a run in float64; None if that is not possible.
     stepwise : callable
         The outputs of runs that round to 16 bits after each node; maybe none.
+    exported : callable
+        The outputs of what is compiled and runs in float64, if that is not the reference itself;
+        None otherwise.
     """
 
     rounded: Callable[[Sequence[int]], list[list[np.ndarray]]]
     exact: Callable[[], Sequence[np.ndarray] | None]
     stepwise: Callable[[], list[list[np.ndarray]]] = field(default=list)
+    exported: Callable[[], Sequence[np.ndarray] | None] = field(default=lambda: None)
 
 
 def compare_all(
@@ -98,14 +105,19 @@ def compare_all(
         return found
     runs: list[list[np.ndarray]] = [list(theirs)]
     exact: Sequence[np.ndarray] | None = None
+    is_export_off = False
     for seeds in (FIRST_RUNS, _MORE_RUNS, _LAST_RUNS):
         if seeds is _LAST_RUNS:
-            exact = _unless_at_fault(evidence.exact(), ours, runs, open_places)
+            is_export_off = _differs(evidence.exported(), runs, open_places)
+            if not is_export_off:
+                exact = _unless_at_fault(evidence.exact(), ours, runs, open_places)
         if exact is not None:
             break
         runs += [run for run in evidence.rounded(seeds) if _is_like(run, theirs)]
         if len(runs) <= _MIN_RUNS:
-            exact = _unless_at_fault(evidence.exact(), ours, runs, open_places)
+            is_export_off = _differs(evidence.exported(), runs, open_places)
+            if not is_export_off:
+                exact = _unless_at_fault(evidence.exact(), ours, runs, open_places)
             break
         for place in list(open_places):
             arrays = [run[place] for run in runs]
@@ -123,7 +135,27 @@ def compare_all(
         arrays = [run[place] for run in runs]
         wide = None if exact is None else exact[place]
         found[place] = _by_float64(found[place], ours[place], arrays, wide)
+        if is_export_off and not found[place].accepted:
+            found[place] = replace(found[place], problem=f"{found[place].problem}; {_EXPORT_OFF}")
     return found
+
+
+def _differs(
+    exported: Sequence[np.ndarray] | None,
+    runs: Sequence[Sequence[np.ndarray]],
+    places: Sequence[int],
+) -> bool:
+    """Whether what was exported differs from the reference by more than rounding."""
+    if exported is None:
+        return False
+    if not _is_like(exported, runs[0]):
+        return True
+    for place in places:
+        arrays = [run[place] for run in runs]
+        is_within = len(runs) > _MIN_RUNS and examine(exported[place], arrays).is_within
+        if not (is_within or _is_near(exported[place], arrays[0])):
+            return True
+    return False
 
 
 def _judge_stepwise(

@@ -203,7 +203,7 @@ class Source(ABC):
 
         It runs in a forked child, for a limited time.
         """
-        return self._in_float64(lambda: self._run_in_float64(inputs))
+        return self._in_child(lambda: self._run_in_float64(inputs))
 
     def stepwise_outputs(self, inputs: list[np.ndarray]) -> list[list[np.ndarray]]:
         """The outputs of runs that round to 16 bits after each node, where a value has them.
@@ -219,10 +219,14 @@ class Source(ABC):
             others = (self._run_stepwise(inputs, seed) for seed in range(1, _STEPWISE_RUNS))
             return [first, *(run for run in others if run is not None)]
 
-        return self._in_float64(run) or []
+        return self._in_child(run) or []
 
-    def _in_float64(self, run: Callable[[], _Outputs]) -> _Outputs | None:
-        """The result of a run in float64, in a forked child; None if that is not possible."""
+    def exported_outputs(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
+        """The outputs of what is compiled, if the reference runs what it was exported from."""
+        return None
+
+    def _in_child(self, run: Callable[[], _Outputs]) -> _Outputs | None:
+        """The result of another run, in a forked child; None if that is not possible."""
         if self.parameter_bytes > _MAX_FLOAT64_BYTES:
             return None
 
@@ -236,7 +240,7 @@ class Source(ABC):
             return cast(_Outputs, outcome.value)
         # An operator without float64, a crash or a timeout: the verdict does not change.
         reason = " ".join(str(outcome).split())
-        logs.debug("compare", f"{self.name} does not run in float64: {reason}")
+        logs.debug("compare", f"{self.name}: a further run fails: {reason}")
         return None
 
     def _run_in_float64(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:

@@ -405,6 +405,12 @@ class TorchSource(Source):
             self.to_relax()
         return [by_node[node] for node in self._mutated or ()]
 
+    def exported_outputs(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
+        if self._module is None or self._program.graph_signature.buffers_to_mutate:
+            return None
+        tensors = [to_torch(value) for value in inputs]
+        return self._in_child(lambda: self._outputs(self._program.module(), tensors))
+
     def _run_in_float64(self, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
         import torch
         from torch.utils import _pytree as pytree

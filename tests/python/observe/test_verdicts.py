@@ -36,7 +36,7 @@ def off(error, seed=1):
     return (EXACT + error * noise).astype("float32")
 
 
-def judged(ours, theirs, noise=1e-3, exact=None, **tolerances):
+def judged(ours, theirs, noise=1e-3, exact=None, exported=None, **tolerances):
     asked = []
 
     def rounded(seeds):
@@ -47,7 +47,11 @@ def judged(ours, theirs, noise=1e-3, exact=None, **tolerances):
         asked.append("exact")
         return None if exact is None else [exact]
 
-    [found] = compare_all(["y"], [ours], [theirs], Evidence(rounded, run_exactly), **tolerances)
+    def run_exported():
+        return None if exported is None else [exported]
+
+    evidence = Evidence(rounded, run_exactly, exported=run_exported)
+    [found] = compare_all(["y"], [ours], [theirs], evidence, **tolerances)
     return found, asked
 
 
@@ -153,6 +157,28 @@ def test_a_run_in_float64_that_is_at_fault_excuses_nothing():
     ours[7] += np.float32(1e-3)
     exact = EXACT + 0.1 * np.random.default_rng(9).standard_normal(EXACT.shape)
     assert not judged(ours, theirs, 1e-6, exact)[0].equal
+
+
+@pytest.mark.parametrize("is_export_off", [False, True])
+def test_a_run_in_float64_of_a_program_that_its_export_changed_excuses_nothing(is_export_off):
+    theirs, wrong = off(1e-5), (1.01 * off(1e-5, 2)).astype("float32")
+    exported = wrong if is_export_off else off(1e-5, 3)
+    found, _ = judged(wrong, theirs, 1e-5, 1.01 * EXACT, exported)
+    assert found.accepted is not is_export_off
+    assert found.problem.endswith("torch.export changes the result") is is_export_off
+
+
+class Exported(nn.Module):
+    """A module of which torch.export makes another program."""
+
+    def forward(self, x):
+        return torch.tanh(x @ x.T) * (1.01 if torch.compiler.is_exporting() else 1.0)
+
+
+def test_what_torch_export_changes_is_no_fault_of_the_reference():
+    torch.manual_seed(0)
+    report = compile_model((Exported().eval(), (torch.randn(8, 8),))).report
+    assert not report.accepted and "torch.export changes" in report.outputs[0].problem
 
 
 def test_few_runs_do_not_excuse_a_difference():
