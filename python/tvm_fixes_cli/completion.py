@@ -13,6 +13,7 @@
 """The option ``--print-completion``, with the package shtab."""
 
 import argparse
+import re
 from functools import partial
 from typing import Any
 
@@ -21,8 +22,8 @@ from .terminal import EQUAL
 
 SHELLS = ("bash", "zsh", "tcsh")
 
-# The arguments that are names of files.
-_FILES = frozenset({"source", "path", "params", "output", "dump_ir", "original"})
+# The metavars of arguments that begin with the name of a file.
+_FILES = re.compile("FILE|DIR|MODEL|MODULE:")
 
 
 class PrintCompletion(argparse.Action):
@@ -43,5 +44,5 @@ def _mark_files(parser: argparse.ArgumentParser, how: Any) -> None:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
                 _mark_files(command, how)
-        elif action.dest in _FILES:
+        elif isinstance(action.metavar, str) and _FILES.search(action.metavar):
             action.complete = how  # type: ignore[attr-defined]

@@ -942,6 +942,24 @@ def test_completion(shell, capfd):
         assert subprocess.run(["bash", "-n"], input=out, text=True).returncode == 0
 
 
+@pytest.mark.parametrize(
+    "words", ["compile my", "compile --pass my", "compare --inputs my", "profile --compare my"]
+)
+def test_values_that_are_files_are_completed(words, tmp_path, monkeypatch, capfd):
+    pytest.importorskip("shtab", reason="the extra 'completion' is not installed")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_pass.py").touch()
+    with pytest.raises(SystemExit):
+        main(["--print-completion", "bash"])
+    complete = (
+        f"COMP_WORDS=(tvm-fixes {words}); COMP_CWORD={len(words.split())}\n"
+        '_shtab_tvm_fixes; echo "${COMPREPLY[@]}"'
+    )
+    script = capfd.readouterr().out + complete
+    done = subprocess.run(["bash"], input=script, text=True, capture_output=True, check=True)
+    assert done.stdout == "my_pass.py\n"
+
+
 def test_completion_without_shtab(monkeypatch, capfd):
     monkeypatch.setitem(sys.modules, "shtab", None)
     with pytest.raises(SystemExit) as left:
