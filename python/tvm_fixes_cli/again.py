@@ -15,6 +15,8 @@
 import argparse
 import os
 import shlex
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,7 +25,7 @@ UNRELATED = frozenset(
 )
 """Options that say where and how a result is written, or what is searched or compared besides."""
 
-_DISABLE = "TVM_FIXES_DISABLE"
+_DISABLE, _NAME = "TVM_FIXES_DISABLE", "tvm-fixes"
 
 
 def command_line(
@@ -44,14 +46,38 @@ def command_line(
     """
     values = {name: value for name, value in vars(arguments).items() if name not in UNRELATED}
     values |= changes
-    words = ["tvm-fixes", command]
+    words = [*_program(), command]
     for action in arguments.commands.choices[command]._actions:
         if action.dest in values:
             words += _words(action, values[action.dest])
     already = [one for one in os.environ.get(_DISABLE, "").split(",") if one.strip()]
     disabled = ",".join(dict.fromkeys([*already, *off]))
-    prefix = f"{_DISABLE}={shlex.quote(disabled)} " if disabled else ""
-    return prefix + shlex.join(words)
+    prefix = f"{_DISABLE}={_quoted(disabled)} " if disabled else ""
+    return prefix + " ".join(map(_quoted, words))
+
+
+def _program() -> list[str]:
+    """The words that start this program: as it was started, unless the shell finds it by name."""
+    started = sys.argv[0]
+    if started.endswith(os.path.join("tvm_fixes", "__main__.py")):
+        python = "python" if shutil.which("python") == sys.executable else sys.executable
+        return [python, "-m", "tvm_fixes"]
+    found = shutil.which(_NAME)
+    if os.path.basename(started) == _NAME and found != os.path.abspath(started):
+        return [started]
+    return [_NAME]
+
+
+def _quoted(word: str) -> str:
+    """A word of a shell's command; the terminal gets no control characters."""
+    if word.isprintable():
+        return shlex.quote(word)
+    # Python decodes a byte of a file name that is not UTF-8 to a surrogate.
+    escaped = (
+        c if c.isprintable() and c not in "\\'" else "".join(f"\\x{b:02x}" for b in os.fsencode(c))
+        for c in word
+    )
+    return f"$'{''.join(escaped)}'"
 
 
 def _words(action: argparse.Action, value: Any) -> Iterator[str]:

@@ -54,6 +54,11 @@ examples:
 LAYOUTS = ("NCHW", "NHWC", "NCHW4c", "NCHW8c", "NCHW16c")
 """The choices of ``--layout``, as in ``tvm_fixes.pipeline``, whose import takes seconds."""
 
+# A copy of the choices in tvm_fixes.compiler, whose import takes seconds.
+_WEIGHTS = ("auto", "inside", "outside")
+
+_BUILDING = ("static", "verify", "runtime_checks", "unsafe_indices", "max_growth", "weights")
+
 Result = tuple[int, Callable[[], None]]
 """The exit status of a command, and what writes its result to standard output."""
 
@@ -202,6 +207,46 @@ def user_passes(
             log.seek(0)
             for text in dict.fromkeys(log.read().split("\0")[:-1]):
                 print(terminal.printable(text), end="", file=sys.stderr)
+
+
+def add_building(parser: argparse.ArgumentParser) -> None:
+    """Add the options with which a model is built otherwise: a problem may appear only then."""
+    parser.add_argument(
+        "--static",
+        action="store_true",
+        help="make all dims static, with the sizes from --shape or PyTorch's example inputs",
+    )
+    parser.add_argument(
+        "--no-verify", dest="verify", action="store_false", help="do not verify the module"
+    )
+    parser.add_argument(
+        "--runtime-checks",
+        action="store_true",
+        help="let the model check at run time what cannot be proved at compile time",
+    )
+    parser.add_argument(
+        "--unsafe-indices",
+        action="store_true",
+        help="trust computed indices: neither check nor bound them",
+    )
+    parser.add_argument(
+        "--max-growth",
+        type=float,
+        default=argparse.SUPPRESS,
+        metavar="TIMES",
+        help="limit folded constants to TIMES x the originals (default: 1.2)",
+    )
+    parser.add_argument(
+        "--weights",
+        choices=_WEIGHTS,
+        default="auto",
+        help="store weights inside or outside the library, or auto (outside from 128 MiB; default)",
+    )
+
+
+def building(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The values of :func:`add_building`, as options of :func:`tvm_fixes.compile`."""
+    return {name: value for name, value in vars(arguments).items() if name in _BUILDING}
 
 
 def add_params(parser: argparse.ArgumentParser) -> None:

@@ -108,9 +108,10 @@ def _again(arguments: argparse.Namespace, culprit: "Culprit") -> str:
     """The command that shows the difference again; empty without one."""
     if not culprit.names:
         return ""
-    if culprit.over != "fixes":
+    is_module = arguments.source.endswith((".py", ".json")) or ".py:" in arguments.source
+    if culprit.over != "fixes" or is_module or arguments.check is not None:
         return command_line(arguments, "bisect", over=[culprit.over])
-    is_model = not arguments.source.partition(":")[0].endswith((".py", ".json"))
-    if is_model and arguments.check is None and not arguments.value:
-        return command_line(arguments, "compile", off=culprit.names)
-    return command_line(arguments, "bisect", off=culprit.names, over=[culprit.over])
+    if arguments.crashes:  # `compare` survives it
+        return command_line(arguments, "compare", off=culprit.names)
+    command = "compare" if arguments.value else "compile"
+    return command_line(arguments, command, off=culprit.names, timeout=None)

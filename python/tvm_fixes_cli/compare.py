@@ -13,12 +13,14 @@
 """The command ``compare``."""
 
 import argparse
+from typing import Any
 
 from . import early, terminal
 from .again import command_line
 from .arguments import (
     Commands,
     Result,
+    add_building,
     add_command,
     add_inputs,
     add_layout,
@@ -29,6 +31,7 @@ from .arguments import (
     add_shape,
     add_sizes,
     add_tolerances,
+    building,
     positive,
     shapes_of,
     sizes_of,
@@ -109,6 +112,7 @@ def add(commands: Commands) -> None:
         help="run each compiled part N times, and name the values that are not the same in all "
         "runs (default: 1)",
     )
+    add_building(parser)
     parser.add_argument("--all", action="store_true", help="list all values")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     add_quiet(parser)
@@ -146,6 +150,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 layout=arguments.layout,
                 passes=passes,
                 repeat=arguments.repeat,
+                **building(arguments),
                 progress=None if arguments.quiet else printer,
             )
 
@@ -153,6 +158,9 @@ def _run(arguments: argparse.Namespace) -> Result:
     # If later operators mask the difference, the searches need the name of the value.
     is_masked = all(output.accepted for output in found.outputs)
     value = first.name if first is not None and is_masked else ""
+    changes: dict[str, Any] = {"value": value}
+    if found.problem and first is None:
+        changes["crashes" if found.crashes else "fails"] = True
 
     def write() -> None:
         if arguments.json:
@@ -160,8 +168,8 @@ def _run(arguments: argparse.Namespace) -> Result:
         else:
             console = terminal.console()
             render_comparison(found, console, show_all=arguments.all)
-            for command, purpose in _NEXT if first is not None else ():
-                line = command_line(arguments, command, value=value)
+            for command, purpose in _NEXT if found.problem or first is not None else ():
+                line = command_line(arguments, command, **changes)
                 print_command(console, "next", line, purpose)
 
     return EQUAL if found.accepted else FAILED, write

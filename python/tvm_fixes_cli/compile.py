@@ -21,6 +21,7 @@ from .arguments import (
     EXAMPLES,
     Commands,
     Result,
+    add_building,
     add_command,
     add_inputs,
     add_layout,
@@ -38,9 +39,6 @@ from .arguments import (
 )
 from .package import loaded
 from .terminal import EQUAL, FAILED, WRONG_USE, Failure
-
-# A copy of the choices in tvm_fixes.compiler, whose import takes seconds.
-_WEIGHTS = ("auto", "inside", "outside")
 
 _HELP = """\
 Compile a model into a library for TVM's virtual machine. Run the library and ONNX Runtime or
@@ -87,11 +85,6 @@ def add(commands: Commands) -> None:
     add_inputs(parser)
     add_loading(parser)
     parser.add_argument(
-        "--static",
-        action="store_true",
-        help="make all dims static, with the sizes from --shape or PyTorch's example inputs",
-    )
-    parser.add_argument(
         "--no-compare",
         dest="compare",
         action="store_false",
@@ -99,42 +92,17 @@ def add(commands: Commands) -> None:
     )
     add_tolerances(parser)
     add_seed(parser)
-    parser.add_argument(
-        "--no-verify", dest="verify", action="store_false", help="do not verify the module"
-    )
+    add_building(parser)
     parser.add_argument(
         "--verify-each",
         action="store_true",
         help="also verify the module after each pass, so that an error names the faulty pass",
     )
     parser.add_argument(
-        "--runtime-checks",
-        action="store_true",
-        help="let the model check at run time what cannot be proved at compile time",
-    )
-    parser.add_argument(
-        "--unsafe-indices",
-        action="store_true",
-        help="trust computed indices: neither check nor bound them",
-    )
-    parser.add_argument(
-        "--max-growth",
-        type=float,
-        default=argparse.SUPPRESS,
-        metavar="TIMES",
-        help="limit folded constants to TIMES x the originals (default: 1.2)",
-    )
-    parser.add_argument(
         "--max-size-ratio",
         type=float,
         metavar="TIMES",
         help="fail if constants exceed TIMES x parameters (+256 KiB); by default, warn above 1.2 x",
-    )
-    parser.add_argument(
-        "--weights",
-        choices=_WEIGHTS,
-        default="auto",
-        help="store weights inside or outside the library, or auto (outside from 128 MiB; default)",
     )
     parser.add_argument(
         "--strip", action="store_true", help="leave debug information out of the library"
@@ -169,8 +137,6 @@ def _run(arguments: argparse.Namespace) -> Result:
 
     chosen = vars(arguments) | {"shapes": shapes_of(arguments), "sizes": sizes_of(arguments)}
     early.check(arguments, arguments.source, ())
-    if not getattr(arguments, "max_growth", 0) >= 0:
-        raise Failure(f"max_growth must be >= 0, got {arguments.max_growth}", WRONG_USE)
     if arguments.max_size_ratio is not None and not arguments.max_size_ratio > 0:
         raise Failure(f"max_size_ratio must be positive, got {arguments.max_size_ratio}", WRONG_USE)
     with loaded(with_torch=early.needs_torch(arguments.source), imports=arguments.imports):

@@ -42,7 +42,7 @@ _DYNAMIC = re.compile(r"import \*|globals|__getattr__|setattr|exec|__dict__|sys\
 def check(
     arguments: argparse.Namespace, model: str | None, others: Iterable[str] = (".py",)
 ) -> None:
-    """Check the names of files, the model, the target and the seed.
+    """Check the names of files, the model, the target, and the limits of numbers.
 
     Parameters
     ----------
@@ -61,6 +61,8 @@ def check(
     options = vars(arguments)
     if (options.get("seed") or 0) < 0:
         _reject(f"seed must be >= 0, got {options['seed']}")
+    if not options.get("max_growth", 0) >= 0:
+        _reject(f"max_growth must be >= 0, got {options['max_growth']}")
     if model is not None:
         _check_model(model, (*MODELS, *others))
         if options.get("params") is not None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import early, terminal
 from .arguments import (
+    add_building,
     add_layout,
     add_loading,
     add_passes,
@@ -27,6 +28,7 @@ from .arguments import (
     add_shape,
     add_sizes,
     add_tolerances,
+    building,
     positive,
     shapes_of,
     sizes_of,
@@ -100,6 +102,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         help="time limit of a trial (default: 120)",
     )
     parser.add_argument("--memory", type=positive, metavar="GIB", help="memory limit of a trial")
+    add_building(parser)
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     add_quiet(parser)
 
@@ -144,6 +147,7 @@ def _settings(
         inputs=read_arrays(arguments.inputs) if arguments.inputs else {},
         seconds=arguments.timeout,
         gigabytes=arguments.memory,
+        options=building(arguments),
     )
 
 

@@ -12,7 +12,10 @@
 # and limitations under the License.
 """The commands that commands print have the options that make the problem appear."""
 
+import os
 import shlex
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -72,11 +75,14 @@ PRINTS = {
         *("timeout", "memory", "crashes", "fails", "slower_than", "larger_than", "check"),
         "value",
     },
+    ("bisect", "compare"): {
+        *("memory", "crashes", "fails", "slower_than", "larger_than", "check"),
+        "value",
+    },
     ("compare", "bisect"): {"max_bytes", "repeat"},
     ("compare", "reduce"): {"max_bytes", "repeat"},
     ("compile", "compare"): {
-        *("params", "static", "compare", "verify", "verify_each", "runtime_checks", "strip"),
-        *("unsafe_indices", "max_growth", "max_size_ratio", "weights", "dump_ir", "explain"),
+        *("params", "compare", "verify_each", "strip", "max_size_ratio", "dump_ir", "explain"),
         "time_passes",
     },
 }
@@ -107,6 +113,39 @@ def test_every_option_is_printed(command, printed, option, lacking):
         assert again[option] == vars(arguments)[option]
 
 
+@pytest.mark.parametrize(
+    "started, expected",
+    [
+        ("tvm-fixes", "tvm-fixes"),
+        ("other/tvm-fixes", "other/tvm-fixes"),
+        ("{bin}/tvm-fixes", "tvm-fixes"),
+        ("{lib}/tvm_fixes/__main__.py", f"{shlex.quote(sys.executable)} -m tvm_fixes"),
+        ("{lib}/pytest/__main__.py", "tvm-fixes"),
+    ],
+)
+def test_the_program_is_started_as_before(tmp_path, monkeypatch, started, expected):
+    program = tmp_path / "bin" / "tvm-fixes"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(program.parent))
+    arguments = _parser().parse_args(["compile", "m.onnx"])
+    begin = started.format(bin=program.parent, lib="lib")
+    is_found = begin == str(program) or begin == "tvm-fixes"
+    monkeypatch.setattr(sys, "argv", [str(program) if is_found else begin])
+    assert command_line(arguments, "compare") == f"{expected} compare m.onnx"
+
+
+@pytest.mark.parametrize("name", ["it's.onnx", "a b.onnx", "esc\x1b[1m\n'\\.onnx", "\udcff.onnx"])
+def test_a_shell_reads_the_names_of_files(name):
+    arguments = _parser().parse_args(["bisect", name])
+    line = command_line(arguments, "compare")
+    assert line.isprintable()
+    script = f'tvm-fixes() {{ printf %s "$2"; }}; {line}'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, check=True)
+    assert os.fsdecode(done.stdout) == name
+
+
 def test_fixes_that_are_off_stay_off(monkeypatch):
     arguments = _parser().parse_args(["bisect", "m.onnx", "-q", "--json", "--over", "passes"])
     monkeypatch.setenv("TVM_FIXES_DISABLE", "onnx-resize")
@@ -120,7 +159,7 @@ def test_fixes_that_are_off_stay_off(monkeypatch):
 
 def printed_line(out, label):
     [line] = [line for line in out.splitlines() if line.strip().startswith(f"{label}: ")]
-    return line.strip().removeprefix(f"{label}: ").partition("  # ")[0]
+    return line.strip().removeprefix(f"{label}: ")
 
 
 def run_printed(line, monkeypatch):
@@ -134,7 +173,7 @@ def run_printed(line, monkeypatch):
 
 @pytest.mark.parametrize("options", [[], ["--check", "test -e"]])
 def test_what_bisect_prints_reproduces(tmp_path, monkeypatch, capfd, options):
-    """The inputs and the seed are those of the search, and the fix is off."""
+    """The inputs and the seed are those of the search; ``compile`` has the fix off."""
     monkeypatch.chdir(tmp_path)
     onnx.save(model(), "model.onnx")
     x = np.arange(32, dtype="float32").reshape(4, 8)

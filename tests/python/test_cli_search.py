@@ -21,7 +21,8 @@ import pytest
 import tvm.testing
 
 from helpers.planted_faults import model
-from tvm_fixes.search import bisection, reduction
+from tvm_fixes import debug
+from tvm_fixes.search import bisection, reduction, trial, variants
 from tvm_fixes.search.problem import Kind, Observed
 from tvm_fixes_cli import main
 
@@ -123,6 +124,40 @@ def test_settings(folder, monkeypatch):
     np.testing.assert_array_equal(inputs[0], x)
     assert (settings.target, settings.layout, settings.rtol) == ("llvm", "NHWC", 0.5)
     assert (settings.seconds, settings.gigabytes, settings.stock) == (9, 2, True)
+
+
+BUILDING = ["--no-verify", "--runtime-checks", "--unsafe-indices", "--max-growth", "3"]
+
+
+@pytest.mark.parametrize("command, module", [("bisect", bisection), ("reduce", reduction)])
+def test_models_are_built_as_told(tmp_path, monkeypatch, command, module):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(model(rows="N"), "model.onnx")
+    compiled, staged = [], []
+
+    def observe(_problem, subject, settings, **_):
+        source = subject.open()
+        assert [spec.shape for spec in source.chosen_inputs()] == [(4, 8), (8, 4)]
+        subject.build(source)
+        variants._stages(settings)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "observe", observe)
+    monkeypatch.setattr(trial, "compile", lambda _, **options: compiled.append(options))
+    monkeypatch.setattr(variants, "stages", lambda **options: staged.append(options))
+    shapes = ["--static", "--shape", "x=4,8", "--shape", "y=8,4", "--weights", "outside"]
+    assert main([command, "model.onnx", *shapes, *BUILDING]) == 130
+    told = {"runtime_checks": True, "unsafe_indices": True, "max_growth": 3.0}
+    assert told.items() <= staged[0].items()
+    assert (told | {"verify": False, "weights": "outside"}).items() <= compiled[0].items()
+
+
+def test_values_are_compared_as_built(folder, monkeypatch):
+    built = {}
+    monkeypatch.setattr(debug, "compare", lambda _, **options: built.update(options) or 1 / 0)
+    assert main(["compare", "model.onnx", "--static", "--weights", "outside", *BUILDING]) == 1
+    told = {"runtime_checks": True, "unsafe_indices": True, "max_growth": 3.0, "verify": False}
+    assert (told | {"static": True, "weights": "outside"}).items() <= built.items()
 
 
 @pytest.mark.parametrize(

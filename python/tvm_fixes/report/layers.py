@@ -138,6 +138,8 @@ class LayerComparison:
         Why plain TVM did not run.
     problem : str
         Why the model as it is cannot be compiled or run; `outputs` is then empty.
+    crashes : bool
+        Whether the compiler or the model crashes, or exceeds the time limit, instead of an error.
     failure : ValueFailure or None
         The first value that cannot be computed then; `values` ends before it.  None if each value
         can be computed, although not the whole model.
@@ -157,6 +159,7 @@ class LayerComparison:
     further: list[SizeComparison] = field(default_factory=list)
     unstable: dict[str, str] = field(default_factory=dict)
     fixes: dict[str, list[str]] = field(default_factory=dict)
+    crashes: bool = False
 
     @property
     def equal(self) -> bool:
@@ -293,6 +296,8 @@ def compare(
     Options(rtol=rtol, atol=atol, seed=seed, **options).check()
     opened = open_source(source, shapes, trust=trust, params=params)
     opened.set_sizes(sizes or {})
+    if options.pop("static", False):
+        opened.make_static()
     drawn = load_inputs(opened, inputs, seed)
     further = [] if inputs is not None else opened.further_inputs(seed)
     comparing = _Comparing(
@@ -353,6 +358,7 @@ class _Comparing:
         self._stops = False
         self._failure: ValueFailure | None = None
         self._unstable: dict[str, str] = {}
+        self._crashes = False
 
     def run(self, max_bytes: int) -> LayerComparison:
         self._progress(Step("outputs"))
@@ -390,6 +396,7 @@ class _Comparing:
             further,
             self._unstable,
             self._fixes_at(next((one for one in values if not one.result.accepted), None)),
+            bool(problem) and self._crashes,
         )
 
     def _fixes_at(self, value: ValueComparison | None) -> dict[str, list[str]]:
@@ -475,6 +482,7 @@ class _Comparing:
         if self._is_isolated:
             outcome = run_forked(partial(self._answer, part, further), timeout=self._timeout)
             if outcome.kind is not OutcomeKind.VALUE:
+                self._crashes |= outcome.kind is not OutcomeKind.EXCEPTION
                 return " ".join(str(outcome).split())
             answer = cast(_Found | UsageError | str, outcome.value)
         else:

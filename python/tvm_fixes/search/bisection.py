@@ -148,9 +148,10 @@ def bisect(
         what = f"over {', '.join(unknown)}" if unknown else "over TVM's own pipeline"
         raise UsageError(f"cannot bisect {what}; expected {', '.join(OVER)}")
     source = settings.open(model)
-    inputs = settings.draw_inputs(source)
+    whole = settings.open_whole(model, source)
+    inputs = settings.draw_inputs(whole)
     settings.check_memory()
-    further = settings.further_inputs(source, problem)
+    further = settings.further_inputs(whole, problem)
     search = _Search(model, inputs, further, problem, settings, progress)
     first = search.try_fixes(())
     masked = with_masked_value(model, settings, problem, first)

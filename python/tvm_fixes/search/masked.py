@@ -50,6 +50,7 @@ def with_masked_value(
             target=settings.target,
             layout=settings.layout,
             passes=settings.passes,
+            **settings.options,
         )
     except (UsageError, CompileError):  # such as a Relax module, which has no other values
         return settings

@@ -131,16 +131,18 @@ def reduce(
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     source = settings.open(model)
-    inputs = settings.draw_inputs(source)
+    opened = settings.open_whole(model, source)
+    inputs = settings.draw_inputs(opened)
     settings.check_memory()
-    whole = _whole(model, inputs, settings.further_inputs(source, problem), settings)
+    further = settings.further_inputs(opened, problem)
+    whole = _whole(model, inputs, further, settings)
     first = observe(problem, whole, settings)
     if progress is not None:
         progress(Trial("the whole model", 0, first))
     masked = with_masked_value(model, settings, problem, first)
     if masked.value != settings.value:
         settings, source = masked, masked.open(model)
-        whole = _whole(model, inputs, settings.further_inputs(source, problem), settings)
+        whole = _whole(model, inputs, further, settings)
         first = observe(problem, whole, settings)
         if progress is not None:
             progress(Trial(f"the value {settings.value}", 0, first))

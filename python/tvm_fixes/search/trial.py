@@ -55,6 +55,8 @@ from .problem import Kind, Observed, Problem, cause_of
 # The least that a trial needs on top, such as for the stacks of its threads.
 _MIN_GIGABYTES = 0.1
 
+_MAX_LISTED = 10
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -74,6 +76,8 @@ class Settings:
         Memory limit of a trial; by default, the memory of the machine.
     value : str
         An intermediate value that is the only output; empty for the outputs of the model.
+    options : mapping of str to object
+        Further options of :func:`tvm_fixes.compile` that shape the artifact, such as ``static``.
     """
 
     target: str | Mapping[str, object] | tvm.target.Target = "native"
@@ -91,6 +95,7 @@ class Settings:
     seconds: float = 120.0
     gigabytes: float | None = None
     value: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def user_passes(self) -> tuple[UserPass, ...]:
@@ -115,7 +120,13 @@ class Settings:
         if self.value:
             source = self._part(source)
         source.set_sizes(self.sizes)
+        if self.options.get("static"):
+            source.make_static()
         return source
+
+    def open_whole(self, model: Any, part: Source) -> Source:
+        """The model that a part computes a value of: the part may accept inputs that it rejects."""
+        return replace(self, value="").open(model) if self.value else part
 
     def _part(self, source: Source) -> Source:
         """The part of a model that computes the value."""
@@ -123,7 +134,10 @@ class Settings:
         inputs = source.example_inputs(np.random.default_rng(self.seed))
         known = [value.name for value in source.values(inputs)]
         if self.value not in known:
-            hint = did_you_mean(self.value, known) or "`tvm-fixes compare --all` shows all"
+            more = ", …" if len(known) > _MAX_LISTED else ""
+            hint = did_you_mean(self.value, known) or (
+                f"its values are {', '.join(known[:_MAX_LISTED])}{more}"
+            )
             raise UsageError(f"{source.name}: no value {self.value!r}; {hint}")
         return source.with_outputs([self.value])
 
@@ -140,7 +154,7 @@ class Settings:
         return open_source(model, self.shapes, trust=self.trust, params=self.params)
 
     def draw_inputs(self, source: Source) -> list[np.ndarray]:
-        """The inputs of a run.
+        """The inputs of a run of the whole model.
 
         Raises
         ------
@@ -176,6 +190,8 @@ class Settings:
         """Compile a model."""
         if self.stock:
             return build_stock(source, self.target)
+        # The source is static already.
+        options = {name: value for name, value in self.options.items() if name != "static"}
         # Not the model: a factory may make another one, with other random weights.
         return compile(
             source.to_relax() if isinstance(source, RelaxSource) else source,
@@ -185,6 +201,7 @@ class Settings:
             compare=False,
             trust=self.trust,
             params=self.params,
+            **options,
         )
 
 

@@ -122,7 +122,9 @@ def _run_stage(
 
 def _stages(settings: Settings) -> Stages:
     # As a compilation's, except that the constants stay in the module.
-    return stages(layout=settings.layout, passes=settings.passes, merge_constants=True)
+    names = ("runtime_checks", "max_growth", "unsafe_indices")
+    chosen = {name: settings.options[name] for name in names if name in settings.options}
+    return stages(layout=settings.layout, passes=settings.passes, merge_constants=True, **chosen)
 
 
 def passes_of(

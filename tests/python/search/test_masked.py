@@ -21,6 +21,7 @@ import tvm.testing
 
 from helpers.planted_faults import graph, plant, swap_operands, wrong_schedule
 from tvm_fixes.errors import UsageError
+from tvm_fixes.search import bisection, reduction
 from tvm_fixes.search.bisection import bisect
 from tvm_fixes.search.reduction import reduce
 from tvm_fixes.search.trial import Settings
@@ -66,7 +67,7 @@ def test_compare_prints_the_next_command(folder, capfd):
     out = capfd.readouterr().out
     assert "outputs           1 of 1 equal" in out
     line = "tvm-fixes bisect model.onnx --value d --seed 2"
-    assert f"next: {line}  #" in out and f"next: {line.replace('bisect', 'reduce')}  #" in out
+    assert f"next: {line}\n" in out and f"next: {line.replace('bisect', 'reduce')}\n" in out
     assert main([*shlex.split(line)[1:], "-q", "--over", "kernels"]) == 0
     out = capfd.readouterr().out
     assert out.startswith("not equal to the reference: yes; d: ")
@@ -74,9 +75,32 @@ def test_compare_prints_the_next_command(folder, capfd):
     assert "again: tvm-fixes bisect model.onnx --over kernels --value d --seed 2" in out
 
 
-def test_an_unknown_value(folder):
-    with pytest.raises(UsageError, match=r"no value 'D'; did you mean d\?"):
-        Settings(value="D").open("model.onnx")
+@pytest.mark.parametrize("module", [bisection, reduction])
+def test_the_inputs_are_those_of_the_whole_model(tmp_path, monkeypatch, module):
+    """Its outputs are finite only for positive inputs; the difference accepts any."""
+    nodes = "d = Sub (x, y) l = Log (x) m = Log (y) r = Add (l, m)"
+    found = graph("float[4,8] x, float[4,8] y", "float[4,8] r", nodes)
+    onnx.save(found, tmp_path / "model.onnx")
+    seen = []
+
+    def observe(_problem, subject, *_, **__):
+        seen.extend(subject.inputs)
+        raise InterruptedError
+
+    monkeypatch.setattr(module, "observe", observe)
+    monkeypatch.chdir(tmp_path)
+    search = bisect if module is bisection else reduce
+    with pytest.raises(InterruptedError):
+        search("model.onnx", settings=Settings(value="d"))
+    assert len(seen) == 2 and min(map(np.min, seen)) >= 0
+
+
+@pytest.mark.parametrize(
+    "value, hint", [("D", r"did you mean d\?"), ("far away", "its values are d, z, r$")]
+)
+def test_an_unknown_value(folder, value, hint):
+    with pytest.raises(UsageError, match=f"no value '{value}'; {hint}"):
+        Settings(value=value).open("model.onnx")
 
 
 if __name__ == "__main__":
