@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .report.explaining import explain
-    from .report.layers import LayerComparison, compare
+    from .report.layer_comparison import LayerComparison
+    from .report.layers import compare
     from .report.profiling import Profile, profile
     from .report.reporting import ModelReport, report
     from .search.bisection import Bisection, bisect
@@ -39,7 +40,7 @@ __all__ = [
 
 _MODULES = {
     "Bisection": "search.bisection",
-    "LayerComparison": "report.layers",
+    "LayerComparison": "report.layer_comparison",
     "ModelReport": "report.reporting",
     "Profile": "report.profiling",
     "Reduction": "search.reduction",

@@ -113,6 +113,12 @@ def add(commands: Commands) -> None:
         "runs (default: 1)",
     )
     add_building(parser)
+    parser.add_argument(
+        "--fill-memory",
+        action="store_true",
+        help="fill new memory within kernels, too, with NaN and with large numbers, and name the "
+        "values that depend on it (default: the tensors between kernels)",
+    )
     parser.add_argument("--all", action="store_true", help="list all values")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     add_quiet(parser)
@@ -151,6 +157,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 passes=passes,
                 repeat=arguments.repeat,
                 **building(arguments),
+                fill_memory=arguments.fill_memory,
                 progress=None if arguments.quiet else printer,
             )
 

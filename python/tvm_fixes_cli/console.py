@@ -25,7 +25,7 @@ from rich.table import Table
 
 from tvm_fixes.compiler import Step
 from tvm_fixes.frontend.operators import Operator
-from tvm_fixes.report.layers import LayerComparison, ValueComparison
+from tvm_fixes.report.layer_comparison import LayerComparison, ValueComparison
 from tvm_fixes.report.profiling import Profile
 from tvm_fixes.report.reference_times import Match
 from tvm_fixes.report.reporting import ModelReport
@@ -297,6 +297,8 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
     rows.append(("values", _equal_of([value.result for value in found.values], found.reference)))
     for name, sentence in list(found.unstable.items())[:_MAX_PLACES]:
         rows.append(("not deterministic", f"[red]{escape(f'{name}: {sentence}')}[/]"))
+    for name, sentence in list(found.unwritten.items())[:_MAX_PLACES]:
+        rows.append(("unwritten memory", f"[red]{escape(f'{name} {sentence}')}[/]"))
     if found.reference_off:
         rows.append(("reference off", f"[yellow]first at {_place(found.reference_off[0])}[/]"))
     if found.failure is not None:

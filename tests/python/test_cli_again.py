@@ -55,6 +55,7 @@ WORDS = {
     "dump_ir": ["--dump-ir", "dump"],
     "explain": ["--explain"],
     "time_passes": ["--time-passes"],
+    "fill_memory": ["--fill-memory"],
     "repeat": ["--repeat", "5"],
     "max_bytes": ["--max-bytes", "100"],
     "timeout": ["--timeout", "9.5"],
@@ -79,8 +80,8 @@ PRINTS = {
         *("memory", "crashes", "fails", "slower_than", "larger_than", "check"),
         "value",
     },
-    ("compare", "bisect"): {"max_bytes", "repeat"},
-    ("compare", "reduce"): {"max_bytes", "repeat"},
+    ("compare", "bisect"): {"max_bytes", "repeat", "fill_memory"},
+    ("compare", "reduce"): {"max_bytes", "repeat", "fill_memory"},
     ("compile", "compare"): {
         *("params", "compare", "verify_each", "strip", "max_size_ratio", "dump_ir", "explain"),
         "time_passes",

@@ -23,6 +23,7 @@ import numpy as np
 from ..errors import CompileError, UsageError, summarize
 from ..observe import latency
 from ..observe.reference_process import ReferenceProcess
+from ..observe.unwritten import MAX_REPEATED_SECONDS, unwritten_memory
 from ..observe.verdicts import Evidence, compare_all
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import TensorSpec, describe_shape
@@ -276,7 +277,10 @@ def _compare(
         atol=atol,
     )
     sizes = used_sizes(reference.source.chosen_inputs(), reference.inputs)
-    return replace(report, reference=reference.name, outputs=outputs, sizes=sizes)
+    unwritten = unwritten_memory(model, reference.inputs, MAX_REPEATED_SECONDS)
+    return replace(
+        report, reference=reference.name, outputs=outputs, sizes=sizes, unwritten=unwritten
+    )
 
 
 def _time(model: CompiledModel, reference: Reference, report: Report) -> Report:

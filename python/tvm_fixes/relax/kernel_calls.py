@@ -12,7 +12,8 @@
 # and limitations under the License.
 """The kernels that a lowered module calls, with the nodes of the model that each call computes."""
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import tvm
@@ -95,6 +96,24 @@ class KernelCalls:
             layout = ", ".join(dict.fromkeys(filter(None, names)))
             calls.append(replace(call, layout=layout))
         return replace(self, calls=tuple(calls), flops=dict(flops))
+
+    def of_run(self, names: Sequence[str]) -> tuple[list[list[int]], bool]:
+        """The calls that each kernel of a run may be, by its name, and whether all are known."""
+        by_kernel: dict[str, list[int]] = defaultdict(list)
+        for place, call in enumerate(self.calls):
+            by_kernel[call.kernel].append(place)
+        is_exact = [n for n in names if n in by_kernel] == [call.kernel for call in self.calls]
+        places = iter(range(len(self.calls)))
+        found = []
+        for name in names:
+            is_known = is_exact and name in by_kernel
+            found.append([next(places)] if is_known else by_kernel.get(name, []))
+        return found, is_exact
+
+    def nodes_of(self, calls: Sequence[int]) -> tuple[SourceNode, ...]:
+        """The nodes of the model that `calls` compute."""
+        places = dict.fromkeys(place for call in calls for place in self.calls[call].nodes)
+        return tuple(self.nodes[place] for place in places)
 
 
 def kernel_calls(mod: tvm.IRModule) -> KernelCalls:

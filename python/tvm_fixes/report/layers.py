@@ -16,12 +16,12 @@ The model is compiled again with some of its intermediate values as outputs, and
 PyTorch runs the same part of it.  A group of values is as large as a limit on memory allows.
 """
 
-import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -34,9 +34,10 @@ from ..compiler.options import Options
 from ..compiler.reference import Reference, results_of, run_model
 from ..errors import CompileError, UsageError, summarize
 from ..observe.repetition import disagreements
+from ..observe.unwritten import MAX_REPEATED_SECONDS, unwritten_memory
 from ..observe.verdicts import compare_all
-from ..relax.source_nodes import SourceNode
-from ..runtime.report import REFERENCE_OFF, OutputComparison, Report, SizeComparison
+from ..runtime.compiled_model import CompiledModel
+from ..runtime.report import OutputComparison, Report, SizeComparison
 from ..source import Params, Shapes, Source, open_source
 from ..source.base import ModelValue
 from ..source.examples import used_sizes, with_sizes
@@ -44,7 +45,9 @@ from ..source.inputs import GivenInputs, save_arrays
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.signals import interruptible
 from ..target.cpu import is_cpu
+from ..tirx.transform.fill_allocations import FillAllocations
 from .explaining import explain
+from .layer_comparison import LayerComparison, ValueComparison, ValueFailure
 from .stock import run_stock
 
 MAX_BYTES = 256 << 20
@@ -53,185 +56,9 @@ MAX_BYTES = 256 << 20
 # A group of values of unknown size has at most this many.
 _MAX_UNSIZED = 64
 
+_FILL = (FillAllocations(), "after=KeepTilesOnStack")
 
-@dataclass(frozen=True)
-class ValueComparison:
-    """A value of ours and of the reference.
-
-    Attributes
-    ----------
-    node : SourceNode
-        The node that computes it.
-    result : OutputComparison
-        The verdict and the errors; its ``name`` is that of the value.
-    nans, reference_nans : int
-        The number of elements that are not a number.
-    infinities, reference_infinities : int
-        The number of infinite elements.
-    stock : OutputComparison or None
-        The comparison of plain TVM with the reference, if it ran.
-    """
-
-    node: SourceNode
-    result: OutputComparison
-    nans: int
-    reference_nans: int
-    infinities: int
-    reference_infinities: int
-    stock: OutputComparison | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the value."""
-        return self.result.name
-
-
-@dataclass(frozen=True)
-class ValueFailure:
-    """The first value that cannot be computed.
-
-    Attributes
-    ----------
-    node : SourceNode
-        The node that computes it.
-    name : str
-        The name of the value.
-    problem : str
-        The reason, such as the compiler's error, or ``SIGSEGV: crashed``.
-    """
-
-    node: SourceNode
-    name: str
-    problem: str
-
-
-@dataclass(frozen=True)
-class LayerComparison:
-    """The result of :func:`compare`.
-
-    Attributes
-    ----------
-    source, reference : str
-        The model, and the runtime that it is compared with.
-    outputs : list of OutputComparison
-        The outputs of the model, compiled as it is.
-    sizes : dict of str to int
-        The sizes of the symbolic dims for `outputs` and `values`: the first at which an output
-        differs.
-    further : list of SizeComparison
-        The comparisons of the outputs at other sizes.
-    unstable : dict of str to str
-        The outputs and values that differ among runs with the same inputs, each with a sentence.
-    fixes : dict of str to list of str
-        The fixes applied at the node of `first`, each with where: ``import``, ``lowering``,
-        ``operator rule`` or passes.
-    values : list of ValueComparison
-        The intermediate values, in the order of the model.
-    is_hidden : bool
-        Whether the outputs differ although all values are equal when they are compared in groups;
-        `values` then ends with the first one that differs when only it is an output.
-    skipped : dict of str to str
-        Values that could not be compared, with the reason.
-    stock_outputs : list of OutputComparison
-        The outputs of plain TVM, if it ran.
-    stock_problems : list of str
-        Why plain TVM did not run.
-    problem : str
-        Why the model as it is cannot be compiled or run; `outputs` is then empty.
-    crashes : bool
-        Whether the compiler or the model crashes, or exceeds the time limit, instead of an error.
-    failure : ValueFailure or None
-        The first value that cannot be computed then; `values` ends before it.  None if each value
-        can be computed, although not the whole model.
-    """
-
-    source: str
-    reference: str
-    outputs: list[OutputComparison]
-    values: list[ValueComparison] = field(default_factory=list)
-    is_hidden: bool = False
-    skipped: dict[str, str] = field(default_factory=dict)
-    stock_outputs: list[OutputComparison] = field(default_factory=list)
-    stock_problems: list[str] = field(default_factory=list)
-    problem: str = ""
-    failure: ValueFailure | None = None
-    sizes: dict[str, int] = field(default_factory=dict)
-    further: list[SizeComparison] = field(default_factory=list)
-    unstable: dict[str, str] = field(default_factory=dict)
-    fixes: dict[str, list[str]] = field(default_factory=dict)
-    crashes: bool = False
-
-    @property
-    def equal(self) -> bool:
-        """Whether the model runs, and all outputs and values are equal."""
-        return not self.problem and all(result.equal for result in self._results())
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the model runs, and all are equal, or differ because the reference is off."""
-        is_stable = not self.problem and not self.unstable
-        return is_stable and all(result.accepted for result in self._results())
-
-    def _results(self) -> list[OutputComparison]:
-        return [*self.outputs, *(value.result for value in self.values)]
-
-    @property
-    def first(self) -> ValueComparison | None:
-        """The first value that is not accepted; None if all are."""
-        return next((value for value in self.values if not value.result.accepted), None)
-
-    @property
-    def reference_off(self) -> list[ValueComparison]:
-        """The values that differ because the reference is off: the float64 run agrees with ours."""
-        return [value for value in self.values if value.result.verdict == REFERENCE_OFF]
-
-    @property
-    def first_stock(self) -> ValueComparison | None:
-        """The first value of plain TVM that is not accepted; None without one."""
-        return next((v for v in self.values if v.stock is not None and not v.stock.accepted), None)
-
-    def first_with(self, counted: str) -> ValueComparison | None:
-        """The first value with a positive ``nans``, ``reference_infinities`` or similar count."""
-        return next((value for value in self.values if getattr(value, counted)), None)
-
-    @property
-    def growth(self) -> list[ValueComparison]:
-        """The first value not accepted, and each later one with a larger relative error."""
-        found: list[ValueComparison] = []
-        largest = -1.0
-        begin = self.values.index(self.first) if self.first is not None else len(self.values)
-        for value in self.values[begin:]:
-            error = value.result.max_rel_error
-            if not found or (error is not None and error > largest):
-                found.append(value)
-                largest = max(largest, error or 0.0)
-        return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """The comparison as plain values, including the computed ones."""
-        firsts = {
-            f"first_{counted}": value.name
-            for counted in ("nans", "reference_nans", "infinities", "reference_infinities")
-            if (value := self.first_with(counted)) is not None
-        }
-        values = asdict(self) | firsts
-        for kind in ("outputs", "stock_outputs"):
-            values[kind] = [output.to_dict() for output in getattr(self, kind)]
-        values["further"] = [each.to_dict() for each in self.further]
-        for plain, value in zip(values["values"], self.values, strict=True):
-            plain["result"] = value.result.to_dict()
-            plain["stock"] = None if value.stock is None else value.stock.to_dict()
-        return values | {
-            "equal": self.equal,
-            "accepted": self.accepted,
-            "first": None if self.first is None else self.first.name,
-            "growth": [value.name for value in self.growth],
-            "reference_off": [value.name for value in self.reference_off],
-        }
-
-    def to_json(self) -> str:
-        """The comparison as one JSON object, indented."""
-        return json.dumps(self.to_dict(), indent=2)
+_Item = TypeVar("_Item")
 
 
 def compare(
@@ -251,6 +78,7 @@ def compare(
     timeout: float | None = None,
     progress: Progress | None = None,
     repeat: int = 1,
+    fill_memory: bool = False,
     **options: Any,
 ) -> LayerComparison:
     """Compare each intermediate value of a compiled model with the original's.
@@ -273,6 +101,10 @@ def compare(
         Called with a :class:`~tvm_fixes.compiler.Step` for each group of values.
     repeat : int
         The number of runs of each compiled part, whose results must agree in every bit.
+    fill_memory : bool
+        Also fill the memory within kernels, to find reads of memory that nothing wrote, not only
+        the tensors between them.  The memory within the kernels of the first value that differs is
+        filled in any case.
     **options
         Further options of :func:`tvm_fixes.compile`, such as ``target`` and ``layout``.
 
@@ -301,7 +133,7 @@ def compare(
     drawn = load_inputs(opened, inputs, seed)
     further = [] if inputs is not None else opened.further_inputs(seed)
     comparing = _Comparing(
-        opened, drawn, further, rtol, atol, stock, timeout, repeat, progress, options
+        opened, drawn, further, rtol, atol, stock, timeout, repeat, fill_memory, progress, options
     )
 
     def save() -> None:
@@ -327,6 +159,7 @@ class _Found:
     stock_problems: list[str] = field(default_factory=list)
     further: list[SizeComparison] = field(default_factory=list)
     unstable: dict[str, str] = field(default_factory=dict)
+    unwritten: dict[str, str] = field(default_factory=dict)
 
 
 class _Comparing:
@@ -343,13 +176,14 @@ class _Comparing:
         stock: bool,
         timeout: float | None,
         repeat: int,
+        fill_memory: bool,
         progress: Progress | None,
         options: Mapping[str, Any],
     ) -> None:
         self._source, self.inputs, self._further = source, inputs, further
         self._rtol, self._atol = rtol, atol
         self._stock, self._options = stock, options
-        self._timeout, self._repeat = timeout, repeat
+        self._timeout, self._repeat, self._fill_memory = timeout, repeat, fill_memory
         self._is_isolated = is_cpu(targets.resolve(options.get("target", "native")))
         self._progress = progress or (lambda step: None)
         self._skipped: dict[str, str] = {}
@@ -358,6 +192,7 @@ class _Comparing:
         self._stops = False
         self._failure: ValueFailure | None = None
         self._unstable: dict[str, str] = {}
+        self._unwritten: dict[str, str] = {}
         self._crashes = False
 
     def run(self, max_bytes: int) -> LayerComparison:
@@ -377,6 +212,9 @@ class _Comparing:
         if is_hidden:
             values += self._search([value for value in known if value.name not in self._skipped])
         problem = found if isinstance(found, str) else ""
+        first = next((one for one in values if not one.result.accepted), None)
+        if (fails and not problem) or first is not None:
+            self._fill_at(first)
         if isinstance(found, str):
             if self._failure is None and all(value.result.accepted for value in values):
                 raise CompileError(found)
@@ -395,7 +233,8 @@ class _Comparing:
             self._sizes(self.inputs),
             further,
             self._unstable,
-            self._fixes_at(next((one for one in values if not one.result.accepted), None)),
+            self._in_order(self._unwritten, known),
+            self._fixes_at(first),
             bool(problem) and self._crashes,
         )
 
@@ -410,11 +249,38 @@ class _Comparing:
             return {one.fix: one.by for one in found if str(value.node) in one.nodes}
 
         self._progress(Step("fixes at the first difference"))
+        return self._isolated(explained)
+
+    def _fill_at(self, value: ValueComparison | None) -> None:
+        """Look for reads of memory that nothing wrote, within the kernels of a value, too."""
+        if self._fill_memory or self._unwritten:
+            return
+        source = self._source
+
+        def found() -> dict[str, str]:
+            part = source if value is None else source.with_outputs([value.name])
+            return unwritten_memory(self._compiled(part, fill_memory=True), self.inputs)
+
+        self._progress(Step("memory at the first difference"))
+        self._unwritten |= self._isolated(found)
+
+    @staticmethod
+    def _in_order(found: dict[str, str], known: Sequence[ModelValue]) -> dict[str, str]:
+        """The sentences in the order of the model's values; the outputs were found first."""
+        order = {value.name: place for place, value in enumerate(known)}
+        return dict(sorted(found.items(), key=lambda item: order.get(item[0], len(order))))
+
+    def _isolated(self, run: Callable[[], dict[str, _Item]]) -> dict[str, _Item]:
+        """The result of `run`, in a forked child if possible; empty if it fails there."""
         if not self._is_isolated:
-            return explained()
-        outcome = run_forked(explained, timeout=self._timeout)
+            return run()
+        outcome = run_forked(run, timeout=self._timeout)
         is_known = outcome.kind is OutcomeKind.VALUE
-        return cast(dict[str, list[str]], outcome.value) if is_known else {}
+        return cast(dict[str, _Item], outcome.value) if is_known else {}
+
+    def _compiled(self, part: Source, *, fill_memory: bool) -> CompiledModel:
+        passes = [*self._options.get("passes", ()), *([_FILL] if fill_memory else [])]
+        return compile_model(part, compare=False, **{**self._options, "passes": passes})
 
     def _outputs(self) -> tuple[_Found | str, list[SizeComparison]]:
         """Compare the outputs, with the inputs of the first size at which one differs, and at other
@@ -493,6 +359,7 @@ class _Comparing:
             self._reference = answer.reference
             self._problems.update(dict.fromkeys(answer.stock_problems))
             self._unstable |= answer.unstable
+            self._unwritten |= answer.unwritten
         return answer
 
     def _answer(self, part: Source, further: Groups) -> _Found | UsageError | str:
@@ -506,7 +373,7 @@ class _Comparing:
             return summarize(error)
 
     def _pairs(self, part: Source, further: Groups) -> _Found:
-        model = compile_model(part, compare=False, **self._options)
+        model = self._compiled(part, fill_memory=self._fill_memory)
         with Reference(part, inputs=self.inputs) as reference:
             name = reference.name
             theirs = reference.outputs()
@@ -521,7 +388,15 @@ class _Comparing:
             unstable = disagreements(
                 names, ours, lambda: run_model(model, self.inputs)[: len(names)], self._repeat
             )
-            found = _Found(name, judged(names, ours, theirs), counts, unstable=unstable)
+            limit = math.inf if self._fill_memory else MAX_REPEATED_SECONDS
+            filled = partial(unwritten_memory, model, self.inputs, limit)
+            found = _Found(
+                name,
+                judged(names, ours, theirs),
+                counts,
+                unstable=unstable,
+                unwritten=interruptible(filled),
+            )
             if self._stock:
                 stock = run_stock(part, self.inputs)
                 if isinstance(stock, str):

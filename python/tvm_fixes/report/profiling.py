@@ -406,14 +406,14 @@ def _measure(
         if label.startswith(_VIRTUAL_MACHINE):
             others[label.removeprefix("vm.builtin.")] += own
     known = model.manifest.kernels
-    calls, is_exact = _calls_of([label for label, _, _ in kernels], known)
+    calls, is_exact = known.of_run([label for label, _, _ in kernels])
     found = Profile(
         name,
         ours.seconds,
         [
             KernelTime(
                 label,
-                _nodes_of(possible, known),
+                known.nodes_of(possible),
                 own,
                 size,
                 known.flops.get(label),
@@ -428,26 +428,6 @@ def _measure(
         sizes=used_sizes(model.inputs, inputs),
     )
     return found, others_taken[0].seconds if others_taken else 0.0
-
-
-def _calls_of(names: Sequence[str], known: KernelCalls) -> tuple[list[list[int]], bool]:
-    """The calls that each kernel of a run may be, and whether all are known."""
-    by_kernel: dict[str, list[int]] = defaultdict(list)
-    for place, call in enumerate(known.calls):
-        by_kernel[call.kernel].append(place)
-    is_exact = [n for n in names if n in by_kernel] == [call.kernel for call in known.calls]
-    places = iter(range(len(known.calls)))
-    found = []
-    for name in names:
-        is_known = is_exact and name in by_kernel
-        found.append([next(places)] if is_known else by_kernel.get(name, []))
-    return found, is_exact
-
-
-def _nodes_of(calls: Sequence[int], known: KernelCalls) -> tuple[SourceNode, ...]:
-    """The nodes of the model that `calls` compute."""
-    places = dict.fromkeys(place for call in calls for place in known.calls[call].nodes)
-    return tuple(known.nodes[place] for place in places)
 
 
 @cache

@@ -38,7 +38,8 @@ from ..runtime.report import worst_verdict
 from ..source import Shapes, open_source
 from ..source.inputs import GivenInputs
 from ..support.files import check_writable, replace_text
-from .layers import LayerComparison, ValueComparison, compare
+from .layer_comparison import LayerComparison, ValueComparison
+from .layers import compare
 from .placement import place
 from .profiling import ONLY_CPU, KernelTime, Profile, check_original, profile
 

@@ -186,6 +186,9 @@ class Report:
         The sizes of the symbolic dims for `outputs` and the latencies.
     further : list of SizeComparison
         The comparisons at other sizes of the symbolic dims.
+    unwritten : dict of str to str
+        The outputs that depend on memory that nothing wrote, each with a sentence that names the
+        kernel.
     not_compared : str
         Why the outputs were not compared although they should be, in one line; empty otherwise.
     latency_ms, reference_latency_ms : float or None
@@ -235,6 +238,7 @@ class Report:
     outputs: list[OutputComparison] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     further: list[SizeComparison] = field(default_factory=list)
+    unwritten: dict[str, str] = field(default_factory=dict)
     not_compared: str = ""
     latency_ms: float | None = None
     reference_latency_ms: float | None = None
@@ -268,18 +272,22 @@ class Report:
 
     @property
     def accepted(self) -> bool | None:
-        """Whether all outputs are accepted; None if they were not compared."""
-        return all(output.accepted for output in self.every_output) if self.reference else None
+        """Whether all outputs are accepted, and none depends on memory that nothing wrote; None if
+        they were not compared."""
+        if not self.reference:
+            return None
+        return not self.unwritten and all(output.accepted for output in self.every_output)
 
     @property
     def verdict(self) -> str:
         """:data:`EQUAL`, :data:`WITHIN`, :data:`REFERENCE_OFF` or :data:`DIFFERENT`.
 
         Of the outputs' verdicts, it is the last in this order; ``"not compared"`` without any.
+        An output that depends on memory that nothing wrote is different.
         """
         if not self.reference:
             return "not compared"
-        return worst_verdict(self.every_output)
+        return DIFFERENT if self.unwritten else worst_verdict(self.every_output)
 
     @property
     def size_ratio(self) -> float | None:
@@ -301,6 +309,8 @@ class Report:
         figure = "" if error is None else f", max error {error:.2g}"
         if not self.reference:
             return "not compared" + (f": {self.not_compared}" if self.not_compared else "")
+        for name, sentence in self.unwritten.items():
+            return f"{name} {sentence}"
         if self.verdict == REFERENCE_OFF:
             return describe_off(self.reference, self.every_output)
         if self.verdict == WITHIN:

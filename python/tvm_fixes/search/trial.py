@@ -429,6 +429,8 @@ def _describe(report: Report) -> _Finding:
         noise = f"quartiles {low:.2f} to {high:.2f}"
         what = f"{report.latency_ms:.3f} ms, {ratio:.2f} x the reference ({noise})"
         return _Finding(None, what, ratio)
+    for name, sentence in report.unwritten.items():
+        return _Finding(Kind.WRONG, f"{name} {sentence}")
     where = report.decisive
     wrong = next((output for output in where.outputs if not output.accepted), None)
     if wrong is None:

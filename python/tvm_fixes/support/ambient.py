@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Any, TypeVar
 
 import tvm
@@ -52,6 +53,12 @@ class Place:
         self.what = what
 
 
+class Fill(IntEnum):
+    """The contents of new memory in a run that looks for reads of memory that nothing wrote."""
+
+    NONE, NAN, LARGE = range(3)
+
+
 @dataclass(frozen=True)
 class Context:
     """The surroundings of the code that runs; each thread has its own.
@@ -71,6 +78,8 @@ class Context:
     note_constant : callable or None
         Called for each new constant with the tensor, its operands, and a description of its
         operator.
+    fill : Fill
+        What kernels write to their new memory, if they were compiled to.
     """
 
     facts: Facts | None = None
@@ -81,6 +90,7 @@ class Context:
     note_constant: (
         Callable[[tvm.runtime.Tensor, Sequence[tvm.runtime.Tensor], str], None] | None
     ) = None
+    fill: Fill = Fill.NONE
 
 
 _EMPTY = Context()

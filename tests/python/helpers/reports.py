@@ -21,7 +21,7 @@ from typing import Any
 
 from tvm_fixes.relax.kernel_calls import KernelCall, KernelCalls
 from tvm_fixes.relax.source_nodes import SourceNode
-from tvm_fixes.report.layers import LayerComparison, ValueComparison
+from tvm_fixes.report.layer_comparison import LayerComparison, ValueComparison
 from tvm_fixes.report.profiling import KernelTime, Limits, Profile
 from tvm_fixes.report.reference_times import Match, ReferenceProfile
 from tvm_fixes.report.reporting import ModelReport

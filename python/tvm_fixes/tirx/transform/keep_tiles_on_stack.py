@@ -80,7 +80,7 @@ def _divide_tiles(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.Pr
     has_last_tile = contains(function.body, tirx.For, lambda loop: LAST_COLUMNS in loop.annotations)
     if not has_last_tile and not contains(function.body, SBlock, is_large):
         return function
-    lowered = split_last_tiles(_without_blocks(function))
+    lowered = split_last_tiles(without_blocks(function))
     for tile in _tiles(lowered):
         if bytes_of(tile) <= _MAX_BYTES:
             lowered = lowered.with_body(sum_in_parts(lowered.body, tile))
@@ -96,7 +96,7 @@ def _tiles(function: tirx.PrimFunc) -> list[tirx.Buffer]:
     return tiles
 
 
-def _without_blocks(function: tirx.PrimFunc) -> tirx.PrimFunc:
+def without_blocks(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """The kernel as loops, with each buffer as small as its uses allow."""
     transform = s_tir.transform
     steps = tvm.transform.Sequential(
