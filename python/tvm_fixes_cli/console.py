@@ -297,6 +297,10 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
     rows.append(("values", _equal_of([value.result for value in found.values], found.reference)))
     for name, sentence in list(found.unstable.items())[:_MAX_PLACES]:
         rows.append(("not deterministic", f"[red]{escape(f'{name}: {sentence}')}[/]"))
+    if found.first_unstable is not None:
+        rows.append(("", f"first at {_place(found.first_unstable)}"))
+    for name, sentence in list(found.runtime.items())[:_MAX_PLACES]:
+        rows.append(("runtime", f"[red]{escape(f'{name}: {sentence}')}[/]"))
     for name, sentence in list(found.unwritten.items())[:_MAX_PLACES]:
         rows.append(("unwritten memory", f"[red]{escape(f'{name} {sentence}')}[/]"))
     if found.reference_off:
@@ -314,14 +318,14 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
         name = f", node {escape(node.name)}" if node.path else ""
         rows.append(("first difference", f"[red]{escape(str(node))}[/]{name}"))
         rows.append(("", escape(problem)))
-        if found.fixes:
-            fixes = (f"{fix} ({', '.join(by)})" if by else fix for fix, by in found.fixes.items())
-            rows.append(("fixes there", escape(", ".join(fixes))))
-    elif off := [output for output in found.outputs if not output.accepted]:
+    elif (off := [one for one in found.outputs if not one.accepted]) and not found.runtime:
         rows.append(("first difference", "none: the outputs differ only if nothing else is one"))
         rows.append(("", escape(f"{off[0].name}: {off[0].problem}")))
     if found.is_hidden and found.first is not None:
         rows.append(("", "only if no other value is an output: a fused kernel, or a pass"))
+    if found.fixes:
+        fixes = (f"{fix} ({', '.join(by)})" if by else fix for fix, by in found.fixes.items())
+        rows.append(("fixes there", escape(", ".join(fixes))))
     for counted, label in (("nans", "first NaN"), ("infinities", "first infinity")):
         ours, theirs = found.first_with(counted), found.first_with(f"reference_{counted}")
         if ours is not None or theirs is not None:

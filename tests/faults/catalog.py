@@ -85,6 +85,50 @@ def program(text: str) -> Callable[[Path], str]:
     return write
 
 
+def module(parameters: str, statements: str) -> Callable[[Path], str]:
+    """Return a function that writes a Relax module in TVMScript, whose result is ``y``."""
+    text = f"""from tvm.script import ir as I
+from tvm.script import relax as R
+
+
+@I.ir_module
+class Module:
+    @R.function
+    def main({parameters}):
+        with R.dataflow():
+            {statements}
+            R.output(y)
+        return y
+"""
+
+    def write(folder: Path) -> str:
+        (folder / "module.py").write_text(text)
+        return "module.py"
+
+    return write
+
+
+def relay(parameters: str, expression: str) -> Callable[[Path], str]:
+    """Return a function that writes a Relay program."""
+    text = f"""#[version = "0.0.5"]
+def @main({parameters}) {{
+  {expression}
+}}
+"""
+
+    def write(folder: Path) -> str:
+        (folder / "program.relay").write_text(text)
+        return "program.relay"
+
+    return write
+
+
+OF_A_RELAY_PROGRAM = ("compile {model}", "bisect {model} --fails", "reduce {model} --fails -o out")
+"""The commands for a Relay program, which has no reference."""
+
+OF_A_MODULE = ("bisect {model}", "reduce {model} -o reduced")
+"""The commands for a Relax module, whose reference is TVM's own pipeline."""
+
 FAULTS = (
     Fault(
         "an epsilon that a norm adds twice",
@@ -161,13 +205,14 @@ def make():
         "return _for_each(lines, lambda line: _loop(steps, lambda step: update(line, step)[1]))",
         "return _for_each(steps, lambda step: _loop(lines, lambda line: update(line, step)[1]))",
         graph(
-            "float[16,4] x, int64[65536,4] at, float[65536,4] v",
+            "float[16,4] x, int64[262144,4] at, float[262144,4] v",
             "float[16,4] y",
             """zero = Constant<value_int = 0>() sixteen = Constant<value_int = 16>()
                i = Mod(at, sixteen) j = Abs(i)
                s = ScatterElements<axis = 0, reduction = "add">(x, j, v) y = Identity(s)""",
         ),
         ("ScatterElements", "index-legalize"),
+        ("compare {model}", "compare {model} --repeat 5"),
     ),
     Fault(
         "a norm of order 3 whose root is of order 4",
@@ -278,8 +323,12 @@ def make():
         "tvm_fixes/relax/legalize/arithmetic.py",
         "alpha * less, scale * x(*at))",
         "alpha * less, x(*at))",
-        graph("float[4,16] x", "float[4,16] y", "a = Tanh(x) s = Selu(a) y = Neg(s)"),
-        ("Selu", "-legalize"),
+        module(
+            "x: R.Tensor((4, 16), 'float32')",
+            "a = R.tanh(x); b = R.nn.selu(a); y = R.negative(b)",
+        ),
+        ("selu", "arithmetic-legalize"),
+        OF_A_MODULE,
     ),
     Fault(
         "a Mish whose exponential overflows",
@@ -380,8 +429,7 @@ def make():
         "return [array.copy() for array in self._arrays]",
         "return list(self._arrays)",
         graph("float[2,4] x", "float[2,4] y", "a = Tanh(x) y = Relu(a)"),
-        ("memory",),
-        ("compare {model}", "compare {model} --repeat 5"),
+        ("CompiledModel.run", "a later run"),
     ),
     Fault(
         "a reference that reads inputs in half precision",
@@ -400,5 +448,241 @@ def make():
         "begin = end // _ALIGNMENT * _ALIGNMENT",
         graph("float[2,9] x", "float[2,9] y, float[2,9] z", "a = Tanh(x) y = Relu(a) z = Abs(a)"),
         ("the float64 run agrees with ours",),
+    ),
+    Fault(
+        "a softmax whose axis differs from its mask's",
+        "pass",
+        "tvm_fixes/relax/transform/fuse_safe_softmax.py",
+        "axes == [last] and int(softmax[0].attrs.axis) % (last + 1) == last",
+        "axes == [last]",
+        module(
+            "x: R.Tensor((2, 8, 8), 'float32')",
+            """a = R.nn.softmax(x, axis=-2)
+            b = R.equal(x, R.const(float("-inf"), "float32"))
+            c = R.astype(R.min(R.astype(b, "int8"), axis=[-1], keepdims=True), "bool")
+            y = R.where(c, R.const(0, "float32"), a)""",
+        ),
+        ("softmax", "FuseSafeSoftmax"),
+        # It runs on GPUs only, and with a user's pipeline.
+        (
+            "bisect {model} --pass tvm_fixes.transform:FuseSafeSoftmax@before=Legalize",
+            "reduce {model} --pass tvm_fixes.transform:FuseSafeSoftmax@before=Legalize -o reduced",
+        ),
+    ),
+    Fault(
+        "a pixel shuffle of columns and rows",
+        "kernel",
+        "tvm_fixes/relax/legalize/pixel_shuffle.py",
+        "channel = (c * factor + row) * factor + column",
+        "channel = (c * factor + column) * factor + row",
+        module(
+            "x: R.Tensor((1, 8, 4, 4), 'float32')",
+            "a = R.tanh(x); b = R.nn.pixel_shuffle(a, 2); y = R.negative(b)",
+        ),
+        ("pixel_shuffle", "pixel-shuffle"),
+        OF_A_MODULE,
+    ),
+    Fault(
+        "a Softplus that ignores the factor of its result",
+        "kernel",
+        "tvm_fixes/relax/legalize/arithmetic.py",
+        "(tirx.Select(scaled < zero, zero, scaled) + logarithm) / factor",
+        "(tirx.Select(scaled < zero, zero, scaled) + logarithm)",
+        module(
+            "x: R.Tensor((4, 16), 'float32')",
+            "a = R.tanh(x); b = R.nn.softplus(a, beta=2.0); y = R.negative(b)",
+        ),
+        ("softplus", "arithmetic-legalize"),
+        OF_A_MODULE,
+    ),
+    Fault(
+        "a bilinear resize by the ratio of the last elements",
+        "kernel",
+        "tvm_fixes/relax/legalize/resize.py",
+        "centered = (at + half) * scale - half\n",
+        "centered = (at + half) * last / steps - half\n",
+        module(
+            "x: R.Tensor((1, 2, 'h', 'w'), 'float32')",
+            """a = R.tanh(x)
+            b = R.image.resize2d(a, (12, 12), method="linear")
+            y = R.negative(b)""",
+        ),
+        ("resize2d", "resize-legalize"),
+        OF_A_MODULE,
+    ),
+    Fault(
+        "the last columns of a tile, counted from a tile too far",
+        "sizes",
+        "tvm_fixes/tirx/last_tile.py",
+        "last = tirx.IfThenElse(rest > columns, with_new_variables(last), small)",
+        "last = tirx.IfThenElse(rest >= size, with_new_variables(last), small)",
+        graph(
+            "float[1,32,H,W] x",
+            "float[1,32,H,W] y",
+            "a = Relu(x) c = Conv<pads = [1, 1, 1, 1]>(a, w) y = Tanh(c)",
+            w=weights(32, 32, 3, 3),
+        ),
+        ("Conv", "KeepTilesOnStack"),
+    ),
+    Fault(
+        "a parameter that is updated although a view of it is a result",
+        "pass",
+        "tvm_fixes/relax/transform/update_in_place.py",
+        "while reads[var] == 1 and var in readers:",
+        "while reads[var] >= 1 and var in readers:",
+        program("""class Cache(torch.nn.Module):
+    def forward(self, cache, at, row):
+        old = cache.clone().reshape(4, 32)
+        cache.index_copy_(0, at, row)
+        return old.relu() + old.sum(), cache.sum(0)
+
+
+def make():
+    return Cache().eval(), (torch.randn(8, 16), torch.tensor([3]), torch.randn(1, 16))
+"""),
+        ("UpdateInPlace",),
+    ),
+    Fault(
+        "the last five rows of fewer than five",
+        "sizes",
+        "tvm_fixes/frontend/torch/ops/slices.py",
+        "if not call.symbols.at_least(from_end, 0):",
+        "if call.symbols.at_least(-1, from_end):",
+        program("""class Last(torch.nn.Module):
+    def forward(self, x, y):
+        return x.relu()[-y.shape[0] :].tanh() + 1
+
+
+def make():
+    dims = {name: torch.export.Dim(name) for name in "nm"}
+    inputs = torch.randn(6, 4), torch.randn(5, 4)
+    return torch.export.export(Last(), inputs, dynamic_shapes=({0: dims["n"]}, {0: dims["m"]}))
+"""),
+        ("slice", "torch-dynamic-shapes"),
+    ),
+    Fault(
+        "inputs of which the first keeps the values of the first run",
+        "runtime",
+        "tvm_fixes/runtime/input_buffers.py",
+        "for place, memory in self._copied:",
+        "for place, memory in self._copied[1:]:",
+        graph("float[2,4] x, float[2,4] z", "float[2,4] y", "a = Tanh(x) y = Sub(a, z)"),
+        ("CompiledModel.run", "other inputs"),
+    ),
+    Fault(
+        "updated inputs that all get the first new value",
+        "runtime",
+        "tvm_fixes/runtime/compiled_model.py",
+        "assign(value, results[index])",
+        "assign(value, results[number])",
+        program("""class Caches(torch.nn.Module):
+    def forward(self, x, keys, values):
+        keys.copy_(keys + x)
+        values.copy_(values * x)
+        return keys.tanh() + values
+
+
+def make():
+    return Caches().eval(), tuple(torch.randn(4, 8) for _ in range(3))
+"""),
+        ("CompiledModel.run",),
+    ),
+    Fault(
+        "a loop whose last part no thread computes",
+        "threads",
+        "tvm_fixes/tirx/transform/schedule_elementwise.py",
+        "parts = tirx.ceildiv(extent, part)",
+        "parts = tirx.floordiv(extent, part)",
+        graph("float[100003] x", "float[100003] y", "a = Tanh(x) b = Exp(a) y = Neg(b)"),
+        ("elementwise-schedule",),
+    ),
+    Fault(
+        "a scan whose steps run in several threads",
+        "threads",
+        "tvm_fixes/relax/transform/lower_scan.py",
+        "inner = tirx.For(index, zero, shape[line], tirx.ForKind.SERIAL, element)",
+        "inner = tirx.For(index, zero, shape[line], tirx.ForKind.PARALLEL, element)",
+        graph(
+            "float[60000] x",
+            "float[60000] y",
+            "a = Tanh(x) c = CumSum(a, axis) y = Neg(c)",
+            axis=np.array(0),
+        ),
+        ("CumSum", "LowerScan"),
+    ),
+    Fault(
+        "a sum of an unknown number of rows without the last",
+        "sizes",
+        "tvm_fixes/tirx/partial_sums.py",
+        "stmts.append(sum_of(parts * length, left))",
+        "stmts.append(sum_of(parts * length, left - 1))",
+        graph(
+            "float[N,64] x",
+            "float[64] y",
+            "a = Tanh(x) s = ReduceSum<keepdims = 0>(a, axes) y = Neg(s)",
+            axes=np.array([0]),
+        ),
+        ("ReduceSum", "reduction-schedule"),
+    ),
+    Fault(
+        "a quantization that rounds halves up",
+        "dtypes",
+        "tvm_fixes/frontend/onnx/ops/quantized/steps.py",
+        "rounded = call.emit(relax.op.round(scaled))",
+        "rounded = call.emit(relax.op.floor(relax.op.add(scaled, relax.const(0.5, 'float32'))))",
+        graph(
+            "int32[4,16] x",
+            "uint8[4,16] y",
+            "f = Cast<to = 1>(x) h = Mul(f, half) q = QuantizeLinear(h, s, z) y = Identity(q)",
+            half=np.full((), 0.5, "float32"),
+            s=np.ones((), "float32"),
+            z=np.array(10, "uint8"),
+        ),
+        ("QuantizeLinear", "onnx-quantized"),
+    ),
+    Fault(
+        "a reference that reads inputs in the order of their names",
+        "reference",
+        "tvm_fixes/source/onnx.py",
+        "list(self.output_names), dict(zip(names, inputs, strict=True))",
+        "list(self.output_names), dict(zip(sorted(names), inputs, strict=True))",
+        graph("float[2,4] b, float[2,4] a", "float[2,4] y", "t = Tanh(a) y = Sub(b, t)"),
+        ("the float64 run agrees with ours",),
+    ),
+    Fault(
+        "an einsum that sums over two axes in another order",
+        "pass",
+        "tvm_fixes/relax/transform/decompose_einsum.py",
+        "lhs = self._arranged(emit, self.lhs, of_lhs, (self.rows, depth))",
+        "lhs = self._arranged(emit, self.lhs, of_lhs, (self.rows, self.depth))",
+        graph(
+            "float[5,3,4] x, float[4,3,6] z",
+            "float[5,6] y",
+            'a = Tanh(x) e = Einsum<equation = "abc,cbd->ad">(a, z) y = Relu(e)',
+        ),
+        ("Einsum", "DecomposeEinsum"),
+    ),
+    Fault(
+        "a sum over all axes but one, over that one",
+        "Relay importer",
+        "tvm_fixes/frontend/relay/ops/reduce.py",
+        "if not axes or (axis in axes) != exclude]",
+        "if not axes or axis in axes]",
+        relay("%x: Tensor[(2, 3, 4), float32]", "sum(tanh(%x), axis=[1], exclude=True)"),
+        ("sum", "program.relay"),
+        OF_A_RELAY_PROGRAM,
+    ),
+    Fault(
+        "an instance norm over the samples of a batch",
+        "Relay importer",
+        "tvm_fixes/frontend/relay/ops/nn/norm.py",
+        "channel_axis=axis, axes=_others(call, 0, axis), **_options(call)",
+        "channel_axis=axis, axes=_others(call, axis), **_options(call)",
+        relay(
+            "%x: Tensor[(2, 3, 8, 8), float32], %g: Tensor[(3), float32], %b: Tensor[(3), float32]",
+            "nn.instance_norm(tanh(%x), %g, %b)",
+        ),
+        ("nn.instance_norm",),
+        OF_A_RELAY_PROGRAM,
     ),
 )

@@ -90,8 +90,10 @@ class LayerComparison:
         The outputs and values that differ among runs with the same inputs, each with a sentence.
     unwritten : dict of str to str
         The outputs and values that depend on memory that nothing wrote, each with a sentence.
+    runtime : dict of str to str
+        The outputs that are wrong because of the runtime, each with a sentence.
     fixes : dict of str to list of str
-        The fixes applied at the node of `first`, each with where: ``import``, ``lowering``,
+        The fixes applied at the node of `suspect`, each with where: ``import``, ``lowering``,
         ``operator rule`` or passes.
     values : list of ValueComparison
         The intermediate values, in the order of the model.
@@ -129,6 +131,7 @@ class LayerComparison:
     unwritten: dict[str, str] = field(default_factory=dict)
     fixes: dict[str, list[str]] = field(default_factory=dict)
     crashes: bool = False
+    runtime: dict[str, str] = field(default_factory=dict)
 
     @property
     def equal(self) -> bool:
@@ -138,8 +141,8 @@ class LayerComparison:
     @property
     def accepted(self) -> bool:
         """Whether the model runs, and all are equal, or differ because the reference is off."""
-        is_stable = not (self.problem or self.unstable or self.unwritten)
-        return is_stable and all(result.accepted for result in self._results())
+        has_fault = self.problem or self.unstable or self.unwritten or self.runtime
+        return not has_fault and all(result.accepted for result in self._results())
 
     def _results(self) -> list[OutputComparison]:
         return [*self.outputs, *(value.result for value in self.values)]
@@ -148,6 +151,16 @@ class LayerComparison:
     def first(self) -> ValueComparison | None:
         """The first value that is not accepted; None if all are."""
         return next((value for value in self.values if not value.result.accepted), None)
+
+    @property
+    def first_unstable(self) -> ValueComparison | None:
+        """The first value in `unstable`; None without one."""
+        return next((value for value in self.values if value.name in self.unstable), None)
+
+    @property
+    def suspect(self) -> ValueComparison | None:
+        """The first value that is not accepted, or else the first one in `unstable`."""
+        return self.first or self.first_unstable
 
     @property
     def reference_off(self) -> list[ValueComparison]:

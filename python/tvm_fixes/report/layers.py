@@ -19,7 +19,7 @@ PyTorch runs the same part of it.  A group of values is as large as a limit on m
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -34,6 +34,7 @@ from ..compiler.options import Options
 from ..compiler.reference import Reference, results_of, run_model
 from ..errors import CompileError, UsageError, summarize
 from ..observe.repetition import disagreements
+from ..observe.runtime_faults import runtime_faults
 from ..observe.unwritten import MAX_REPEATED_SECONDS, unwritten_memory
 from ..observe.verdicts import compare_all
 from ..runtime.compiled_model import CompiledModel
@@ -160,6 +161,7 @@ class _Found:
     further: list[SizeComparison] = field(default_factory=list)
     unstable: dict[str, str] = field(default_factory=dict)
     unwritten: dict[str, str] = field(default_factory=dict)
+    runtime: dict[str, str] = field(default_factory=dict)
 
 
 class _Comparing:
@@ -208,7 +210,8 @@ class _Comparing:
                 values += self._compare(group)
         is_equal = all(value.result.accepted for value in values)
         fails = isinstance(found, str) or not all(result.accepted for result in found.results)
-        is_hidden = fails and is_equal and self._failure is None
+        is_of_code = isinstance(found, str) or not found.runtime
+        is_hidden = fails and is_equal and is_of_code and self._failure is None
         if is_hidden:
             values += self._search([value for value in known if value.name not in self._skipped])
         problem = found if isinstance(found, str) else ""
@@ -219,7 +222,7 @@ class _Comparing:
             if self._failure is None and all(value.result.accepted for value in values):
                 raise CompileError(found)
             found = _Found(self._reference, [])
-        return LayerComparison(
+        comparison = LayerComparison(
             self._source.name,
             found.reference,
             found.results,
@@ -234,9 +237,10 @@ class _Comparing:
             further,
             self._unstable,
             self._in_order(self._unwritten, known),
-            self._fixes_at(first),
-            bool(problem) and self._crashes,
+            crashes=bool(problem) and self._crashes,
+            runtime=found.runtime,
         )
+        return replace(comparison, fixes=self._fixes_at(comparison.suspect))
 
     def _fixes_at(self, value: ValueComparison | None) -> dict[str, list[str]]:
         """The fixes applied at the node of a value, by a compilation up to it."""
@@ -397,6 +401,10 @@ class _Comparing:
                 unstable=unstable,
                 unwritten=interruptible(filled),
             )
+            if part is self._source:
+                run = partial(run_model, model)
+                faults = interruptible(partial(runtime_faults, names, model, run, self.inputs))
+                found.runtime.update(faults)
             if self._stock:
                 stock = run_stock(part, self.inputs)
                 if isinstance(stock, str):
