@@ -50,6 +50,8 @@ from tvm_fixes.source.preflight import Preflight
 from tvm_fixes.support import activity
 from tvm_fixes.verifier import Diagnostics
 
+from .terminal import size_text
+
 if TYPE_CHECKING:
     from tvm_fixes.frontend.relay import ProgramDescription
 
@@ -204,14 +206,14 @@ def render_inspection(found: Inspection, console: Console, *, show_all: bool = F
     table.add_column(no_wrap=True)
     table.add_row("artifact", escape(found.path))
     for name, size in found.files.items():
-        table.add_row("file", f"{escape(name)}, {_bytes(size)}")
+        table.add_row("file", f"{escape(name)}, {size_text(size)}")
     for module in found.modules:
-        table.add_row("TVM module", f"{escape(module.kind)}, {_bytes(module.nbytes)}")
+        table.add_row("TVM module", f"{escape(module.kind)}, {size_text(module.nbytes)}")
     table.add_row("parameters", _times(found.parameter_bytes, None))
     table.add_row("constants", _times(found.constant_bytes, found.constant_ratio))
-    table.add_row("duplicates", _bytes(found.duplicate_bytes))
-    table.add_row("code", _bytes(found.code_bytes))
-    table.add_row("debug information", _bytes(found.debug_bytes))
+    table.add_row("duplicates", size_text(found.duplicate_bytes))
+    table.add_row("code", size_text(found.code_bytes))
+    table.add_row("debug information", size_text(found.debug_bytes))
     table.add_row("all files", _times(found.nbytes, found.size_ratio))
     console.print(table, highlight=False)
     tensors = sorted(
@@ -220,7 +222,7 @@ def render_inspection(found: Inspection, console: Console, *, show_all: bool = F
     rows = Table("constant", "type", "size", "parameter")
     for constant in tensors[:limit]:
         index = str(constant.index)
-        rows.add_row(index, str(constant), _bytes(constant.nbytes), escape(_origin(constant)))
+        rows.add_row(index, str(constant), size_text(constant.nbytes), escape(_origin(constant)))
     console.print(rows, highlight=False)
     left = len(tensors[limit:] if limit else [])
     if left:
@@ -233,7 +235,7 @@ def _sections(found: Inspection) -> Table:
     rows = Table("section", "offset", "size")
     for section in sorted(found.sections, key=lambda section: -section.nbytes):
         if section.name:
-            rows.add_row(escape(section.name), str(section.offset), _bytes(section.nbytes))
+            rows.add_row(escape(section.name), str(section.offset), size_text(section.nbytes))
     return rows
 
 
@@ -245,8 +247,8 @@ def render_program(found: "ProgramDescription", console: Console) -> None:
     table.add_row("functions", escape(", ".join(found.functions)))
     for name, ty in found.inputs.items():
         table.add_row("input", escape(f"{name}: {ty}"))
-    table.add_row("parameters", f"{len(found.parameters)}, {_bytes(found.parameter_bytes)}")
-    table.add_row("constants", _bytes(found.constant_bytes))
+    table.add_row("parameters", f"{len(found.parameters)}, {size_text(found.parameter_bytes)}")
+    table.add_row("constants", size_text(found.constant_bytes))
     table.add_row("result", escape(found.result))
     if found.type_error:
         table.add_row("[red]type error[/]", escape(found.type_error))
@@ -471,7 +473,7 @@ def render_page(found: ModelReport, path: str, console: Console) -> None:
     """Print the path of a report's page, and its main figures."""
     table = Table.grid(padding=(0, 2))
     table.add_row("model", escape(found.name))
-    table.add_row("page", escape(f"{path} ({_bytes(os.stat(path).st_size)})"))
+    table.add_row("page", escape(f"{path} ({size_text(os.stat(path).st_size)})"))
     table.add_row("kernels", f"{len(found.graph)} calls")
     measured = f"not measured: {found.no_profile}"
     if found.profile is not None:
@@ -503,7 +505,7 @@ def _times(count: int | None, ratio: float | None) -> str:
     if count is None:
         return "unknown (no manifest)"
     times = "" if ratio is None else f", {ratio:.2f} x parameters"
-    return f"{_bytes(count)}{times}"
+    return f"{size_text(count)}{times}"
 
 
 def _origin(constant: Constant) -> str:
@@ -527,9 +529,9 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
     parameters = (
         "no parameters"
         if ratio is None
-        else f"{ratio:.2f} x parameters ({_bytes(report.parameter_bytes)})"
+        else f"{ratio:.2f} x parameters ({size_text(report.parameter_bytes)})"
     )
-    rows.append(("size", f"{_bytes(report.artifact_bytes)}, {parameters}"))
+    rows.append(("size", f"{size_text(report.artifact_bytes)}, {parameters}"))
     if report.latency_ms is not None and report.reference_latency_ms is not None:
         ratio_text = ""
         if report.latency_ratio is not None:
@@ -615,12 +617,3 @@ def _verdict(output: OutputComparison) -> str:
 
 def _error(value: float | None) -> str:
     return "-" if value is None else f"{value:.2g}"
-
-
-def _bytes(count: int) -> str:
-    value, unit = float(count), "B"
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000 or unit == "GB":
-            break
-        value /= 1000
-    return f"{value:.3g} {unit}"

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from .arguments import did_you_mean
+from .description import check_kind
 from .terminal import DISABLE, WRONG_USE, Failure
 
 RELAY = (".relay", ".txt", ".json")
@@ -183,6 +184,8 @@ def apart(check: Callable[[], None]) -> None:
 def _check_model(source: str, suffixes: tuple[str, ...]) -> None:
     if source.endswith(suffixes):
         _check_file(source)
+        if source.endswith((".onnx", ".pt2")):
+            check_kind(source)
         return
     module, colon, attribute = source.rpartition(":")
     if colon and not os.path.lexists(source):

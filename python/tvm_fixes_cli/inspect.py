@@ -13,14 +13,19 @@
 """The command ``inspect``."""
 
 import argparse
+import os
 from functools import partial
 
-from . import terminal
-from .arguments import Commands, Result, add_command, add_params
+from . import description, early, onnx_description, terminal, torch_description
+from .arguments import Commands, Result, add_command, add_loading, add_params
 from .package import loaded
 from .terminal import EQUAL, WRONG_USE, Failure
 
 _HELP = """\
+Show what a model is: its format and producer, inputs and outputs, the most frequent operators, the
+bytes of its weights by dtype, and the command to use next. Neither TVM nor PyTorch is loaded for an
+.onnx or .pt2 file. A factory is called.
+
 Show where the bytes of an artifact are: constants, code, debug information and TVM modules, and
 each constant with its size, type and parameter, the largest first; with --all, also the sections of
 the library. Nothing is loaded or run.
@@ -28,12 +33,13 @@ the library. Nothing is loaded or run.
 Of a Relay program, show its inputs, parameters, types and operators, and which operators cannot be
 translated.
 
-exit status: 0 shown, 1 not a complete TVM artifact or a malformed program, 2 no such file
-or another usage error
+exit status: 0 shown, 1 not a model, a complete TVM artifact or a well-formed program, 2 no such
+file or another usage error
 """
 
 _EXAMPLES = """\
 examples:
+  tvm-fixes inspect model.onnx
   tvm-fixes inspect out/
   tvm-fixes inspect out/model.so --all
   tvm-fixes inspect out/ --json
@@ -47,24 +53,37 @@ def add(commands: Commands) -> None:
         commands,
         "inspect",
         _run,
-        help="show where the bytes of an artifact are",
+        help="show what a model is, or where the bytes of an artifact are",
         description=_HELP,
         epilog=_EXAMPLES,
     )
     parser.add_argument(
         "path",
-        metavar="DIR|FILE",
-        help="an artifact of 'tvm-fixes compile', or a library of TVM's export_library, whose "
-        "constants have no names; or a .relay, .txt or .json file of a Relay program",
+        metavar="DIR|MODEL",
+        help="an .onnx or .pt2 file, a factory as for 'compile', or a .relay, .txt or .json file "
+        "of a Relay program; an artifact of 'tvm-fixes compile', or a library of TVM's "
+        "export_library, whose constants have no names",
     )
     add_params(parser)
+    add_loading(parser)
     parser.add_argument(
-        "--all", action="store_true", help="show all constants, and the sections of the library"
+        "--all",
+        action="store_true",
+        help="show all operators or constants, and the sections of the library",
     )
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
 
 
 def _run(arguments: argparse.Namespace) -> Result:
+    path = arguments.path
+    is_factory = ":" in path and not os.path.lexists(path)
+    if is_factory or (path.endswith((".onnx", ".pt2")) and not os.path.isdir(path)):
+        early.check(arguments, path, ())
+        return _describe(arguments, is_factory)
+    if os.path.isfile(path) and not path.endswith(early.RELAY):
+        kind = description.kind_of(path)
+        if kind not in ("", description.LIBRARY):
+            raise Failure(f"{path}: not a library or a model: it is {kind}")
     with loaded(with_torch=False):
         from tvm_fixes.runtime.inspection import inspect
         from tvm_fixes.source.relay_file import is_program_name, reader
@@ -85,5 +104,32 @@ def _run(arguments: argparse.Namespace) -> Result:
             print(to_json())
         else:
             show(console=terminal.console())
+
+    return EQUAL, write
+
+
+def _describe(arguments: argparse.Namespace, is_factory: bool) -> Result:
+    path, reference = arguments.path, "PyTorch"
+    if is_factory:
+        with loaded(with_torch=early.needs_torch(path), imports=arguments.imports):
+            from tvm_fixes.source import open_source
+            from tvm_fixes.source.torch import TorchSource
+
+            source = open_source(path)
+            assert isinstance(source, TorchSource)  # so are those of all factories
+            found = torch_description.describe_program(source)
+    elif path.endswith(".pt2"):
+        found = torch_description.describe(path)
+    else:
+        found, reference = onnx_description.describe(path), "ONNX Runtime"
+    given = ["--trust"] * arguments.trust
+    given += [word for name in arguments.imports for word in ("--import", name)]
+    commands = found.commands(path, given or found.options, reference)
+
+    def write() -> None:
+        if arguments.json:
+            print(found.to_json(commands))
+        else:
+            description.write(found, commands, arguments.all)
 
     return EQUAL, write

@@ -66,6 +66,16 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def size_text(count: int) -> str:
+    """A number of bytes with a unit."""
+    value, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            break
+        value /= 1000
+    return f"{value:.3g} {unit}"
+
+
 def open_streams() -> None:
     """Open the standard streams that the parent process closed.
 

@@ -22,6 +22,7 @@ from tvm_fixes.compiler import Step
 from tvm_fixes.runtime import OutputComparison, Report
 from tvm_fixes.support import activity
 from tvm_fixes_cli import console
+from tvm_fixes_cli.terminal import size_text
 
 
 class Terminal(io.StringIO):
@@ -124,7 +125,7 @@ def test_table():
     "count, text", [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (3e12, "3e+03 GB")]
 )
 def test_sizes(count, text):
-    assert console._bytes(count) == text
+    assert size_text(count) == text
 
 
 if __name__ == "__main__":

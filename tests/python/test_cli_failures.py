@@ -129,7 +129,10 @@ def test_models(name, tmp_path, capfd):
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [(b"\x08\x07garbage\xff\xff", "not a readable ONNX file"), (b"", "incomplete ONNX model")],
+    [
+        (b"\x08\x07garbage\xff\xff", "not a readable ONNX file"),
+        (b"\x08\x07", "incomplete ONNX model"),
+    ],
 )
 def test_files(data, message, tmp_path, capfd):
     (tmp_path / "model.onnx").write_bytes(data)

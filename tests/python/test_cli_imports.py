@@ -15,6 +15,7 @@
 import shutil
 import sys
 
+import onnx
 import pytest
 import torch
 import tvm.testing
@@ -144,7 +145,7 @@ def test_an_operator_that_is_not_registered(capfd):
 @pytest.mark.parametrize("command", ["compile", "check", "verify", "compare", "profile", "bisect"])
 def test_a_module_that_does_not_exist(command, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "model.onnx").touch()
+    (tmp_path / "model.onnx").write_bytes(onnx.ModelProto(ir_version=8).SerializeToString())
     assert main([command, "model.onnx", "--import", "no_such_module"]) == 2
     assert f"no_such_module: no such module in {tmp_path} or on the path" in capfd.readouterr().err
     assert main([command, "model.onnx", "--import", "no.py"]) == 2
@@ -153,7 +154,7 @@ def test_a_module_that_does_not_exist(command, tmp_path, monkeypatch, capfd):
 
 def test_a_module_that_fails(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "model.onnx").touch()
+    (tmp_path / "model.onnx").write_bytes(onnx.ModelProto(ir_version=8).SerializeToString())
     (tmp_path / "failing.py").write_text("1 / 0")
     assert main(["check", "model.onnx", "--import", "failing.py"]) == 1
     assert (

@@ -198,7 +198,7 @@ class TorchSource(Source):
         is_flat = all(argument.is_input and len(argument.path) == 1 for argument in arguments)
         return signature if is_flat else signature._replace(arguments=arguments)
 
-    def _tensors(self) -> "Iterator[tuple[str, torch.Tensor]]":
+    def tensors(self) -> "Iterator[tuple[str, torch.Tensor]]":
         """The strided tensors among the parameters, buffers and constants, by name."""
         import torch
         from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -217,14 +217,14 @@ class TorchSource(Source):
     def _count_parameter_bytes(self) -> int:
         storages = {
             value.untyped_storage().data_ptr(): value.untyped_storage().nbytes()
-            for _, value in self._tensors()
+            for _, value in self.tensors()
         }
         return sum(storages.values())
 
     def parameters(self) -> Iterator[tuple[str, np.ndarray]]:
         import torch
 
-        for name, value in self._tensors():
+        for name, value in self.tensors():
             if value.device.type == "cpu":
                 data = value.detach().resolve_conj().resolve_neg().contiguous()
                 yield name, data.reshape(-1).view(torch.uint8).numpy()
