@@ -193,10 +193,27 @@ def tiny(tmp_path_factory):
     return directory / "out"
 
 
+# Prints the peak of resident memory when the program ends. That of rusage includes the parent's.
+PEAK = """
+#include <cstdio>
+#include <cstring>
+struct Peak {
+  ~Peak() {
+    char line[256];
+    FILE* status = std::fopen("/proc/self/status", "r");
+    while (std::fgets(line, sizeof(line), status)) {
+      if (!std::strncmp(line, "VmHWM", 5)) std::fputs(line, stderr);
+    }
+  }
+} peak;
+"""
+
+
 def test_from_cpp(tiny, tmp_path):
-    """The program of docs/deploying.md, linked as the page says."""
+    """The program of docs/deploying.md, linked as the page says, and its sizes."""
     [program] = blocks("deploying.md", "cpp")
     (tmp_path / "run_model.cc").write_text(program)
+    (tmp_path / "peak.cc").write_text(PEAK)
     text = (ROOT / "docs" / "deploying.md").read_text()
     [command] = re.findall(r"^    g\+\+ (.*\\\n.*)$", text, re.MULTILINE)
     site = {"ffi": Path(tvm_ffi.__file__).parent, "tvm": Path(tvm.__file__).parent}
@@ -204,13 +221,22 @@ def test_from_cpp(tiny, tmp_path):
         command = command.replace(f"${name}", str(path))
     compiler = os.environ.get("CXX", "g++").split()
     arguments = command.replace("\\\n", " ").split()
-    subprocess.run([*compiler, *arguments], cwd=tmp_path, check=True)
+    subprocess.run([*compiler, *arguments, "peak.cc"], cwd=tmp_path, check=True)
     done = subprocess.run(
         [tmp_path / "run_model", tiny / "model.so"], capture_output=True, text=True, check=True
     )
     model = tvm_fixes.CompiledModel.load(tiny)
     expected = model.run(np.ones((1, 3, 8, 8), "float32"))
     np.testing.assert_array_equal(np.array(done.stdout.split(), "float32"), expected.ravel())
+    documented = dict(re.findall(r"^\| (.+) \| ([\d.]+) MB \|$", text, re.MULTILINE))
+    files = [site["tvm"] / "lib" / "libtvm_runtime.so", site["ffi"] / "lib" / "libtvm_ffi.so"]
+    own = [tmp_path / "run_model", tiny / "model.so"]
+    measured = {f"`{file.name}`": file.stat().st_size / 1e6 for file in files}
+    measured["`run_model` and `model.so`"] = sum(file.stat().st_size for file in own) / 1e6
+    measured["memory of the process"] = int(done.stderr.split()[1]) * 1024 / 1e6
+    assert documented.keys() == measured.keys()
+    for part, size in measured.items():
+        assert abs(size - float(documented[part])) <= 0.2 * size, (part, size)
 
 
 SERVER = """
