@@ -438,6 +438,10 @@ PHASES = (
             defines_kernels=True,
         ),
         Step(
+            "LowerAlignment",
+            "after the schedules, which store past the caches only where memory is aligned",
+        ),
+        Step(
             "KeepTilesOnStack",
             "last on kernels: it lowers those with large tiles to loops",
             defines_kernels=True,

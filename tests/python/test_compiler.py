@@ -161,7 +161,7 @@ class TestComparison:
         names += ["MergeEqualConstants", "Lower"]
         names += ["GuardFloatArithmetic", "GuardIntegerDivision"]
         names += ["GuardIntegerOverflow", "GuardLongLoops", "GuardShapeBounds"]
-        names += ["GuardSplitIndices", "HoistSelectLoads", "KeepTilesOnStack"]
+        names += ["GuardSplitIndices", "HoistSelectLoads", "LowerAlignment", "KeepTilesOnStack"]
         names += ["CheckLowered"]
         names += ["build", "export", "compare"]
         assert list(report.seconds) == names

@@ -79,6 +79,7 @@ def test_stages_have_names():
             "GuardShapeBounds",
             "GuardSplitIndices",
             "HoistSelectLoads",
+            "LowerAlignment",
             "KeepTilesOnStack",
             "CheckLowered",
         ),

@@ -30,7 +30,7 @@ from ..runtime.lifted_manifest import LiftedManifest, WeightSpec
 from ..runtime.lifted_module import LiftedModule
 from ..runtime.manifest import Signature, describe_function
 from ..support.serial import in_turn
-from .linking import link
+from .linking import Memory, link
 
 
 @in_turn
@@ -106,8 +106,11 @@ def lift(
     transform = f"{function}_transform_params"
     if lazy:
         lifted = _lazy(lifted, transform)
-    executable = relax.build(lifted, resolved, relax_pipeline=pipeline(max_growth=max_growth))
-    linked = link(executable, resolved, signature, ())
+    with resolved:
+        lowered = pipeline(max_growth=max_growth)(lifted)
+    executable = relax.build(lowered, resolved, relax_pipeline=None)
+    memory = Memory.of(lowered, function, len(signature.outputs))
+    linked = link(executable, resolved, signature, (), memory=memory)
     model = replace(linked.manifest, function=function)
     manifest = LiftedManifest(model, transform, lazy, specs)
     return LiftedModule(

@@ -26,6 +26,7 @@ from .. import target as targets
 from ..errors import CompileError
 from ..relax.constants.provenance import ConstantRecord, Weight
 from ..relax.kernel_calls import KernelCalls
+from ..relax.owned_results import owned_results
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import (
     LIBRARY,
@@ -39,8 +40,10 @@ from ..runtime.manifest import (
 from ..runtime.weights import write_weights
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.temporary import TemporaryDirectory
+from ..support.tensors import ALIGNMENT
 from ..target import cuda_libraries
 from ..target.linker import linker_for
+from ..tirx.transform.lower_alignment import alignment_of
 from .options import FULL_DISK
 
 
@@ -61,6 +64,28 @@ class Linked(NamedTuple):
     owner: TemporaryDirectory
 
 
+class Memory(NamedTuple):
+    """What a model's function assumes of the memory of its inputs, and grants of its outputs.
+
+    Attributes
+    ----------
+    alignment, owned_outputs
+        As for :class:`~tvm_fixes.runtime.Manifest`.
+    """
+
+    alignment: int
+    owned_outputs: tuple[int, ...]
+
+    @classmethod
+    def of(cls, mod: tvm.IRModule, name: str, outputs: int) -> "Memory":
+        """The memory of a function of a lowered module, with the first `outputs` of its results."""
+        owned = (index for index in owned_results(mod, name) if index < outputs)
+        return cls(alignment_of(mod), tuple(owned))
+
+
+NOTHING_KNOWN = Memory(ALIGNMENT, ())
+
+
 def export(
     executable: relax.VMExecutable,
     target: tvm.target.Target,
@@ -68,11 +93,12 @@ def export(
     constants: tuple[ConstantRecord, ...],
     weights: Mapping[str, Weight],
     kernels: KernelCalls | None = None,
+    memory: Memory = NOTHING_KNOWN,
     *,
     strip: bool = False,
 ) -> CompiledModel:
     """Link the library with :func:`link`, and load it if it runs on this machine."""
-    linked = link(executable, target, signature, constants, weights, kernels, strip=strip)
+    linked = link(executable, target, signature, constants, weights, kernels, memory, strip=strip)
     return CompiledModel(linked.directory, linked.manifest, owner=linked.owner)
 
 
@@ -83,6 +109,7 @@ def link(
     constants: tuple[ConstantRecord, ...],
     weights: Mapping[str, Weight] | None = None,
     kernels: KernelCalls | None = None,
+    memory: Memory = NOTHING_KNOWN,
     *,
     strip: bool = False,
 ) -> Linked:
@@ -101,6 +128,8 @@ def link(
         The weights to store outside the library.
     kernels : KernelCalls, optional
         The kernels that the library calls.
+    memory : Memory
+        What its function assumes of the memory of inputs and grants of that of outputs.
     strip : bool
         Leave out debug information and the names of local symbols.
 
@@ -126,6 +155,7 @@ def link(
             constants=constants,
             weights=written,
             kernels=kernels or KernelCalls(),
+            **memory._asdict(),
         )
         return Linked(directory, manifest, owner)
     except BaseException:

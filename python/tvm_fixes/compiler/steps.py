@@ -297,6 +297,7 @@ def export(compilation: Compilation) -> None:
             origins.records(compilation.inside),
             origins.named(compilation.outside),
             compilation.kernels,
+            linking.Memory.of(compilation.mod, "main", len(compilation.signature.outputs)),
             strip=compilation.options.strip,
         )
 

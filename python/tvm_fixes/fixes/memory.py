@@ -140,3 +140,16 @@ FOLD_PERMUTE_INTO_SCATTER = declare(
         ),
     },
 )
+
+MALLOC_ALIGNMENT = declare(
+    "malloc-alignment",
+    family="memory",
+    kind=Kind.PASS,
+    summary="takes inputs that are aligned as malloc aligns them",
+    symptoms={
+        Symptom.COST: (
+            "each run copies an input that is a NumPy array, for kernels assume an alignment of "
+            "64 bytes"
+        ),
+    },
+)

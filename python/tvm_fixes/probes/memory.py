@@ -31,6 +31,7 @@ from ..fixes.memory import (
     EMPTY_CONSTANTS,
     FOLD_PERMUTE_INTO_SCATTER,
     LONG_LOOPS,
+    MALLOC_ALIGNMENT,
     PLAN_MEMORY_BOUNDS,
     PLAN_MEMORY_ESCAPE,
     PLAN_MEMORY_IF,
@@ -40,7 +41,7 @@ from ..fixes.memory import (
     VM_SHAPE_LOWER_WEIGHTS,
 )
 from ..lowering import pipeline
-from ..tirx.transform import GuardLongLoops, HoistSelectLoads, KeepTilesOnStack
+from ..tirx.transform import GuardLongLoops, HoistSelectLoads, KeepTilesOnStack, LowerAlignment
 from ._run import run
 from .probe import Probe, register
 
@@ -200,6 +201,35 @@ register(
         stock=lambda: _build_choice(_Choice),
         fixed=_build_choice_fixed,
         symptom=re.compile("AssertionError: a choice is not vectorized"),
+    ),
+)
+
+
+@I.ir_module
+class _Sum:
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((16,), "float32"), y: T.Buffer((16,), "float32")) -> None:
+        T.func_attr({"tirx.noalias": True})
+        for i in T.vectorized(16):
+            y[i] = x[i] + T.float32(1)
+
+
+def _build_sum(mod: tvm.IRModule) -> None:
+    source = tvm.compile(mod, tvm.target.Target("llvm")).mod.inspect_source("ll")
+    assert not re.search(r"load <\d+ x float>.* align 64", source), "a kernel assumes 64 bytes"
+
+
+def _build_sum_fixed() -> None:
+    with tvm.target.Target("llvm"):
+        _build_sum(LowerAlignment()(_Sum))
+
+
+register(
+    MALLOC_ALIGNMENT,
+    Probe(
+        stock=lambda: _build_sum(_Sum),
+        fixed=_build_sum_fixed,
+        symptom=re.compile("AssertionError: a kernel assumes 64 bytes"),
     ),
 )
 

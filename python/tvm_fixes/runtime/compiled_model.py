@@ -28,11 +28,9 @@ from ..errors import CompileError, InputError
 from ..support.temporary import TemporaryDirectory
 from ..support.tensors import (
     assign,
-    copies_of,
-    copy_of,
-    fields_of,
     from_tvm,
     is_torch,
+    shared,
     to_device,
     to_tvm,
 )
@@ -43,15 +41,12 @@ from .failed_checks import failed_check
 from .input_buffers import InputBuffers
 from .library import Library
 from .manifest import WEIGHTS, Manifest, TensorSpec, describe_shape, load_whole, read_manifest
+from .results import returned
 from .staging import check_destination, staged, write_manifest
 from .weights import read_weights
 
 _Key = tuple[tuple[tuple[int, ...], np.dtype], ...]
 """The shapes and dtypes of the inputs of a call."""
-
-# Names of their own: to look them up takes a while, too.
-_TENSOR = tvm.runtime.Tensor
-_ONE_OUTPUT = (tvm.runtime.Tensor, tvm.runtime.ShapeTuple)
 
 _MAX_ACCEPTED = 64
 """The number of such keys with memory; to check small inputs takes as long as a small model."""
@@ -176,8 +171,9 @@ class CompiledModel:
         -------
         outputs : array, or tuple of arrays
             The output of a model with one output, else a tuple in the order of :attr:`outputs`.
-            PyTorch tensors if any input is one, NumPy arrays otherwise; never views of the inputs,
-            but the new value of an updated input is that input itself.
+            PyTorch tensors if any input is one, NumPy arrays otherwise.  They belong to the caller:
+            no later run changes them, and they share no memory with inputs or weights, but the new
+            value of an updated input is that input itself.
 
         Raises
         ------
@@ -195,6 +191,11 @@ class CompiledModel:
         A run overwrites the inputs in ``manifest.updates``.  If one is a PyTorch tensor that is
         contiguous and aligned to 64 bytes, as PyTorch allocates them, a model on the CPU writes
         into its memory; others are copied before the run, and after it.
+
+        Other inputs are only read.  On the CPU, those of more than 64 KiB are not copied if they
+        are contiguous and aligned to 16 bytes, as NumPy allocates them: do not change them during
+        the run.  Nor are outputs of that size, unless they are inputs, constants or parts of
+        another output.
         """
         if not named:
             for value in args:
@@ -214,7 +215,7 @@ class CompiledModel:
         # The function comes first: it says whether there is a device for the operands.
         result = self._call(self._function, self._operands(values))
         if not manifest.updates:
-            return returned(result, as_torch=as_torch)
+            return returned(result, manifest.owned_outputs, as_torch=as_torch)
         by_name = {spec.name: value for spec, value in zip(manifest.inputs, values, strict=True)}
         new = {index: by_name[name] for name, index in manifest.updates.items()}
         return updated(result, new, len(self.outputs), as_torch=as_torch)
@@ -236,7 +237,7 @@ class CompiledModel:
         try:
             buffers = accepted.pop()
         except IndexError:
-            buffers = InputBuffers(values)
+            buffers = InputBuffers(values, self._manifest.alignment)
         inputs = buffers.filled(values)
         if (results := buffers.results) is not None and self._call_into is not None:
             result = self._call(self._call_into, inputs, results.operands)
@@ -246,7 +247,7 @@ class CompiledModel:
                 return copies[0] if len(copies) == 1 else tuple(copies)
         else:
             result = self._call(self._function, inputs)
-        outputs = returned(result, as_torch=False)  # copies: a result may be an input
+        outputs = returned(result, self._manifest.owned_outputs, as_torch=False)
         if not buffers.is_complete:
             function = self._library.machine[self._manifest.function]
             arrays = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -265,13 +266,17 @@ class CompiledModel:
 
     def _operands(self, values: list[Any]) -> list[Any]:
         """The operands of the model's function for its inputs."""
-        device, sizes = self._library.device, self._manifest.sizes
-        return [
-            tvm.runtime.ShapeTuple([int(value)])
-            if spec.name in sizes
-            else to_device(to_tvm(value), device)
-            for spec, value in zip(self.inputs, values, strict=True)
-        ]
+        pairs = zip(self.inputs, values, strict=True)
+        return [self._operand(spec.name, value) for spec, value in pairs]
+
+    def _operand(self, name: str, value: Any) -> Any:
+        manifest, device = self._manifest, self._library.device
+        if name in manifest.sizes:
+            return tvm.runtime.ShapeTuple([int(value)])
+        if name in manifest.updates:
+            return to_device(to_tvm(value), device)
+        alignment = manifest.alignment if device == tvm.cpu() else 1
+        return to_device(shared(value, alignment), device)
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Run the model: see :meth:`run`."""
@@ -389,17 +394,3 @@ def updated(result: Any, new: Mapping[int, Any], number: int, *, as_torch: bool)
     for index, value in new.items():
         assign(value, results[index])
     return outputs[0] if number == 1 else tuple(outputs)
-
-
-def returned(result: Any, *, as_torch: bool) -> Any:
-    """Convert the result of a model's function to that of :meth:`CompiledModel.run`."""
-    if not as_torch and isinstance(result, _TENSOR):
-        return copy_of(result)  # the usual case
-    # Not a tuple of outputs: a ShapeTuple is a single output, too.
-    if isinstance(result, _ONE_OUTPUT):
-        return from_tvm(result, as_torch=as_torch)
-    if as_torch:
-        outputs = [from_tvm(value, as_torch=True) for value in fields_of(result)]
-    else:
-        outputs = copies_of(result)
-    return outputs[0] if len(outputs) == 1 else tuple(outputs)

@@ -23,10 +23,13 @@ import numpy as np
 import tvm
 import tvm_ffi
 
-from ..support.tensors import aligned_copy, is_plain_array, to_tvm
+from ..support.tensors import ALIGNMENT, aligned_copy, is_plain_array, shared, to_tvm
 
 MAX_BYTES = 1 << 16
-"""The size of the largest input or result that is kept; a larger one is copied to new memory."""
+"""The size of the largest input or result that is copied to such memory.
+
+A larger result would hold whole pages of TVM's pool, which is a small part of its size.
+"""
 
 
 class InputBuffers:
@@ -36,6 +39,8 @@ class InputBuffers:
     ----------
     values : sequence of numpy.ndarray
         Inputs of these shapes and dtypes.
+    alignment : int
+        The alignment that the model needs, in bytes.
 
     Attributes
     ----------
@@ -45,16 +50,21 @@ class InputBuffers:
         Whether nothing else can be kept.
     """
 
-    def __init__(self, values: Sequence[Any]):
+    def __init__(self, values: Sequence[Any], alignment: int = ALIGNMENT):
+        self._alignment = alignment
         kept = [_kept(value) for value in values]
         self._tensors: list[Any] = [buffer[1] if buffer else None for buffer in kept]
         self._copied = [(place, buffer[0]) for place, buffer in enumerate(kept) if buffer]
-        self._new = [place for place, buffer in enumerate(kept) if not buffer]
+        new = [place for place, buffer in enumerate(kept) if not buffer]
+        self._empty = [place for place in new if not values[place].nbytes]
+        self._new = [place for place in new if values[place].nbytes]
         self.results: ResultBuffers | None = None
-        self.is_complete = bool(self._new)
+        self.is_complete = bool(new)
 
     def filled(self, values: Sequence[Any]) -> list[tvm.runtime.Tensor]:
-        """Copy NumPy arrays, and return them as tensors that are valid until the next call.
+        """Convert NumPy arrays to tensors that are valid until the next call.
+
+        Small ones are copied; a large one is too if it is not contiguous and aligned.
 
         Parameters
         ----------
@@ -63,10 +73,17 @@ class InputBuffers:
         """
         for place, memory in self._copied:
             memory[...] = values[place]
-        if not self._new:
+        if not self._new and not self._empty:
             return self._tensors
         tensors = list(self._tensors)
         for place in self._new:
+            try:  # what `shared` does in the usual case, in half the time
+                tensors[place] = tvm_ffi.from_dlpack(
+                    values[place], require_alignment=self._alignment, require_contiguous=True
+                )
+            except (BufferError, RuntimeError):
+                tensors[place] = shared(values[place], self._alignment)
+        for place in self._empty:
             tensors[place] = to_tvm(values[place])
         return tensors
 

@@ -22,13 +22,13 @@ from typing import Any, Self
 from ..errors import ArtifactError, InputError, UsageError
 from ..relax.constants.provenance import Weight
 from ..support.temporary import TemporaryDirectory
-from ..support.tensors import is_torch, to_tvm
+from ..support.tensors import is_torch, shared
 from .arguments import INPUT, bind, check_arrays
-from .compiled_model import returned
 from .library import Library
 from .lifted_manifest import LiftedManifest
 from .manifest import MANIFEST, WEIGHTS, TensorSpec, load_whole
 from .preparation import LiftReport, Preparation, prepared_of, spec_of, tensors_of
+from .results import returned
 from .staging import check_destination, staged, write_manifest
 from .weights import read_weights, write_weights
 
@@ -150,11 +150,12 @@ class LiftedModule:
         check_arrays(zip(self.inputs, inputs, strict=True), self._lifted.model.bounds, INPUT)
         weights = self._complete(new_weights)
         as_torch = any(map(is_torch, inputs))
-        tensors = [to_tvm(value) for value in inputs]
+        model = self._lifted.model
+        tensors = [shared(value, model.alignment) for value in inputs]
         with self._library.lock:
             prepared = self._prepared(weights, is_held=not new_weights)
             result = self._function(*tensors, *(prepared or ()))
-            return returned(result, as_torch=as_torch)
+            return returned(result, model.owned_outputs, as_torch=as_torch)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write library, prepared weights and manifest to `directory` atomically.

@@ -31,6 +31,7 @@ from ..relax.kernel_calls import KernelCall, KernelCalls
 from ..relax.source_nodes import SourceNode
 from ..relax.updates import updates_of
 from ..support.files import open_regular, read_text
+from ..support.tensors import ALIGNMENT
 from .call_arguments import Argument, check_arguments, read_argument
 from .report import Report
 from .typed import MALFORMED, check_types
@@ -161,6 +162,14 @@ def _check_updates(manifest: "Manifest") -> None:
         raise ValueError(f"updates: expected indices of results, got {manifest.updates}")
 
 
+def _check_memory(manifest: "Manifest") -> None:
+    if manifest.alignment not in (1 << power for power in range(ALIGNMENT.bit_length())):
+        raise ValueError(f"alignment: expected a power of two, got {manifest.alignment}")
+    owned, number = manifest.owned_outputs, len(manifest.outputs)
+    if len(set(owned)) < len(owned) or any(not 0 <= index < number for index in owned):
+        raise ValueError(f"owned_outputs: expected indices of outputs, got {owned}")
+
+
 def describe_shape(shape: Sequence[Dim] | None) -> str:
     """Format `shape` as ``(n, 3, 64, 64)``."""
     return "(any rank)" if shape is None else f"({', '.join(map(str, shape))})"
@@ -192,6 +201,10 @@ class Manifest:
         The weights outside the library; None if they are inside.
     kernels : KernelCalls
         The kernels that the library calls, with the nodes of the model that each call computes.
+    alignment : int
+        The alignment that the kernels assume of the inputs, in bytes.
+    owned_outputs : tuple of int
+        The outputs that share no memory with inputs, constants or each other, as indices.
     report : Report or None
         The report of the compilation, including the fixes applied.
     """
@@ -212,6 +225,8 @@ class Manifest:
     sizes: dict[str, Dim] = field(default_factory=dict)
     arguments: tuple[Argument, ...] = ()
     kernels: KernelCalls = field(default_factory=KernelCalls)
+    alignment: int = ALIGNMENT
+    owned_outputs: tuple[int, ...] = ()
     report: Report | None = None
 
     @property
@@ -258,12 +273,14 @@ class Manifest:
             if "kernels" in values:
                 values["kernels"] = _read_kernels(values["kernels"])
             values["arguments"] = tuple(map(read_argument, values.get("arguments", ())))
+            values["owned_outputs"] = tuple(values.get("owned_outputs", ()))
             values["bounds"] = {k: (low, high) for k, (low, high) in values["bounds"].items()}
             if values.get("report") is not None:
                 values["report"] = Report.from_dict(values["report"])
             manifest = cls(**values)
             check_types(manifest)
             _check_updates(manifest)
+            _check_memory(manifest)
             check_arguments(manifest.arguments, manifest.sizes, manifest.inputs)
             _check_target(manifest.target)
             return manifest

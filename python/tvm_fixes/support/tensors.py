@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     import torch
 
 ALIGNMENT = 64
-"""The alignment that TVM's kernels assume of a tensor, in bytes."""
+"""The alignment of TVM's own tensors, in bytes, which its kernels assume of all."""
+
+MALLOC_ALIGNMENT = 16
+"""The alignment of what ``malloc`` returns, such as the data of a NumPy array."""
 
 
 def is_torch(value: object) -> bool:
@@ -75,24 +78,62 @@ def _name_of(dtype: "np.dtype | torch.dtype") -> str:
     return dtype.name if isinstance(dtype, np.dtype) else str(dtype).removeprefix("torch.")
 
 
-def to_tvm(value: Any) -> tvm.runtime.Tensor:
+def to_tvm(value: Any, alignment: int = ALIGNMENT) -> tvm.runtime.Tensor:
     """Convert a NumPy array or a PyTorch tensor on the CPU, with any strides, to TVM's.
 
-    A contiguous, aligned PyTorch tensor shares its memory; everything else is copied.
+    A PyTorch tensor that is contiguous and aligned shares its memory; everything else is copied.
     """
     if 0 in value.shape:
         # Kernels reject PyTorch's strides of an empty tensor, and NumPy does not align one.
         return tvm.runtime.empty(tuple(value.shape), dtype_of(value))
     if is_torch(value):
         tensor = value.detach().resolve_conj().resolve_neg().contiguous()
-        if tensor.data_ptr() % ALIGNMENT:
+        if tensor.data_ptr() % alignment:
             tensor = tensor.clone()
-        return tvm.runtime.from_dlpack(tensor)
+        return tvm_ffi.from_dlpack(tensor)
     array = np.asarray(value)
     if is_plain_array(array):
         return tvm.runtime.from_dlpack(aligned_copy(array))  # a fifth of the line below
     # Not np.ascontiguousarray, which turns a scalar into a 1-D array.
     return tvm.runtime.tensor(np.asarray(array, array.dtype.newbyteorder("="), order="C"))
+
+
+def shared(value: Any, alignment: int) -> tvm.runtime.Tensor:
+    """Convert an array like :func:`to_tvm`, also one of NumPy without a copy if possible.
+
+    Parameters
+    ----------
+    value : numpy.ndarray or torch.Tensor
+        An array on the CPU.  It may be read-only: the tensor must not be written.
+    alignment : int
+        The alignment that the reader needs; an array with less is copied.
+    """
+    if isinstance(value, np.ndarray) and value.flags.c_contiguous and value.nbytes:
+        array = value if value.flags.writeable else _writable_alias(value)
+        try:
+            if is_plain_array(array):
+                return tvm_ffi.from_dlpack(
+                    array, require_alignment=alignment, require_contiguous=True
+                )
+            if array.dtype.kind == "V" and nbytes_of(array.shape, dtype_of(array)) == array.nbytes:
+                raw = tvm_ffi.from_dlpack(array.view("uint8"), require_alignment=alignment)
+                return raw._create_view(array.shape, dtype_of(array))
+        except (RuntimeError, ValueError):
+            pass  # it is not aligned, or has strides without a meaning
+    return to_tvm(value, alignment)
+
+
+class _Alias:
+    """The interface of a read-only array, as one that can be written: DLPack rejects the former."""
+
+    def __init__(self, array: np.ndarray):
+        interface = array.__array_interface__
+        self.__array_interface__ = interface | {"data": (interface["data"][0], False)}
+        self.array = array  # which owns the memory
+
+
+def _writable_alias(array: np.ndarray) -> np.ndarray:
+    return np.asarray(_Alias(array)).view(array.dtype)
 
 
 def is_plain_array(array: np.ndarray) -> bool:
@@ -147,19 +188,31 @@ def fields_of(result: tvm_ffi.Array) -> list[Any]:
     return [_item_of(result, place) for place in range(len(result))]
 
 
-def copies_of(result: tvm_ffi.Array) -> list[np.ndarray]:
-    """Copy the fields of a tuple of the virtual machine, tensors and shapes, to NumPy arrays.
+def array_view(value: Any, *, as_torch: bool) -> Any:
+    """An array or PyTorch tensor with the memory of a result of the virtual machine.
 
-    It calls nothing else in the usual case: small models run as long as a few calls.
+    None for a shape, a tensor that is not on the CPU, and elements that are not whole bytes.
     """
-    copies: list[np.ndarray] = []
-    for place in range(len(result)):
-        value = _item_of(result, place)
-        try:
-            copies.append(np.from_dlpack(value).copy())
-        except (AttributeError, BufferError, RuntimeError):
-            copies.append(from_tvm(value, as_torch=False))
-    return copies
+    try:
+        if not as_torch:
+            return np.from_dlpack(value)
+    except AttributeError:  # a shape
+        return None
+    except (BufferError, RuntimeError):
+        pass
+    if not isinstance(value, tvm.runtime.Tensor) or value.device != tvm.cpu():
+        return None
+    if as_torch:
+        import torch
+
+        return torch.from_dlpack(value)
+    # NumPy's DLPack does not support bfloat16.
+    return None if tvm_ffi.dtype(str(value.dtype)).bits % 8 else array_of(value)
+
+
+def is_writable(array: "np.ndarray | torch.Tensor") -> bool:
+    """Whether an array can be written; before NumPy 2.1, one from another library cannot."""
+    return is_torch(array) or array.flags.writeable
 
 
 def arrays_of(result: Any) -> list[np.ndarray]:

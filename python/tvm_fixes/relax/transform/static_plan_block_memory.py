@@ -31,7 +31,7 @@ from collections.abc import Iterable
 
 import tvm
 import tvm_ffi
-from tvm import relax, tirx
+from tvm import relax
 from tvm.relax.transform import transform as tvm_transform
 
 from ...fixes.memory import PLAN_MEMORY_BOUNDS, PLAN_MEMORY_ESCAPE, PLAN_MEMORY_IF
@@ -39,10 +39,7 @@ from ...support import switches
 from ..allocation_sizes import with_exact_sizes
 from ..analysis import bindings
 from ..ir import relax_functions, with_functions
-
-# Prefixes of TVM's functions that do not keep their arguments.
-_KEEPS_NOTHING = ("vm.builtin.", "relax.run.")
-
+from ..owned_results import may_keep
 
 _ALLOC_STORAGE = tvm.ir.Op.get("relax.memory.alloc_storage")
 _ALLOC_TENSOR = tvm.ir.Op.get("relax.memory.alloc_tensor")
@@ -123,18 +120,10 @@ def _lets_tensors_escape(function: relax.Function, mod: tvm.IRModule) -> bool:
     """
     return not function.is_pure and any(
         isinstance(binding.value, relax.Call)
-        and _may_keep(binding.value.op, mod)
+        and may_keep(binding.value.op, mod)
         and any(map(_holds_tensors, binding.value.args))
         for binding in bindings(function)
     )
-
-
-def _may_keep(callee: relax.Expr, mod: tvm.IRModule) -> bool:
-    if isinstance(callee, relax.ExternFunc):
-        return not str(callee.global_symbol).startswith(_KEEPS_NOTHING)
-    if isinstance(callee, tvm.ir.GlobalVar):
-        return not isinstance(mod.functions.get(callee), tirx.PrimFunc)
-    return isinstance(callee, relax.Var) or "closure" in str(getattr(callee, "name", ""))
 
 
 def _holds_tensors(expr: relax.Expr) -> bool:

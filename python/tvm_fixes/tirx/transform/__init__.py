@@ -34,6 +34,7 @@ from .guard_split_indices import GuardSplitIndices
 from .hoist_select_loads import HoistSelectLoads
 from .inline_elementwise import InlineElementwise
 from .keep_tiles_on_stack import KeepTilesOnStack
+from .lower_alignment import LowerAlignment
 from .lower_elementary_functions import LowerElementaryFunctions
 from .schedule_elementwise import ScheduleElementwise
 from .schedule_reductions import ScheduleReductions

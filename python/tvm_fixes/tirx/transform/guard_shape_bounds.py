@@ -26,7 +26,7 @@ from tvm.sym import Analyzer, detect_linear_equation
 from tvm_ffi import structural_equal
 
 from ...fixes.dynamic_shapes import SHAPE_BOUNDS as FIX_ID
-from ..loop_nest import substitute
+from ..parameters import redeclared, with_parameters
 from ..util import prim_func_pass
 
 
@@ -56,30 +56,10 @@ def _guard(function: tirx.PrimFunc, _target: tvm.target.Target) -> tirx.PrimFunc
             continue
         shape = [_hidden(extent) for extent in parameter.shape]
         if not all(a.same_as(b) for a, b in zip(shape, parameter.shape, strict=True)):
-            replaced[parameter] = _with_shape(parameter, shape)
+            replaced[parameter] = redeclared(parameter, shape=shape)
     if not replaced:
         return function
-    return tirx.PrimFunc(
-        [replaced.get(parameter, parameter) for parameter in function.params],
-        substitute(function.body, replaced),
-        function.ret_type,
-        function.attrs,
-    )
-
-
-def _with_shape(buffer: tirx.Buffer, shape: list[tirx.Expr]) -> tirx.Buffer:
-    usual = tirx.decl_buffer(buffer.shape, buffer.dtype).layout
-    return tirx.decl_buffer(
-        shape,
-        buffer.dtype,
-        buffer.name,
-        strides=buffer.strides,
-        elem_offset=buffer.elem_offset,
-        scope=buffer.scope(),
-        data_alignment=buffer.data_alignment,
-        offset_factor=buffer.offset_factor,
-        layout="default" if structural_equal(buffer.layout, usual) else buffer.layout,
-    )
+    return with_parameters(function, replaced)
 
 
 def _hidden(extent: tirx.Expr) -> tirx.Expr:
