@@ -65,7 +65,7 @@ class Linked(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What a model's function assumes of the memory of its inputs, and grants of its outputs.
+    """The assumptions of a function about the memory of its inputs, and the rights to its outputs.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ def link(
     kernels : KernelCalls, optional
         The kernels that the library calls.
     memory : Memory
-        What its function assumes of the memory of inputs and grants of that of outputs.
+        The assumptions about the memory of inputs, and the rights to that of outputs.
     strip : bool
         Leave out debug information and the names of local symbols.
 

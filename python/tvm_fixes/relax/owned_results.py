@@ -80,7 +80,7 @@ def _fields(result: relax.Expr, values: _Values) -> list[relax.Expr]:
 
 
 def _origin(expr: relax.Expr, values: _Values) -> relax.Expr:
-    """What a variable is another name or a view of."""
+    """The first name of a tensor that a variable is another name or a view of."""
     while isinstance(expr, relax.Var):
         value = values.get(expr)
         if isinstance(value, relax.Call) and isinstance(value.op, relax.ExternFunc):
