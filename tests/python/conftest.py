@@ -26,12 +26,13 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from helpers import grids
+from helpers import grids, huge_pages
 from helpers.coverage_tables import CoverageTables
 from helpers.durations import Durations
 from helpers.kept_results import KeptResults
 
 _TABLES = pytest.StashKey[CoverageTables]()
+_WRITES_BYTECODE = pytest.StashKey[bool]()
 
 # The files with the longest tests, of 10 s and more.
 _LONGEST = (
@@ -105,6 +106,11 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # TVM's idle threads spin before they sleep, which takes time from the other processes.
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
+    # Imports fill the memory with objects that stay, which a collection would visit again and
+    # again.  Without files of bytecode, each process that a test starts compiles the package.
+    gc.disable()
+    config.stash[_WRITES_BYTECODE] = not sys.dont_write_bytecode
+    sys.dont_write_bytecode = False
     tier = config.getoption("tier")
     grids.use_tier(tier)
     hypothesis.settings.load_profile(tier)
@@ -120,7 +126,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in _LONGEST)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     if not grids.is_full():
         # Imports TVM, which a process that only distributes the tests does not need.
         from helpers import linking, quick_decompositions
@@ -130,6 +136,11 @@ def pytest_collection_finish() -> None:
     # Loaded modules stay alive, so exclude them from garbage collection.
     gc.collect()
     gc.freeze()
+    gc.enable()
+    # A collection in a forked child would copy the pages of all objects.
+    os.register_at_fork(after_in_child=gc.freeze)
+    huge_pages.use()
+    sys.dont_write_bytecode = not session.config.stash[_WRITES_BYTECODE]
 
 
 def pytest_report_header(config: pytest.Config) -> str:
