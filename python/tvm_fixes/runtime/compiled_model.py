@@ -13,7 +13,7 @@
 """Running, saving and loading a compiled model."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
@@ -26,14 +26,7 @@ import tvm_ffi
 
 from ..errors import CompileError, InputError
 from ..support.temporary import TemporaryDirectory
-from ..support.tensors import (
-    assign,
-    from_tvm,
-    is_torch,
-    shared,
-    to_device,
-    to_tvm,
-)
+from ..support.tensors import is_torch, shared, to_device, to_tvm
 from . import after_fork
 from .arguments import INPUT, bind, check_arrays, check_updated
 from .call_arguments import bind_call, size_of
@@ -41,7 +34,7 @@ from .failed_checks import failed_check
 from .input_buffers import InputBuffers
 from .library import Library
 from .manifest import WEIGHTS, Manifest, TensorSpec, describe_shape, load_whole, read_manifest
-from .results import returned
+from .results import returned, updated
 from .staging import check_destination, staged, write_manifest
 from .weights import read_weights
 
@@ -218,7 +211,8 @@ class CompiledModel:
             return returned(result, manifest.owned_outputs, as_torch=as_torch)
         by_name = {spec.name: value for spec, value in zip(manifest.inputs, values, strict=True)}
         new = {index: by_name[name] for name, index in manifest.updates.items()}
-        return updated(result, new, len(self.outputs), as_torch=as_torch)
+        owned = manifest.owned_outputs
+        return updated(result, new, len(self.outputs), owned, as_torch=as_torch)
 
     @cached_property
     def _is_plain(self) -> bool:
@@ -370,27 +364,3 @@ class CompiledModel:
 def _key_of(values: Sequence[Any]) -> _Key:
     """The shapes and dtypes of arrays."""
     return tuple([(value.shape, value.dtype) for value in values])
-
-
-def updated(result: Any, new: Mapping[int, Any], number: int, *, as_torch: bool) -> Any:
-    """Write new values into inputs, and return the first `number` results.
-
-    Parameters
-    ----------
-    result : object
-        The result of a model's function.
-    new : mapping of int to array
-        For the index of a result, the input that gets the value.
-    number : int
-    as_torch : bool
-        Whether outputs are PyTorch tensors.
-    """
-    results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
-    # Outputs may be views of inputs: convert all before any input changes.
-    outputs = [
-        new[index] if index in new else from_tvm(value, as_torch=as_torch)
-        for index, value in enumerate(results[:number])
-    ]
-    for index, value in new.items():
-        assign(value, results[index])
-    return outputs[0] if number == 1 else tuple(outputs)

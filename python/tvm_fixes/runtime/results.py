@@ -18,13 +18,13 @@ pieces of memory there.  Therefore, the pool is cleared if it has too much of it
 """
 
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import tvm
 import tvm_ffi
 
-from ..support.tensors import array_view, fields_of, from_tvm, is_writable
+from ..support.tensors import array_view, assign, fields_of, from_tvm, is_writable
 from .input_buffers import MAX_BYTES
 
 MAX_IDLE_BYTES = 1 << 26
@@ -104,6 +104,43 @@ def returned(result: Any, owned: Collection[int], *, as_torch: bool) -> Any:
     """
     # Not a tuple of outputs: a ShapeTuple is a single output, too.
     fields = [result] if isinstance(result, _ONE_OUTPUT) else fields_of(result)
+    outputs = _arrays(fields, owned, as_torch)
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def updated(
+    result: Any,
+    new: Mapping[int, Any],
+    number: int,
+    owned: Collection[int],
+    *,
+    as_torch: bool,
+) -> Any:
+    """Write new values into inputs, and return the first `number` results.
+
+    Parameters
+    ----------
+    result : object
+        The result of a model's function.
+    new : mapping of int to array
+        For the index of a result, the input that gets the value.
+    number : int
+    owned, as_torch
+        As for :func:`returned`.
+    """
+    fields = [result] if isinstance(result, tvm.runtime.Tensor) else fields_of(result)
+    others = [index for index in range(number) if index not in new]
+    places = [place for place, index in enumerate(others) if index in owned]
+    # Outputs may be views of inputs: convert all before any input changes.
+    arrays = iter(_arrays([fields[index] for index in others], places, as_torch))
+    outputs = [new[index] if index in new else next(arrays) for index in range(number)]
+    for index, value in new.items():
+        assign(value, fields[index])
+    return outputs[0] if number == 1 else tuple(outputs)
+
+
+def _arrays(fields: Sequence[Any], owned: Collection[int], as_torch: bool) -> list[Any]:
+    """Results as arrays in memory of their own."""
     outputs, lent = [], []
     for index, value in enumerate(fields):
         array = array_view(value, as_torch=as_torch)
@@ -116,4 +153,4 @@ def returned(result: Any, owned: Collection[int], *, as_torch: bool) -> Any:
         outputs.append(array)
     if lent:
         _pool.lend(lent)
-    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+    return outputs

@@ -67,6 +67,10 @@ def at_alignment(array: np.ndarray, nbytes: int) -> np.ndarray:
     return copy
 
 
+def place_of(array: np.ndarray | torch.Tensor) -> int:
+    return array.data_ptr() if isinstance(array, torch.Tensor) else array.ctypes.data
+
+
 class Seen:
     """The tensors that a model's function takes and returns."""
 
@@ -255,6 +259,27 @@ class TestOutputs:
         seen = Seen(two, monkeypatch)
         outputs = two.run(a, a)
         assert seen.outputs == [output.data_ptr() for output in outputs]
+
+    @pytest.mark.parametrize("as_torch", [False, True])
+    def test_of_a_model_that_updates_an_input(self, monkeypatch, as_torch):
+        nodes = {"new": ("Add", ["cache", "x"]), "y": ("Neg", ["x"]), "z": ("Neg", ["cache"])}
+        inputs = {name: ("float32", ("n",)) for name in ("x", "cache")}
+        graph = program(nodes, inputs, outputs=("y", "new", "z"))
+        model = compile_model(graph, compare=False, updated_inputs={"cache": "new"})
+        x, cache = (at_alignment(normal(LARGE, seed=seed), 64) for seed in (1, 2))
+        old = cache.copy()
+        seen = Seen(model, monkeypatch)
+        if as_torch:
+            x, cache = map(torch.from_numpy, (x, cache))
+        for _ in range(2):
+            y, new, z = model.run(x, cache)
+            assert new is cache
+            assert {place_of(y), place_of(z)} <= set(seen.outputs)
+            assert seen.inputs[0] == place_of(x)
+            np.testing.assert_array_equal(y, -np.asarray(x))
+            np.testing.assert_array_equal(z, -old)
+            old += np.asarray(x)
+            np.testing.assert_array_equal(cache, old)
 
     def test_a_lifted_module(self, monkeypatch):
         types = {"x": tensor(LARGE, 4)}, {"w": tensor(4, 4)}
