@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Options, profiles and fixtures that all tests share."""
 
+import compileall
 import functools
 import gc
 import inspect
@@ -107,7 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # TVM's idle threads spin before they sleep, which takes time from the other processes.
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
     # Imports fill the memory with objects that stay, which a collection would visit again and
-    # again.  Without files of bytecode, each process that a test starts compiles the package.
+    # again.  Rewritten assertions are kept for the next run.
     gc.disable()
     config.stash[_WRITES_BYTECODE] = not sys.dont_write_bytecode
     sys.dont_write_bytecode = False
@@ -140,6 +141,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # A collection in a forked child would copy the pages of all objects.
     os.register_at_fork(after_in_child=gc.freeze)
     huge_pages.use()
+    # Without files of bytecode, each process that a test starts would compile the package.
+    compileall.compile_dir(str(session.config.rootpath / "python"), quiet=2)
     sys.dont_write_bytecode = not session.config.stash[_WRITES_BYTECODE]
 
 
