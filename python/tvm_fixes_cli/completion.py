@@ -23,7 +23,7 @@ from .terminal import EQUAL
 SHELLS = ("bash", "zsh", "tcsh")
 
 # The metavars of arguments that begin with the name of a file.
-_FILES = re.compile("FILE|DIR|MODEL|MODULE:")
+_FILES = re.compile("FILE|DIR|MODEL|MODULE")
 
 
 class PrintCompletion(argparse.Action):

@@ -50,7 +50,7 @@ from tvm_fixes.source.preflight import Preflight
 from tvm_fixes.support import activity
 from tvm_fixes.verifier import Diagnostics
 
-from .terminal import size_text
+from .terminal import command_text, size_text
 
 if TYPE_CHECKING:
     from tvm_fixes.frontend.relay import ProgramDescription
@@ -151,9 +151,8 @@ def render(
 
 
 def print_command(console: Console, label: str, command: str, purpose: str) -> None:
-    """Print a command, which is not wrapped, and its purpose in the next line."""
-    # Not a comment: an interactive zsh has none.
-    text = f"{label}: {command}\n{'':<{len(label) + 2}}{purpose}"
+    """Print a command, which is not wrapped, and its purpose."""
+    text = command_text(label, command, purpose)
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -14,7 +14,6 @@
 
 import json
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -24,7 +23,7 @@ from .terminal import FAILED, WRONG_USE, Failure
 
 Dim = int | str
 Command = tuple[str, str]
-"""A command, and what it does."""
+"""A command line, and what it does."""
 
 LIBRARY, TEXT, ZIP = "a library", "a text file", "a zip archive"
 """Kinds of files that some models are, or may begin like."""
@@ -79,8 +78,10 @@ class Description:
         What is wrong with such files.
     unsupported : list of str
         Operators that certainly cannot be imported.
-    options : list of str
-        The options that other commands need for it.
+    trust : bool
+        Whether other commands read it only with ``--trust``.
+    imports : list of str
+        The modules that they have to import.
     """
 
     name: str
@@ -94,18 +95,18 @@ class Description:
     external: dict[str, int] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     unsupported: list[str] = field(default_factory=list)
-    options: list[str] = field(default_factory=list)
+    trust: bool = False
+    imports: list[str] = field(default_factory=list)
 
-    def commands(self, source: str, options: Iterable[str], reference: str) -> list[Command]:
-        """The commands to use next, and what they do."""
+    def next_commands(self, reference: str) -> list[tuple[str, str]]:
+        """The names of the commands to use next, and what they do."""
+        if self.unsupported:
+            return [("check", "the operators that cannot be imported, with their nodes")]
         compiling = [
-            ("compile {} -o out/", f"compile it, and compare it with {reference}"),
-            ("compare {}", "if the outputs differ: the first node whose result does"),
+            ("compile", f"compile it, and compare it with {reference}"),
+            ("compare", "if the outputs differ: the first node whose result does"),
         ]
-        checking = ("check {}", "the operators that cannot be imported, with their nodes")
-        chosen = [checking] if self.unsupported else [] if self.missing else compiling
-        words = shlex.join([source, *options])
-        return [(f"tvm-fixes {command.format(words)}", purpose) for command, purpose in chosen]
+        return [] if self.missing else compiling
 
     def to_json(self, commands: Iterable[Command]) -> str:
         """The description as one JSON object, indented."""
@@ -143,8 +144,8 @@ def write(found: Description, commands: Iterable[Command], show_all: bool) -> No
     """Print a description, and the commands to use next."""
     for label, text in found.rows(show_all):
         print(terminal.printable(f"{label:<12}{text}"))
-    for line, purpose in commands:
-        print(terminal.printable(f"next: {line}  # {purpose}"))
+    for command in commands:
+        print(terminal.printable(terminal.command_text("next", *command)))
 
 
 def check_kind(path: str) -> None:

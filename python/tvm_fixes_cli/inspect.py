@@ -15,8 +15,10 @@
 import argparse
 import os
 from functools import partial
+from typing import Any
 
 from . import description, early, onnx_description, terminal, torch_description
+from .again import command_line
 from .arguments import Commands, Result, add_command, add_loading, add_params
 from .package import loaded
 from .terminal import EQUAL, WRONG_USE, Failure
@@ -84,14 +86,17 @@ def _run(arguments: argparse.Namespace) -> Result:
         kind = description.kind_of(path)
         if kind not in ("", description.LIBRARY):
             raise Failure(f"{path}: not a library or a model: it is {kind}")
+    can_compile = False
     with loaded(with_torch=False):
         from tvm_fixes.runtime.inspection import inspect
         from tvm_fixes.source.relay_file import is_program_name, reader
-        from tvm_fixes_cli.console import render_inspection, render_program
+        from tvm_fixes_cli.console import print_command, render_inspection, render_program
 
         if is_program_name(arguments.path):
             program = reader().describe_file(arguments.path, arguments.params)
             to_json, show = program.to_json, partial(render_program, program)
+            problems = [one for one in program.operators if one.problem]
+            can_compile = not problems and not program.type_error
         elif arguments.params is not None:
             raise Failure("--params can be given only for a Relay program", WRONG_USE)
         else:
@@ -102,8 +107,11 @@ def _run(arguments: argparse.Namespace) -> Result:
     def write() -> None:
         if arguments.json:
             print(to_json())
-        else:
-            show(console=terminal.console())
+            return
+        console = terminal.console()
+        show(console=console)
+        if can_compile:
+            print_command(console, "next", _next(arguments, "compile"), "translate and compile it")
 
     return EQUAL, write
 
@@ -122,9 +130,13 @@ def _describe(arguments: argparse.Namespace, is_factory: bool) -> Result:
         found = torch_description.describe(path)
     else:
         found, reference = onnx_description.describe(path), "ONNX Runtime"
-    given = ["--trust"] * arguments.trust
-    given += [word for name in arguments.imports for word in ("--import", name)]
-    commands = found.commands(path, given or found.options, reference)
+    needed: dict[str, Any] = {"trust": True} if found.trust else {}
+    if found.imports and not arguments.imports:
+        needed["imports"] = found.imports
+    commands = [
+        (_next(arguments, command, **needed), what)
+        for command, what in found.next_commands(reference)
+    ]
 
     def write() -> None:
         if arguments.json:
@@ -133,3 +145,8 @@ def _describe(arguments: argparse.Namespace, is_factory: bool) -> Result:
             description.write(found, commands, arguments.all)
 
     return EQUAL, write
+
+
+def _next(arguments: argparse.Namespace, command: str, **changes: Any) -> str:
+    """A command line for the model, with the options that this command was called with."""
+    return command_line(arguments, command, source=arguments.path, output="out/", **changes)

@@ -76,6 +76,12 @@ def size_text(count: int) -> str:
     return f"{value:.3g} {unit}"
 
 
+def command_text(label: str, command: str, purpose: str) -> str:
+    """A command, and its purpose in the next line."""
+    # Not a comment: an interactive zsh has none.
+    return f"{label}: {command}\n{'':<{len(label) + 2}}{purpose}"
+
+
 def open_streams() -> None:
     """Open the standard streams that the parent process closed.
 

@@ -94,6 +94,7 @@ def _read(archive: zipfile.ZipFile, path: str) -> Description:
     operators = Counter(node["target"].removeprefix("torch.ops.") for node in graph["nodes"])
     _, inputs = json.loads(call["in_spec"])
     _, outputs = json.loads(call["out_spec"])
+    trust, imports = _needs([*_types(inputs), *_types(outputs)], operators)
     return Description(
         os.path.basename(path),
         f"PyTorch program, ATen opset {document['opset_version'].get('aten')}",
@@ -106,7 +107,8 @@ def _read(archive: zipfile.ZipFile, path: str) -> Description:
             name: _range(limits["min_val"], limits["max_val"])
             for name, limits in document["range_constraints"].items()
         },
-        options=_options([*_types(inputs), *_types(outputs)], operators),
+        trust=trust,
+        imports=imports,
     )
 
 
@@ -197,13 +199,12 @@ def _output_name(path: tuple[str | int, ...]) -> str:
     return name if name and not name[0].isdigit() else f"output{name}"
 
 
-def _options(types: Iterable[str], operators: Iterable[str]) -> list[str]:
-    """The options that a program with these types and operators needs."""
+def _needs(types: Iterable[str], operators: Iterable[str]) -> tuple[bool, list[str]]:
+    """Whether a program with these types and operators needs trust, and the modules it needs."""
     foreign = sorted({name for name in types if not name.startswith(_OWN_TYPES)})
     modules = dict.fromkeys(re.split(r"\.(?=_*[A-Z])", name)[0] for name in foreign)
-    needs_trust = foreign or any(name.partition(".")[0] not in _NAMESPACES for name in operators)
-    imports = (word for name in modules for word in ("--import", name))
-    return ["--trust", *imports] if needs_trust else []
+    is_known = all(name.partition(".")[0] in _NAMESPACES for name in operators)
+    return bool(foreign) or not is_known, list(modules)
 
 
 def describe_program(source: "TorchSource") -> Description:

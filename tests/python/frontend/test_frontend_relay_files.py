@@ -13,6 +13,7 @@
 """Compile and verify saved Relay programs through the command line."""
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,8 @@ def test_inspection(files, capsys):
     shown = capsys.readouterr().out
     assert "x: Tensor[(2, 3), float32]" in shown
     assert "nn.relu" in shown
+    line = ["tvm-fixes", "compile", str(files / "old.json"), *params, "--output", "out/"]
+    assert f"next: {shlex.join(line)}\n" in shown
     assert main(["inspect", str(files / "old.relay"), "--json", *params]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["inputs"] == {"x": "Tensor[(2, 3), float32]"}
@@ -109,6 +112,8 @@ def test_inspection_of_what_cannot_be_translated(files, capsys):
     }
     assert "foo.bar" in found["type_error"]
     assert found["constant_bytes"] == 4
+    assert main(["inspect", str(files / "bad.relay")]) == 0
+    assert "next: " not in capsys.readouterr().out
     (files / "worse.relay").write_text("def @main( {")
     for arguments, status, problem in (
         (["worse.relay"], 1, "worse.relay: line 1, column 12"),
