@@ -80,6 +80,8 @@ class Context:
         The parameters, buffers and constants that become constants, by the names of their nodes.
     copies : bool
         Copy the tensors of the program, so that a later change does not reach the module.
+    node : fx.Node or None
+        The node under conversion.
     """
 
     def __init__(self, custom: Mapping[str, Callable[..., Any]]) -> None:
@@ -93,6 +95,7 @@ class Context:
         self.bound: dict[relax.Expr, torch.Tensor] = {}
         self.range_constraints: Mapping[Any, Any] = {}
         self.copies = False
+        self.node: fx.Node | None = None
 
     @property
     def builder(self) -> relax.BlockBuilder:
@@ -121,6 +124,7 @@ class Context:
                 is_tensor = isinstance(value, torch.Tensor)
                 self.env[node] = relax.const(self.tensor(value)) if is_tensor else value
             elif node.op != "placeholder":
+                self.node = node
                 self.env[node] = self.convert_node(node)
         raise ValueError("a graph without an output")
 

@@ -14,6 +14,7 @@
 
 from collections.abc import Callable, Container
 from itertools import chain
+from typing import Any
 
 import torch
 import tvm
@@ -54,7 +55,7 @@ from .ops.quantized.parameters import rules_for
 from .ops.random_numbers import check_recurrent_dropout
 from .rules import RULES
 
-__all__ = ["decomposed", "from_exported_program"]
+__all__ = ["core_rules", "decomposed", "from_exported_program"]
 
 
 def _has_sparse_tensor(program: ExportedProgram) -> bool:
@@ -62,10 +63,14 @@ def _has_sparse_tensor(program: ExportedProgram) -> bool:
     return any(isinstance(v, torch.Tensor) and v.layout != torch.strided for v in values)
 
 
-def _decompose(
-    program: ExportedProgram, known: Container[str], whole: Container[str]
-) -> ExportedProgram:
-    """Decompose `program` into core ATen operators and those with a `known` converter."""
+def core_rules(known: Container[str], whole: Container[str] = ()) -> dict[Any, Callable[..., Any]]:
+    """PyTorch's decompositions into core ATen operators, without those of better converters.
+
+    Parameters
+    ----------
+    known, whole : container of str
+        As for :func:`decomposed`.
+    """
     rules = torch.export.default_decompositions()
     for overload in [rule for rule in rules if rule.__name__ in whole and rule.__name__ in known]:
         rules.pop(overload)
@@ -89,6 +94,14 @@ def _decompose(
         if switches.enabled(fix_id):
             for overload in overloads:
                 rules.pop(overload, None)
+    return rules
+
+
+def _decompose(
+    program: ExportedProgram, known: Container[str], whole: Container[str]
+) -> ExportedProgram:
+    """Decompose `program` into core ATen operators and those with a `known` converter."""
+    rules = core_rules(known, whole)
     if switches.enabled(QUANTIZED):
         targets = decompositions.operators_of(program)
         for target in targets:

@@ -47,6 +47,7 @@ __all__ = [
     "WITHOUT_INDICES",
     "calls_of",
     "decompose_further",
+    "further_rules",
     "has_rule",
     "is_known",
     "name_of",
@@ -84,7 +85,7 @@ _MAX_ROUNDS = 5
 
 
 @functools.cache
-def _rules() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
+def further_rules() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
     """Return the decompositions into ATen operators.
 
     Many of PyTorch's references end in operators of ``prims``; these become ATen operators again.
@@ -102,7 +103,7 @@ def _rules() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
 
 def has_rule(overload: torch._ops.OpOverload) -> bool:
     """Whether an operator has a decomposition into operators with converters."""
-    return overload in _rules()
+    return overload in further_rules()
 
 
 def _packet_name(overload: torch._ops.OperatorBase) -> str:
@@ -134,7 +135,7 @@ def decompose_further(
         applicable = {
             node.target: rule
             for node in calls_of(program.graph_module)
-            if (rule := _rules().get(node.target)) is not None and not is_known(node, known)
+            if (rule := further_rules().get(node.target)) is not None and not is_known(node, known)
         }
         if not applicable:
             break

@@ -1,0 +1,156 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Import of graphs of ATen operators without state, as AOTAutograd makes them."""
+
+from collections.abc import Callable, Container
+from typing import Any
+
+import torch
+import tvm
+from torch import fx
+from torch._export.utils import _is_cia_op
+from torch.export import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ArgumentSpec,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymIntArgument,
+    TensorArgument,
+)
+from torch.utils import _pytree as pytree
+
+from ...relax.source_nodes import spread
+from ...support.serial import in_turn
+from .exported_program import core_rules
+from .graph.decompositions import further_rules
+from .importer import ExportedProgramImporter
+
+__all__ = ["NodeError", "from_functional_graph", "is_random", "rules_of_graphs"]
+
+
+class NodeError(Exception):
+    """A node of a graph cannot be imported; the cause says why.
+
+    Parameters
+    ----------
+    node : str
+        The name of the node.
+    """
+
+    def __init__(self, node: str) -> None:
+        super().__init__(f"node {node!r} cannot be imported")
+        self.node = node
+
+
+def is_random(node: fx.Node) -> bool:
+    """Whether a call of an operator draws random numbers."""
+    if node.target is torch.ops.aten.scaled_dot_product_attention.default:
+        return bool(node.kwargs.get("dropout_p", (*node.args, *[0.0] * 5)[4]))
+    return _is_tagged(node.target)
+
+
+def _is_tagged(operator: Any) -> bool:
+    overloaded = isinstance(operator, torch._ops.OpOverload)
+    return overloaded and torch.Tag.nondeterministic_seeded in operator.tags
+
+
+def rules_of_graphs(
+    known: Container[str],
+) -> tuple[dict[torch._ops.OpOverload, Callable[..., Any]], list[torch._ops.OpOverload]]:
+    """The decompositions for graphs, and the composite operators that stay whole.
+
+    Random operators have no decomposition: PyTorch draws their numbers.
+
+    Parameters
+    ----------
+    known : container of str
+        The names of the operators with a converter.
+    """
+    rules = core_rules(known)
+    whole = [
+        overload
+        for overload in torch.export.default_decompositions()
+        if overload not in rules and _is_cia_op(overload)
+    ]
+    further = {o: rule for o, rule in further_rules().items() if o.__name__ not in known}
+    return {o: rule for o, rule in {**further, **rules}.items() if not _is_tagged(o)}, whole
+
+
+@in_turn
+def from_functional_graph(module: fx.GraphModule) -> tvm.IRModule:
+    """Import a graph whose nodes have converters.
+
+    Parameters
+    ----------
+    module : torch.fx.GraphModule
+        A graph of calls of ATen operators that write to no tensor.  The ``meta["val"]`` of each
+        node is its fake tensor or symbolic number.  Inputs and outputs are tensors, and inputs may
+        be symbolic numbers, which must follow the tensors that determine their symbols.
+
+    Returns
+    -------
+    tvm.IRModule
+        The graph as the function ``main``, which returns a tuple.
+
+    Raises
+    ------
+    NodeError
+        If a node cannot be imported.
+    """
+    importer = ExportedProgramImporter()
+    try:
+        mod = importer.import_program(_program(module))
+    except Exception as error:
+        node = importer.context.node
+        if node is None:
+            raise
+        raise NodeError(node.name) from error
+    spread(mod)
+    return mod
+
+
+def _program(module: fx.GraphModule) -> ExportedProgram:
+    """The graph as an exported program without parameters."""
+    placeholders = module.graph.find_nodes(op="placeholder")
+    results = module.graph.output_node().args[0]
+    inputs = [InputSpec(InputKind.USER_INPUT, _argument(node), None) for node in placeholders]
+    outputs = [
+        OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=node.name), None)
+        for node in results
+    ]
+    # The numbers stand for the leaves of the arguments and the results.
+    signature = ModuleCallSignature(
+        [],
+        [],
+        pytree.tree_structure((tuple(range(len(inputs))), {})),
+        pytree.tree_structure(tuple(range(len(outputs)))),
+    )
+    mode = torch._guards.detect_fake_mode([node.meta["val"] for node in placeholders])
+    shapes = None if mode is None else mode.shape_env
+    return ExportedProgram(
+        module,
+        module.graph,
+        ExportGraphSignature(inputs, outputs),
+        {},
+        {} if shapes is None else dict(shapes.var_to_range),
+        [ModuleCallEntry("", signature)],
+    )
+
+
+def _argument(node: fx.Node) -> ArgumentSpec:
+    if isinstance(node.meta["val"], torch.Tensor):
+        return TensorArgument(name=node.name)
+    return SymIntArgument(name=node.name)

@@ -1,0 +1,120 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Which nodes of a graph can be compiled."""
+
+import operator
+from collections.abc import Container, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.utils import _pytree as pytree
+
+from ..frontend.torch.functional_graph import is_random
+from ..frontend.torch.graph.decompositions import is_known, name_of
+
+__all__ = ["Capability", "is_compute"]
+
+_DTYPES = {
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool),
+    *(torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8),
+}
+
+# These read memory, whose order only PyTorch's own results have.
+_READ_MEMORY = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default}
+
+# PyTorch computes them without moving an element.
+_VIEWS = {
+    *("view.default", "reshape.default", "_unsafe_view.default", "permute.default", "t.default"),
+    *("unsqueeze.default", "squeeze.dim", "squeeze.dims", "squeeze.default", "expand.default"),
+    *("alias.default", "detach.default", "transpose.int", "slice.Tensor", "select.int"),
+    *("split_with_sizes.default", "split.Tensor", "clone.default", "lift_fresh_copy.default"),
+}
+
+
+def is_compute(node: fx.Node) -> bool:
+    """Whether a node does more than to view its operand."""
+    return node.target is not operator.getitem and node.target.__name__ not in _VIEWS
+
+
+class Capability(OperatorSupportBase):
+    """Tells which nodes of a graph can be compiled.
+
+    Parameters
+    ----------
+    known : container of str
+        The names of the operators with a converter.
+    excluded : mapping of str to str
+        The names of nodes that cannot be compiled for another reason, and the reasons.
+    """
+
+    def __init__(self, known: Container[str], excluded: Mapping[str, str]) -> None:
+        self._known = known
+        self._excluded = excluded
+
+    def is_node_supported(self, submodules: Any, node: fx.Node) -> bool:
+        """Whether `node` can be compiled; `submodules` does not matter."""
+        return node.op == "call_function" and self.obstacle(node) is None
+
+    def obstacle(self, node: fx.Node) -> str | None:
+        """Why a call cannot be compiled; None if it can."""
+        if node.name in self._excluded:
+            return self._excluded[node.name]
+        if node.target is operator.getitem:
+            return self.obstacle(node.args[0])
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return f"{name_of(node.target)}: not an operator of tensors"
+        return self._of_operator(node) or _of_values(node)
+
+    def _of_operator(self, node: fx.Node) -> str | None:
+        name = name_of(node.target)
+        if node.target._schema.is_mutable:
+            return f"{name}: writes to a tensor"
+        if is_random(node):
+            return f"{name}: PyTorch draws the random numbers"
+        if not is_known(node, self._known):
+            return f"{name}: no converter"
+        if any(user.target in _READ_MEMORY for user in node.users):
+            return f"{name}: its reader needs PyTorch's strides"
+        return None
+
+
+def _of_values(node: fx.Node) -> str | None:
+    """Why the operands or the results of a call do not fit."""
+    results = node.meta.get("val")
+    if isinstance(results, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
+        return f"{name_of(node.target)}: a number"
+    values = [*_tensors(results), *_tensors([arg.meta.get("val") for arg in node.all_input_nodes])]
+    if not _tensors(results):
+        return f"{name_of(node.target)}: no tensor"
+    for value in values:
+        obstacle = _of_tensor(value)
+        if obstacle:
+            return f"{name_of(node.target)}: {obstacle}"
+    if any(map(free_unbacked_symbols, values)):
+        return f"{name_of(node.target)}: sizes that depend on data"
+    return None
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [value for value in pytree.tree_leaves(values) if isinstance(value, torch.Tensor)]
+
+
+def _of_tensor(value: torch.Tensor) -> str | None:
+    if value.layout is not torch.strided or value.is_quantized:
+        return f"a tensor of layout {value.layout}"
+    if value.dtype not in _DTYPES:
+        return str(value.dtype)
+    return None if value.device.type == "cpu" else f"a tensor on {value.device}"

@@ -1,0 +1,187 @@
+# Licensed to the Apache Software Foundation (ASF) under one or more contributor license
+# agreements.  See the NOTICE file distributed with this work for additional information
+# regarding copyright ownership.  The ASF licenses this file to you under the Apache License,
+# Version 2.0 (the "License"); you may not use this file except in compliance with the
+# License.  You may obtain a copy of the License at
+#
+#   http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software distributed under the
+# License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
+# either express or implied.  See the License for the specific language governing permissions
+# and limitations under the License.
+"""Compilation of a graph of ATen operators: partitions, and the rest for PyTorch."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
+
+from ..errors import summarize
+from ..frontend.torch.call import known_operators
+from ..frontend.torch.functional_graph import NodeError, is_random
+from ..frontend.torch.graph.decompositions import name_of
+from .arranged import arrange
+from .capability import Capability, is_compute
+from .explanation import Graph
+from .options import Options
+from .partition import Partition
+
+__all__ = ["compile_graph"]
+
+_COPY = torch.ops.aten.copy_.default
+"""AOTAutograd appends these for the inputs that a model writes to."""
+
+_MAX_ROUNDS = 8
+"""How often a graph is partitioned again without the nodes that failed."""
+
+
+@dataclass
+class _Split:
+    """A graph, some of whose nodes are calls of partitions."""
+
+    module: fx.GraphModule
+    partitions: dict[str, Partition] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+def compile_graph(module: fx.GraphModule, options: Options) -> tuple[fx.GraphModule, Graph]:
+    """Compile what can be compiled of a graph.
+
+    Parameters
+    ----------
+    module : torch.fx.GraphModule
+        A graph of calls of ATen operators, of which only ``copy_`` writes to a tensor.
+    options : Options
+
+    Returns
+    -------
+    module : torch.fx.GraphModule
+        The graph with calls of partitions; a graph of its own.
+    description : Graph
+        What is compiled.
+    """
+    obstacle = _obstacle(module)
+    if obstacle:
+        return module, Graph(skipped=obstacle)
+    excluded: dict[str, str] = {}
+    known = known_operators()
+    split = _Split(module)
+    for _ in range(_MAX_ROUNDS):
+        split = _split(module, Capability(known, excluded))
+        for partition in split.partitions.values():
+            if not split.failures:
+                split.failures |= _build(partition, options)
+        if not split.failures:
+            break
+        excluded |= split.failures
+    else:
+        split = _Split(module)
+    if _random_nodes(split.module) != _random_nodes(module):
+        return module, Graph(skipped="partitions would change the order of random numbers")
+    return split.module, _described(module, split, Capability(known, excluded))
+
+
+def _obstacle(module: fx.GraphModule) -> str:
+    """Why no part of a graph can be compiled; empty if one can."""
+    for node in _calls(module):
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None and schema.is_mutable and node.target is not _COPY:
+            return f"{name_of(node.target)}: writes to a tensor"
+    return ""
+
+
+def _calls(module: fx.GraphModule) -> Iterator[fx.Node]:
+    return (node for node in module.graph.nodes if node.op == "call_function")
+
+
+def _random_nodes(module: fx.GraphModule) -> list[str]:
+    return [node.name for node in _calls(module) if is_random(node)]
+
+
+def _split(module: fx.GraphModule, capability: Capability) -> _Split:
+    """Make partitions, and import them."""
+    split = _Split(_copied(module))
+    fused = split.module
+    groups = _groups(fused, capability)
+    fuse_by_partitions(fused, groups, prefix="partition_", always_return_tuple=True)
+    symbols = {
+        node.meta["val"].node.expr: node
+        for node in fused.graph.find_nodes(op="placeholder")
+        if isinstance(node.meta.get("val"), torch.SymInt)
+    }
+    for call in fused.graph.find_nodes(op="call_module"):
+        part = getattr(fused, call.target)
+        try:
+            arranged = arrange(part, call.args, symbols)
+            partition = Partition(arranged)
+        except NodeError as error:
+            split.failures[error.node] = _reason(part, error.node, error.__cause__)
+        except Exception as error:
+            split.failures |= _all_failed(part, error)
+        else:
+            call.args = arranged.arguments
+            setattr(fused, call.target, partition)
+            split.partitions[call.target] = partition
+    # What reads an input must run before it is written to.
+    last = fused.graph.output_node()
+    for node in fused.graph.find_nodes(op="call_function", target=_COPY):
+        last.prepend(node)
+    fused.recompile()
+    return split
+
+
+def _copied(module: fx.GraphModule) -> fx.GraphModule:
+    graph = fx.Graph()
+    values: dict[fx.Node, fx.Node] = {}
+    for node in module.graph.nodes:
+        values[node] = graph.node_copy(node, values.__getitem__)
+    return fx.GraphModule(module, graph)
+
+
+def _groups(module: fx.GraphModule, capability: Capability) -> list[dict[fx.Node, None]]:
+    """The nodes of each partition."""
+    calls = [node for node in _calls(module) if node.target is not _COPY]
+    if all(capability.is_node_supported(None, node) for node in calls):
+        groups = [calls]
+    else:
+        partitioner = CapabilityBasedPartitioner(
+            module, capability, allows_single_node_partition=True
+        )
+        groups = [list(partition.nodes) for partition in partitioner.propose_partitions()]
+    return [dict.fromkeys(nodes) for nodes in groups if any(map(is_compute, nodes))]
+
+
+def _build(partition: Partition, options: Options) -> dict[str, str]:
+    """Compile a partition; return the nodes that failed with the reason."""
+    try:
+        partition.build(options)
+    except Exception as error:
+        return _all_failed(partition.eager, error)
+    return {}
+
+
+def _all_failed(part: fx.GraphModule, error: BaseException) -> dict[str, str]:
+    return {node.name: _reason(part, node.name, error) for node in _calls(part)}
+
+
+def _reason(part: fx.GraphModule, name: str, error: BaseException | None) -> str:
+    node = next(node for node in part.graph.nodes if node.name == name)
+    message = "" if error is None else summarize(error, 200)
+    return f"{name_of(node.target)}: {message}"
+
+
+def _described(module: fx.GraphModule, split: _Split, capability: Capability) -> Graph:
+    sizes = tuple(partition.operators for partition in split.partitions.values())
+    left = {node.name for node in _calls(split.module)}
+    eager: dict[str, Any] = {}
+    for node in _calls(module):
+        if node.name in left and node.target is not _COPY and is_compute(node):
+            reason = capability.obstacle(node)
+            if reason is not None and isinstance(node.meta.get("val"), torch.Tensor | tuple | list):
+                eager[node.name] = reason
+    return Graph(sizes, eager)
