@@ -18,9 +18,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from functorch.compile import make_boxed_func
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import TorchDynamoException
+from torch._functorch.aot_autograd import make_boxed_func
 from torch.export.exported_program import _override_composite_implicit_decomp
 
 from ..errors import CompileError, UnsupportedOperatorError, summarize
@@ -72,7 +73,15 @@ class Backend:
             contexts.enter_context(
                 _override_composite_implicit_decomp(dict.fromkeys(whole, _stay_whole))
             )
-            compiled: Callable[..., Any] = compile_inference(module, inputs)
+            try:
+                compiled: Callable[..., Any] = compile_inference(module, inputs)
+            except (TorchDynamoException, CompileError):
+                raise
+            except Exception as error:
+                if not self._options.fallback:
+                    raise
+                _log.warning("PyTorch runs a graph: %s", summarize(error), exc_info=True)
+                return self._skip(module, summarize(error))
             return compiled
 
     def _skip(self, module: fx.GraphModule, reason: str) -> Callable[..., Any]:
@@ -81,15 +90,7 @@ class Backend:
 
     def _compile(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a graph that AOTAutograd made functional."""
-        try:
-            compiled, graph = compile_graph(module, self._options)
-        except CompileError:
-            raise
-        except Exception as error:
-            if not self._options.fallback:
-                raise
-            _log.warning("PyTorch runs a graph: %s", summarize(error), exc_info=True)
-            compiled, graph = module, Graph(skipped=summarize(error))
+        compiled, graph = compile_graph(module, self._options)
         self._tell(graph)
         return make_boxed_func(compiled.forward)
 

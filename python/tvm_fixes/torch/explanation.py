@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""What the backend compiled, and what it left to PyTorch."""
+"""The description of what is compiled, and of what PyTorch runs."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -42,16 +42,16 @@ class Graph:
         if self.skipped:
             yield f"PyTorch runs the whole graph: {self.skipped}"
             return
-        count, number = sum(self.partitions), len(self.partitions)
+        count, number, left = sum(self.partitions), len(self.partitions), len(self.eager)
         plural = "" if number == 1 else "s"
-        yield f"{count} operators compiled in {number} partition{plural}; PyTorch runs {len(self.eager)}"
+        yield f"{count} operators compiled in {number} partition{plural}; PyTorch runs {left}"
         for reason, times in Counter(self.eager.values()).most_common():
             yield f"  {reason}" + (f" ({times} times)" if times > 1 else "")
 
 
 @dataclass
 class Explanation:
-    """What :func:`tvm_fixes.torch.explain` found.
+    """The result of :func:`tvm_fixes.torch.explain`.
 
     Attributes
     ----------

@@ -36,8 +36,11 @@ __all__ = ["compile_graph"]
 _COPY = torch.ops.aten.copy_.default
 """AOTAutograd appends these for the inputs that a model writes to."""
 
+# AOTAutograd makes numbers that are computed from tensors, tensors, with operators of its own.
+_SAME = {torch.ops.aten.true_divide.Tensor: torch.ops.aten.div.Tensor}
+
 _MAX_ROUNDS = 8
-"""How often a graph is partitioned again without the nodes that failed."""
+"""The number of attempts to partition a graph, each without the nodes that failed before."""
 
 
 @dataclass
@@ -136,10 +139,15 @@ def _split(module: fx.GraphModule, capability: Capability) -> _Split:
 
 
 def _copied(module: fx.GraphModule) -> fx.GraphModule:
+    """A copy of a graph, in operators that have converters."""
     graph = fx.Graph()
     values: dict[fx.Node, fx.Node] = {}
     for node in module.graph.nodes:
-        values[node] = graph.node_copy(node, values.__getitem__)
+        values[node] = copy = graph.node_copy(node, values.__getitem__)
+        copy.target = _SAME.get(copy.target, copy.target)
+        if copy.target is torch.ops.prims.convert_element_type.default:
+            copy.target = torch.ops.aten._to_copy.default
+            copy.args, copy.kwargs = copy.args[:1], {"dtype": copy.args[1]}
     return fx.GraphModule(module, graph)
 
 

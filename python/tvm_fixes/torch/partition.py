@@ -25,7 +25,7 @@ from tvm import relax
 from ..errors import summarize
 from ..frontend.torch.functional_graph import from_functional_graph
 from ..lowering import pipeline
-from ..relax.constants.provenance import constants_of
+from ..relax.analysis import allocated_results
 from ..runtime import after_fork
 from ..support.serial import in_turn
 from ..support.tensors import ALIGNMENT, to_tvm
@@ -61,7 +61,7 @@ class Partition(nn.Module):
         self._orders = arranged.orders
         self._mod = from_functional_graph(arranged.module)
         self._function: Any = None
-        self._constants: frozenset[int] = frozenset()
+        self._are_new: list[bool] = []
         self._lock = threading.Lock()
 
     def build(self, options: Options) -> None:
@@ -74,8 +74,7 @@ class Partition(nn.Module):
         target = options.resolved_target()
         with target:
             mod = pipeline(layout=options.layout)(self._mod)
-        # The virtual machine returns these tensors themselves.
-        self._constants = frozenset(constant.data_ptr() for constant in constants_of(mod))
+        self._are_new = allocated_results(mod["main"])
         executable = relax.build(mod, target, relax_pipeline=None)
         return after_fork.guarded(relax.VirtualMachine(executable, tvm.cpu())["main"])
 
@@ -100,16 +99,10 @@ class Partition(nn.Module):
         numbers = [tvm.runtime.ShapeTuple([value]) for value in arguments[self._tensors :]]
         with self._lock:
             found = self._function(*tensors, *numbers)
-        # A result may be an operand, a constant, or another result.
-        taken = {value.data_ptr() for value in tensors}
         results = []
-        for value in found:
+        for value, is_new in zip(found, self._are_new, strict=True):
             result = value if isinstance(value, torch.Tensor) else torch.from_dlpack(value)
-            pointer = result.data_ptr()
-            if pointer in taken or pointer in self._constants:
-                result = result.clone()
-            taken.add(pointer)
-            results.append(result)
+            results.append(result if is_new else result.clone())
         return results
 
     def _in_axes_of_pytorch(self, results: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -41,6 +41,7 @@ LAYERS = (
         "JavaScript and CSS in `page/`",
     ),
     ("testing", "comparison of a module before and after a pass"),
+    ("torch", "the backend of `torch.compile`"),
     (
         "compiler",
         "`compile` and its steps from a model to an artifact (`steps.py`); models with lifted "

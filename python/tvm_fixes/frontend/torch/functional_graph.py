@@ -86,7 +86,11 @@ def rules_of_graphs(
         if overload not in rules and _is_cia_op(overload)
     ]
     further = {o: rule for o, rule in further_rules().items() if o.__name__ not in known}
-    return {o: rule for o, rule in {**further, **rules}.items() if not _is_tagged(o)}, whole
+    chosen = {**further, **rules}
+    # PyTorch makes their operand, a constant, a fake tensor itself.
+    for name in ("lift", "lift_fresh", "lift_fresh_copy"):
+        chosen.pop(getattr(torch.ops.aten, name).default, None)
+    return {o: rule for o, rule in chosen.items() if not _is_tagged(o)}, whole
 
 
 @in_turn
@@ -128,8 +132,7 @@ def _program(module: fx.GraphModule) -> ExportedProgram:
     results = module.graph.output_node().args[0]
     inputs = [InputSpec(InputKind.USER_INPUT, _argument(node), None) for node in placeholders]
     outputs = [
-        OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=node.name), None)
-        for node in results
+        OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=node.name), None) for node in results
     ]
     # The numbers stand for the leaves of the arguments and the results.
     signature = ModuleCallSignature(
