@@ -24,13 +24,15 @@ from .search import add_model, add_problem, add_settings, search
 from .terminal import EQUAL, FAILED
 
 if TYPE_CHECKING:
-    from tvm_fixes.search.bisection import Bisection, Culprit
+    from tvm_fixes.search.bisection import Bisection
+    from tvm_fixes.search.culprit import Culprit
 
 _HELP = """\
 Find what makes the difference to a problem: by default, that an output is not equal to the
 reference's. Fixes are switched off; the model runs after some of the passes, with TVM's own
 pipeline for the rest, and with some of its kernels scheduled. If the model does not show the
-problem, find the fixes without which it does.
+problem, find the fixes without which it does. If stock TVM shows it, too, find what makes it
+larger, beyond the noise of a latency.
 
 exit status: 0 found, 1 nothing makes a difference, 2 usage error
 """

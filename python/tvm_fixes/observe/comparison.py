@@ -65,17 +65,18 @@ def compare(
     rtol = default_rtol if rtol is None else rtol
     atol = default_atol * largest if atol is None else atol
 
-    def verdict(problem: str, max_abs: float | None = None) -> OutputComparison:
+    def verdict(problem: str, outside: int, max_abs: float | None = None) -> OutputComparison:
         max_rel = max_abs / largest if max_abs and largest else max_abs
         shape, dtype = list(theirs.shape), theirs.dtype.name
         return OutputComparison(
-            name, shape, dtype, max_abs, max_rel, rtol, atol, not problem, problem
+            name, shape, dtype, max_abs, max_rel, rtol, atol, not problem, problem, outside=outside
         )
 
     if ours.dtype != theirs.dtype:
-        return verdict(f"expected dtype {theirs.dtype.name}, got {ours.dtype.name}")
+        problem = f"expected dtype {theirs.dtype.name}, got {ours.dtype.name}"
+        return verdict(problem, theirs.size)
     if ours.shape != theirs.shape:
-        return verdict(f"expected shape {theirs.shape}, got {ours.shape}")
+        return verdict(f"expected shape {theirs.shape}, got {ours.shape}", theirs.size)
     same = ours == theirs
     if theirs.dtype.kind in "biu":
         # Python integers: the difference of two int64 values may overflow.
@@ -84,6 +85,7 @@ def compare(
         outside = sum(error > atol + rtol * magnitude for error, magnitude in errors)
         return verdict(
             f"{outside} of {theirs.size} elements differ" if outside else "",
+            outside,
             float(max((error for error, _ in errors), default=0)),
         )
 
@@ -92,7 +94,8 @@ def compare(
     finite = np.isfinite(a) & np.isfinite(b)
     odd = int(np.count_nonzero(~(same | finite | (np.isnan(a) & np.isnan(b)))))
     if odd:
-        return verdict(f"{odd} of {b.size} elements are not finite and differ from the reference")
+        problem = f"{odd} of {b.size} elements are not finite and differ from the reference"
+        return verdict(problem, odd)
     error = np.abs(a[finite] - b[finite])
     outside = int(np.count_nonzero(error > atol + rtol * np.abs(b[finite])))
     problem = ""
@@ -101,7 +104,7 @@ def compare(
             f"{outside} of {b.size} elements differ by more than "
             f"{atol:.2g} + {rtol:.2g} * |reference|"
         )
-    return verdict(problem, float(error.max(initial=0.0)))
+    return verdict(problem, outside, float(error.max(initial=0.0)))
 
 
 def judge(

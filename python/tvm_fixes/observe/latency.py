@@ -42,12 +42,7 @@ class Latency:
     @property
     def seconds(self) -> float:
         """The latency: the median of all calls."""
-        return statistics.median(self._all())
-
-    @property
-    def quartiles(self) -> tuple[float, float]:
-        """The seconds that a quarter, and three quarters, of all calls take at most."""
-        return _quartiles(self._all())
+        return statistics.median(seconds for taken in self.blocks for seconds in taken)
 
     def ratio(self, other: "Latency") -> tuple[float, float, float]:
         """The time of a call relative to that of `other`, and its quartiles.
@@ -59,9 +54,6 @@ class Latency:
             for mine, theirs in zip(self.blocks, other.blocks, strict=True)
         ]
         return statistics.median(ratios), *_quartiles(ratios)
-
-    def _all(self) -> list[float]:
-        return [seconds for taken in self.blocks for seconds in taken]
 
 
 def measure(

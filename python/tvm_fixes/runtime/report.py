@@ -72,6 +72,8 @@ class OutputComparison:
         If only runs that round to 16 bits after each node explain the difference, which of the two
         is nearer to them: :data:`OURS` or :data:`THEIRS`; :data:`BOTH` if neither clearly is.
         Empty otherwise.
+    outside : int
+        The number of elements outside the tolerances, or whose error is undefined.
     """
 
     name: str
@@ -88,6 +90,7 @@ class OutputComparison:
     reason: str = ""
     rounding_error: float | None = None
     rounds: str = ""
+    outside: int = 0
 
     @property
     def accepted(self) -> bool:

@@ -13,11 +13,10 @@
 """The fix, the pass or the kernel that makes a difference to a problem."""
 
 import json
-import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,41 +28,17 @@ from ..runtime.compiled_model import CompiledModel
 from ..source import Source
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.switches import FIX_IDS
-from ..user_passes import UserPass, read
 from . import variants
+from .culprit import Culprit, no_difference, smaller, with_degrees
+from .degrees import Limit, Variant, between, most_improved
 from .masked import with_masked_value
-from .minimize import first_change, minimize
-from .problem import Kind, Observed, Problem, disagreement
+from .minimize import minimize
+from .pass_search import PassSearch
+from .problem import Degree, Observed, Problem, disagreement
 from .trial import Progress, Settings, Subject, Trial, observe
 
 OVER = ("fixes", "passes", "kernels")
 """The choices of :func:`bisect`."""
-
-
-@dataclass(frozen=True)
-class Culprit:
-    """The fixes, pass or kernels that make the difference.
-
-    Attributes
-    ----------
-    over : str
-        One of :data:`OVER`.
-    names : list of str
-        The fixes, passes or kernels; empty if none makes a difference.  Several fixes or kernels
-        only make it together; of several passes, it is one that cannot be told from the others.
-    what : str
-        The finding in one line.
-    again : str
-        The command that shows it again, if a command searched and there are `names`.
-    diff : str
-        The changes of the pass, or of the schedule of a kernel.
-    """
-
-    over: str
-    names: list[str]
-    what: str
-    again: str = ""
-    diff: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,10 +59,12 @@ class Bisection:
     value : str
         The intermediate value that was searched instead of the outputs; empty for these.
     unstable : str
-        How two trials of the model as it is disagree, so that the search may be wrong; empty
-        otherwise.
+        How two trials of the model as it is disagree, or that the noise of its latency includes the
+        limit, so that the search may be wrong; empty otherwise.
     trials : int
     seconds : float
+    degrees : list of Degree
+        How much of the problem the model shows, by each measure of the problem.
     """
 
     source: str
@@ -99,6 +76,7 @@ class Bisection:
     unstable: str = ""
     trials: int = 0
     seconds: float = 0.0
+    degrees: list[Degree] = field(default_factory=list)
 
     def to_json(self) -> str:
         """The fields as a JSON object."""
@@ -117,6 +95,9 @@ def bisect(
 
     Fixes are switched off.  The model runs after some of the passes, with TVM's own pipeline for
     the rest, and with some of its kernels scheduled.
+
+    If the model shows the problem without all of them, too, degrees are compared, beyond their
+    noise: see :mod:`.degrees`.
 
     Parameters
     ----------
@@ -153,23 +134,25 @@ def bisect(
     settings.check_memory()
     further = settings.further_inputs(whole, problem)
     search = _Search(model, inputs, further, problem, settings, progress)
-    first = search.try_fixes(())
+    whole = search.without_fixes(())
+    first = whole.first
     masked = with_masked_value(model, settings, problem, first)
     if masked.value != settings.value:
         at_value = _Search(model, inputs, further, problem, masked, progress)
-        shown = at_value.try_fixes(())
+        shown = at_value.without_fixes(())
         if shown.shows:
-            search, first, settings = at_value, shown, masked
+            search, whole, first, settings = at_value, shown, shown.first, masked
     if first.shows is None:
         raise CompileError(f"{source.name}: expected: {problem}, or not; found: {first.what}")
-    search.problem = problem.like(first) if first.shows else problem
+    if first.shows:
+        search.narrow(first)
     methods: dict[str, Callable[[], Culprit]] = {
-        "fixes": partial(search.over_fixes, first),
-        "passes": search.over_passes,
+        "fixes": partial(search.over_fixes, whole),
+        "passes": PassSearch(search, whole).find,
         "kernels": search.over_kernels,
     }
     culprits = [methods[one]() for one in OVER if one in over and (first.shows or one == "fixes")]
-    again = search.try_fixes(())
+    again = whole.again()
     return Bisection(
         source=source.name,
         problem=str(problem),
@@ -177,9 +160,10 @@ def bisect(
         what=first.what,
         culprits=culprits,
         value=settings.value,
-        unstable=disagreement(first, again),
+        unstable=disagreement(first, again) or problem.doubt(first),
         trials=search.trials,
         seconds=round(time.monotonic() - search.start, 1),
+        degrees=list(first.degrees),
     )
 
 
@@ -195,10 +179,27 @@ class _Search:
         settings: Settings,
         progress: Progress | None,
     ) -> None:
-        self._model, self._settings = model, settings
+        self._model, self.settings = model, settings
         self._inputs, self._further = inputs, further
         self.problem, self._progress = problem, progress
         self.trials, self.start = 0, time.monotonic()
+        self.without_fixes = cache(self._without_fixes)
+
+    def narrow(self, first: Observed) -> None:
+        """Search only the problem that a trial shows, at its sizes of symbolic dims."""
+        self.problem = self.problem.like(first)
+        if first.sizes:
+            narrowed = self._subject(self._compile).at(first.sizes)
+            self._inputs, self._further = narrowed.inputs, narrowed.further
+
+    def _subject(self, build: Callable[[Source], CompiledModel]) -> Subject:
+        def save(folder: Path) -> Path:
+            path = folder / "artifact"
+            build(self.settings.open(self._model)).save(path)
+            return path
+
+        opened = partial(self.settings.open, self._model)
+        return Subject(opened, build, self._inputs, save, self._further)
 
     def _try(
         self,
@@ -207,43 +208,42 @@ class _Search:
         build: Callable[[Source], CompiledModel],
         off: Sequence[str] = (),
     ) -> Observed:
-        def save(folder: Path) -> Path:
-            path = folder / "artifact"
-            build(self._settings.open(self._model)).save(path)
-            return path
-
-        opened = partial(self._settings.open, self._model)
-        subject = Subject(opened, build, self._inputs, save, self._further)
-        observed = observe(self.problem, subject, self._settings, off=frozenset(off))
+        subject = self._subject(build)
+        observed = observe(self.problem, subject, self.settings, off=frozenset(off))
         self.trials += 1
         if self._progress is not None:
             self._progress(Trial(label, size, observed))
         return observed
 
-    def _compile(self, source: Source) -> CompiledModel:
-        return self._settings.build(source)
+    def variant(
+        self,
+        label: str,
+        size: int,
+        build: Callable[[Source], CompiledModel],
+        off: Sequence[str] = (),
+    ) -> Variant:
+        """As of :class:`.culprit.Search`; so is :meth:`ask`."""
+        return Variant(partial(self._try, label, size, build, off))
 
-    def try_fixes(self, off: Sequence[str]) -> Observed:
-        """Compile the model without some fixes."""
+    def _compile(self, source: Source) -> CompiledModel:
+        return self.settings.build(source)
+
+    def _without_fixes(self, off: tuple[str, ...]) -> Variant:
+        """The model compiled without some fixes."""
         names = "any fix" if set(off) == set(FIX_IDS) else ", ".join(off)
         label = f"without {names}" if off else "all fixes on"
-        return self._try(label, len(off), self._compile, off)
+        return self.variant(label, len(off), self._compile, off)
 
-    def over_fixes(self, first: Observed) -> Culprit:
+    def over_fixes(self, whole: Variant) -> Culprit:
         """The fixes that change the outcome when they are off."""
-        applied = list(first.fixes)
-
-        needed: list[str] = []
+        applied, limit = list(whole.first.fixes), Limit.of(self.problem)
 
         def flips(off: Sequence[str]) -> bool:
-            if not off:
-                return False
-            shows = self.try_fixes(off).shows
-            if shows is None and len(off) == 1:
-                needed.extend(off)
-            return shows is (not first.shows)
+            bad = limit.is_exceeded(self.without_fixes(tuple(off))) if off else None
+            return bad is (not whole.shows)
 
         names: list[str] = []
+        tried: list[str] = []
         if flips(applied):
             names = minimize(applied, flips)
         elif flips(FIX_IDS):  # not every fix reports its use
@@ -251,124 +251,106 @@ class _Search:
         elif len(applied) > 1:
             # Without all of them, the model may not even compile.
             names = [one for one in applied if flips([one])]
-        if not names:
-            what = f"none of the {len(applied)} fixes makes a difference"
-            # Such as the fix with the only converter of an operator.
-            if first.shows and needed:
-                what += (
-                    f"; without {' or '.join(needed)}, the model does not compile or run, so what "
-                    "replaces TVM's behavior there may be at fault"
-                )
+            tried = names[:1]
+        if names:
+            outcome = "does not show" if whole.shows else "shows"
+            what = f"without {', '.join(names)}, the model {outcome} the problem"
+            without = self.without_fixes(tuple(tried or names))
+            return with_degrees(Culprit("fixes", names, what), whole, without)
+        if whole.shows:
+            names = self._worsening_fixes(whole, applied)
+        without = self.without_fixes(tuple(names or applied or FIX_IDS))
+        where = f"without {', '.join(names)}"
+        found = smaller("fixes", names, where, whole, without) if names else None
+        if found is not None:
+            return found
+        what = f"none of the {len(applied)} fixes makes a difference"
+        # Such as the fix with the only converter of an operator.
+        needed = [one for one in applied if self.without_fixes((one,)).shows is None]
+        if whole.shows and needed:
+            what += (
+                f"; without {' or '.join(needed)}, the model does not compile or run, so what "
+                "replaces TVM's behavior there may be at fault"
+            )
             return Culprit("fixes", [], what)
-        outcome = "does not show" if first.shows else "shows"
-        return Culprit(
-            "fixes",
-            names,
-            f"without {', '.join(names)}, the model {outcome} the problem",
-        )
+        return no_difference("fixes", what, (whole, "with them"), (without, "without them"))
 
-    def over_passes(self) -> Culprit:
-        """The pass after which the model shows the problem."""
-        with tempfile.TemporaryFile("w+", buffering=1) as log:
-            runs = self._ask(partial(variants.passes_of, on_start=partial(print, file=log)))
-            log.seek(0)
-            started = log.read().splitlines()
-        if isinstance(runs, str):
-            return self._failing_pass(started, runs)
-        own = self._users_passes()
-        if own:
-            alone = f"without {', '.join(map(str, own))}, the model does not show the problem"
-            found = self._first_pass(runs)
-            if found.names:
-                return replace(found, what=f"{found.what}; {alone}")
-            run = next((run for run in runs if run.user_pass == str(own[0])), None)
-            diff = "" if run is None else str(self._ask(partial(variants.diff_of, run=run)))
-            return Culprit("passes", [str(one) for one in own], alone, diff=diff)
-        return self._first_pass(runs)
+    def _worsening_fixes(self, whole: Variant, applied: Sequence[str]) -> list[str]:
+        """The fixes without which the model shows less of the problem."""
+        for every in filter(None, (applied, FIX_IDS)):
+            limit = between(whole, self.without_fixes(tuple(every)))
+            if limit is not None:
+                return minimize(every, partial(self._clears, limit))
+        best = most_improved(whole, {one: self.without_fixes((one,)) for one in applied})
+        return [] if best is None else [best]
 
-    def _users_passes(self) -> list[UserPass]:
-        """The users' passes without which the model does not show the problem."""
-
-        def is_fine(off: Sequence[UserPass]) -> bool:
-            kept = tuple(one for one in self._settings.passes if one not in off)
-            settings = replace(self._settings, passes=kept)
-            label = f"without {', '.join(map(str, off))}"
-            build = settings.build
-            return bool(off) and self._try(label, len(off), build).shows is False
-
-        passes = read(self._settings.passes)
-        return minimize(passes, is_fine) if is_fine(passes) else []
-
-    def _first_pass(self, runs: Sequence[variants.PassRun]) -> Culprit:
-        """The pass after which the model shows the problem, with TVM's own passes for the rest."""
-
-        def shows(number: int) -> bool | None:
-            last = runs[number - 1] if number else None
-            label = f"up to {last}" if last else "TVM's own pipeline"
-            for with_fixes in (False, True):
-                build = partial(
-                    variants.build_after,
-                    settings=self._settings,
-                    last=last,
-                    with_fixes=with_fixes,
-                )
-                trial = self._try(f"{label}{', fixes on' if with_fixes else ''}", number, build)
-                if trial.shows is not None:
-                    break
-            return trial.shows
-
-        if shows(0):
-            return Culprit("passes", [], "TVM's own pipeline shows the problem, too")
-        if not shows(len(runs)):
-            return Culprit("passes", [], "after all passes, the model does not show the problem")
-        good, bad = first_change(shows, len(runs))
-        names = [str(run) for run in runs[good:bad]]
-        return Culprit(
-            "passes",
-            names,
-            f"not {f'after {runs[good - 1]}' if good else 'before'}, but after {names[-1]}",
-            diff=str(self._ask(partial(variants.diff_of, run=runs[bad - 1]))),
-        )
-
-    def _failing_pass(self, started: Sequence[str], error: str) -> Culprit:
-        """The pass in which the pipeline fails."""
-        is_the_problem = self.problem.kind in (Kind.CRASHES, Kind.FAILS)
-        if not (is_the_problem and started):
-            return Culprit("passes", [], f"the pipeline fails: {error}")
-        return Culprit("passes", [started[-1]], f"in {started[-1]}: {error}")
+    def _clears(self, limit: Limit, off: Sequence[str]) -> bool:
+        return bool(off) and limit.clears(self.without_fixes(tuple(off)))
 
     def over_kernels(self) -> Culprit:
         """The kernels whose schedules show the problem."""
-        kernels = self._ask(variants.scheduled_kernels)
+        kernels = self.ask(variants.scheduled_kernels)
         if isinstance(kernels, str):
             return Culprit("kernels", [], f"the pipeline fails: {kernels}")
 
-        def shows(names: Sequence[str]) -> bool:
+        @cache
+        def scheduled(names: tuple[str, ...]) -> Variant:
             build = partial(
-                variants.build_with_kernels, settings=self._settings, kernels=frozenset(names)
+                variants.build_with_kernels, settings=self.settings, kernels=frozenset(names)
             )
+            left = [kernel for kernel in kernels if kernel not in names]
+            is_most = len(left) == 1 < len(names)
             label = f"schedules of {', '.join(names) or 'no kernel'}"
-            return bool(self._try(label, len(names), build).shows)
+            label = f"all schedules but that of {left[0]}" if is_most else label
+            return self.variant(label, len(names), build)
 
-        if not shows(kernels):
+        every, none = scheduled(tuple(kernels)), scheduled(())
+        if not every.shows:
             return Culprit("kernels", [], "no schedule of a kernel makes a difference")
-        names = minimize(kernels, shows)
-        if not names:
+        if none.shows and not (kernels and none.degrees):
             return Culprit("kernels", [], "the model shows the problem without schedules, too")
-        return Culprit(
-            "kernels",
-            names,
-            f"only with the schedule of {', '.join(names)}",
-            diff=str(self._ask(partial(variants.diff_of_kernel, name=names[0]))),
+        if not none.shows:
+            limit = Limit.of(self.problem)
+            names = minimize(kernels, lambda some: limit.rejects(scheduled(tuple(some))))
+            found = Culprit("kernels", names, f"only with the schedule of {', '.join(names)}")
+            found = with_degrees(found, scheduled(tuple(names)), none)
+        else:
+            found = self._worsening_kernels(kernels, scheduled)
+        if not found.names:
+            return found
+        diff = str(self.ask(partial(variants.diff_of_kernel, name=found.names[0])))
+        return replace(found, diff=diff)
+
+    def _worsening_kernels(
+        self, kernels: Sequence[str], scheduled: Callable[[tuple[str, ...]], Variant]
+    ) -> Culprit:
+        """The kernels without whose schedules the model shows less of the problem."""
+        every, none = scheduled(tuple(kernels)), scheduled(())
+        limit = between(every, none)
+        if limit is not None:
+            names = minimize(kernels, lambda some: limit.rejects(scheduled(tuple(some))))
+            worse, better = scheduled(tuple(names)), none
+        else:
+            rest = {
+                name: scheduled(tuple(one for one in kernels if one != name)) for name in kernels
+            }
+            best = most_improved(every, rest)
+            names = [] if best is None else [best]
+            worse, better = every, none if best is None else rest[best]
+        where = f"without the schedule of {', '.join(names)}"
+        found = smaller("kernels", names, where, worse, better) if names else None
+        what = "no single schedule makes the problem larger"
+        return found or no_difference(
+            "kernels", what, (every, "with all schedules"), (none, "without schedules")
         )
 
-    def _ask(self, question: Callable[[Source, Settings], Any]) -> Any:
+    def ask(self, question: Callable[[Source, Settings], Any]) -> Any:
         """The answer of a function of :mod:`.variants` in a forked child; a str for an error."""
 
         def ask() -> Any:
-            return question(self._settings.open(self._model), self._settings)
+            return question(self.settings.open(self._model), self.settings)
 
-        outcome = run_forked(ask, timeout=self._settings.seconds)
+        outcome = run_forked(ask, timeout=self.settings.seconds)
         if outcome.kind is OutcomeKind.VALUE:
             return cast(Any, outcome.value)
         return " ".join(str(outcome).split())

@@ -12,6 +12,7 @@
 # and limitations under the License.
 """The problem of a model that ``reduce`` and ``bisect`` search for."""
 
+import math
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -79,6 +80,74 @@ class Problem:
             return self
         return replace(self, cause=cause_of(observed.what))
 
+    def doubt(self, observed: "Observed") -> str:
+        """A sentence, if the limit is within the noise of a trial's latency; empty otherwise."""
+        for degree in observed.degrees if self.kind is Kind.SLOWER else ():
+            if degree.low <= self.limit <= degree.high:
+                return f"the limit of {self.limit:g} is within the noise of {degree}"
+        return ""
+
+
+class Measure(StrEnum):
+    """The unit of a degree; an earlier one decides before a later one."""
+
+    LATENCY = "latency"
+    """The time of a run relative to the reference's, with its quartiles over the turns."""
+    BYTES = "bytes"
+    """The size of the artifact."""
+    UNDEFINED = "undefined"
+    """The number of wrong elements whose error is undefined, such as a NaN."""
+    ERROR = "error"
+    """The largest error relative to the tolerance."""
+    ELEMENTS = "elements"
+    """The number of wrong elements."""
+
+
+@dataclass(frozen=True)
+class Degree:
+    """How much of a problem a trial shows.
+
+    Attributes
+    ----------
+    measure : Measure
+    value : float
+    low, high : float
+        The range of the noise.
+    """
+
+    measure: Measure
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def counted(cls, measure: Measure, value: float) -> "Degree":
+        """The degree of a trial that gives the same value each time, up to rounding errors.
+
+        These are up to the tolerance; a number of elements changes by about its square root.
+        """
+        noise = {Measure.BYTES: 0.0, Measure.ERROR: 1.0}.get(measure, math.sqrt(value))
+        return cls(measure, value, value - noise, value + noise)
+
+    def __str__(self) -> str:
+        value = f"{self.value:.3g}"
+        match self.measure:
+            case Measure.LATENCY:
+                noise = f"noise: {self.low:.3g} to {self.high:.3g}"
+                return f"{value} x the reference ({noise})"
+            case Measure.BYTES:
+                return f"{self.value:.0f} bytes"
+            case Measure.UNDEFINED:
+                return f"no finite error at {self.value:.0f} elements"
+            case Measure.ERROR:
+                return f"an error of {value} x the tolerance"
+            case Measure.ELEMENTS:
+                return f"{self.value:.0f} wrong elements"
+
+    def is_worse(self, other: "Degree") -> bool:
+        """Whether it is larger, beyond the noise of both."""
+        return self.low > other.high
+
 
 @dataclass(frozen=True)
 class Observed:
@@ -97,6 +166,10 @@ class Observed:
         The fixes applied.
     sizes : dict of str to int
         The sizes of the symbolic dims at which an output differs.
+    degrees : tuple of Degree
+        How much of the problem it shows, by each measure of the problem; none if that is unknown.
+    accepted : bool
+        Whether the outputs are accepted, or were not compared.
     """
 
     shows: bool | None
@@ -104,6 +177,8 @@ class Observed:
     seconds: float = 0.0
     fixes: tuple[str, ...] = ()
     sizes: dict[str, int] = field(default_factory=dict)
+    degrees: tuple[Degree, ...] = ()
+    accepted: bool = True
 
 
 def disagreement(first: Observed, again: Observed) -> str:

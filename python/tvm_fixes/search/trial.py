@@ -12,13 +12,14 @@
 # and limitations under the License.
 """Trials of a model in forked children: build it, run it, and observe a problem."""
 
+import math
 import os
 import resource
 import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -39,7 +40,7 @@ from ..errors import CompileError, UsageError, summarize
 from ..pipeline import Phase
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import describe_function
-from ..runtime.report import Report, describe_compared, describe_sizes
+from ..runtime.report import OutputComparison, Report, describe_compared, describe_sizes
 from ..source import Params, Reference, Shapes, Source, open_source
 from ..source.examples import with_sizes
 from ..source.module_file import open_module
@@ -50,7 +51,7 @@ from ..support.suggestions import did_you_mean
 from ..support.tensors import arrays_of, to_tvm
 from ..user_passes import Given, UserPass, phases_with, read
 from .kernel_parts import with_main
-from .problem import Kind, Observed, Problem, cause_of
+from .problem import Degree, Kind, Measure, Observed, Problem, cause_of
 
 # The least that a trial needs on top, such as for the stacks of its threads.
 _MIN_GIGABYTES = 0.1
@@ -326,10 +327,17 @@ def _judge(problem: Problem, outcome: Outcome) -> Observed:
         return Observed(_fits(problem, found.kind, found.what), found.what, fixes=found.fixes)
     if found.what.startswith(_INVALID):
         return Observed(None, found.what)
-    if problem.kind in (Kind.SLOWER, Kind.LARGER):
-        return Observed(found.number > problem.limit, found.what, fixes=found.fixes)
     is_problem = found.kind is problem.kind
-    return Observed(is_problem, found.what, fixes=found.fixes, sizes=found.sizes)
+    if problem.kind in (Kind.SLOWER, Kind.LARGER):
+        is_problem = found.degrees[0].value > problem.limit
+    return Observed(
+        is_problem,
+        found.what,
+        fixes=found.fixes,
+        sizes=found.sizes,
+        degrees=found.degrees,
+        accepted=found.accepted,
+    )
 
 
 def _fits(problem: Problem, kind: Kind, what: str) -> bool | None:
@@ -352,8 +360,8 @@ class _Finding:
         ``FAILS``, ``WRONG`` or None.
     what : str
         The result in one line.
-    number : float
-        A ratio of latencies, or a size.
+    degrees : tuple of Degree
+        As of the trial; so is `accepted`.
     fixes : tuple of str
         The fixes applied.
     sizes : dict of str to int
@@ -362,9 +370,10 @@ class _Finding:
 
     kind: Kind | None
     what: str
-    number: float = 0.0
+    degrees: tuple[Degree, ...] = ()
     fixes: tuple[str, ...] = ()
     sizes: dict[str, int] = field(default_factory=dict)
+    accepted: bool = True
 
 
 def _examine(kind: Kind, subject: Subject, settings: Settings, off: frozenset[str]) -> _Finding:
@@ -417,7 +426,7 @@ def _run(
         return _describe(report)
     if kind is Kind.LARGER:
         nbytes = model.manifest.nbytes
-        return _Finding(None, f"{nbytes} bytes", float(nbytes))
+        return _Finding(None, f"{nbytes} bytes", (Degree.counted(Measure.BYTES, nbytes),))
     model.run(*[value.copy() for value in subject.inputs])
     return _Finding(None, "runs")
 
@@ -428,18 +437,56 @@ def _describe(report: Report) -> _Finding:
         ratio, low, high = report.latency_ratio
         noise = f"quartiles {low:.2f} to {high:.2f}"
         what = f"{report.latency_ms:.3f} ms, {ratio:.2f} x the reference ({noise})"
-        return _Finding(None, what, ratio)
+        what += "" if report.accepted else f"; {report.comparison}"
+        degree = Degree(Measure.LATENCY, ratio, low, high)
+        return _Finding(None, what, (degree,), accepted=bool(report.accepted))
     for name, sentence in report.unwritten.items():
-        return _Finding(Kind.WRONG, f"{name} {sentence}")
+        degrees = _degrees(report.outputs, report.unwritten)
+        return _Finding(Kind.WRONG, f"{name} {sentence}", degrees, accepted=False)
     where = report.decisive
+    degrees = _degrees(where.outputs)
     wrong = next((output for output in where.outputs if not output.accepted), None)
     if wrong is None:
         sizes = describe_compared(report.sizes, report.further)
         known = "equal" if report.equal else report.comparison
-        return _Finding(None, f"{known} with {sizes}" if sizes else known)
+        return _Finding(None, f"{known} with {sizes}" if sizes else known, degrees)
     size = "" if wrong.max_abs_error is None else f", by up to {wrong.max_abs_error:.3g}"
     at = f" with {describe_sizes(where.sizes)}" if where.sizes else ""
-    return _Finding(Kind.WRONG, f"{wrong.name}: {wrong.problem}{size}{at}", sizes=where.sizes)
+    what = f"{wrong.name}: {wrong.problem}{size}{at}"
+    return _Finding(Kind.WRONG, what, degrees, sizes=where.sizes, accepted=False)
+
+
+def _degrees(
+    outputs: Sequence[OutputComparison], unwritten: Collection[str] = ()
+) -> tuple[Degree, ...]:
+    """How wrong outputs are, of which some read memory that nothing wrote: zero if accepted."""
+    undefined, elements, error = 0, 0, 0.0
+    for output in outputs:
+        if output.name in unwritten:
+            undefined += math.prod(output.shape)
+            elements += math.prod(output.shape)
+        elif not output.accepted:
+            undefined += output.outside if output.max_abs_error is None else 0
+            elements += output.outside
+            error = max(error, _error(output))
+    counts = {
+        Measure.UNDEFINED: undefined,
+        Measure.ERROR: error,
+        Measure.ELEMENTS: elements,
+    }
+    return tuple(Degree.counted(measure, count) for measure, count in counts.items())
+
+
+def _error(output: OutputComparison) -> float:
+    """The largest error relative to the tolerance of the largest element.
+
+    Without a tolerance, such as of integers, it is the error itself.
+    """
+    error, relative = output.max_abs_error, output.max_rel_error
+    if not error or not relative:
+        return 0.0
+    tolerance = output.atol + output.rtol * (error / relative)
+    return error / (tolerance or 1.0)
 
 
 def _mapped_gigabytes() -> float:

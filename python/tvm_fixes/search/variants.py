@@ -66,7 +66,7 @@ class _Stopped(Exception):
 
 @tvm.instrument.pass_instrument
 class _Recorder:
-    """Records the passes of a stage, and stops after one of them.
+    """Records the passes of a stage, and stops after one of them, or leaves one out.
 
     A stage for one target runs a sequence with its own name; the passes of the sequence count.
     What a user's pass runs does not.
@@ -77,12 +77,24 @@ class _Recorder:
         is_users: bool,
         is_last: Callable[[int], bool],
         on_start: Callable[[str], object],
+        left_out: int | None = None,
     ) -> None:
         self.path: list[str] = []
         self.mods: list[tvm.IRModule] = []
         self.names: list[str] = []
         self._depth = 1 if is_users else 3
-        self._is_last, self._on_start = is_last, on_start
+        self._is_last, self._on_start, self._left_out = is_last, on_start, left_out
+
+    def should_run(self, _mod: tvm.IRModule, info: tvm.transform.PassInfo) -> bool:
+        is_left_out = self._is_inner([*self.path, str(info.name)]) and (
+            len(self.names) + 1 == self._left_out
+        )
+        if is_left_out:
+            self._left_out = None
+        return not is_left_out
+
+    def _is_inner(self, path: list[str]) -> bool:
+        return len(path) == self._depth == 3 and path[0] == path[1]
 
     def run_before_pass(self, _mod: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
         self.path.append(str(info.name))
@@ -92,8 +104,7 @@ class _Recorder:
     def run_after_pass(self, mod: tvm.IRModule, _info: tvm.transform.PassInfo) -> None:
         path = list(self.path)
         self.path.pop()
-        is_inner = len(path) == self._depth == 3 and path[0] == path[1]
-        if is_inner or (len(path) == 1 and not self.names):
+        if self._is_inner(path) or (len(path) == 1 and not self.names):
             self.names.append(path[-1])
             self.mods.append(mod)
             if self._is_last(len(self.names)):
@@ -106,10 +117,12 @@ def _run_stage(
     settings: Settings,
     executed: int | None = None,
     on_start: Callable[[str], object] = str,
+    left_out: int | None = None,
 ) -> tuple[tvm.IRModule, _Recorder]:
-    """Run a stage, or only its first passes; return the module and the record of its passes."""
+    """Run a stage, or only its first passes, or all but one; return the module and the record of
+    its passes."""
     is_users = str(stage.info.name) in {each.name for each in settings.user_passes}
-    recorder = _Recorder(is_users, lambda number: number == executed, on_start)
+    recorder = _Recorder(is_users, lambda number: number == executed, on_start, left_out)
     target = targets.resolve(settings.target)
     with tvm.transform.PassContext(instruments=[recorder]), target:
         try:
@@ -199,6 +212,19 @@ def build_after(
             with target:
                 mod = tvm.transform.Sequential(rest)(mod)
         executable = build_executable(mod, target)
+    return export(executable, target, source.signature(imported["main"]), (), {})
+
+
+def build_without(source: Source, settings: Settings, run: PassRun | None) -> CompiledModel:
+    """Build a model with all passes, or all but one."""
+    target = targets.resolve(settings.target)
+    mod = imported = source.to_relax()
+    for at, stage in enumerate(_stages(settings)):
+        if run is None or run.at != at:
+            mod, _ = _run_stage(stage, mod, settings)
+        elif run.name != run.stage:
+            mod, _ = _run_stage(stage, mod, settings, left_out=run.executed)
+    executable = build_executable(mod, target)
     return export(executable, target, source.signature(imported["main"]), (), {})
 
 

@@ -155,7 +155,7 @@ def _unshifted_softmax(data: te.Tensor, axis: int) -> te.Tensor:
     return topi.divide(powers, topi.sum(powers, axis, keepdims=True))
 
 
-def _after(function: tirx.PrimFunc, wait: tirx.Expr) -> tirx.PrimFunc:
+def after_call(function: tirx.PrimFunc, wait: tirx.Expr) -> tirx.PrimFunc:
     """The kernel, after a call of a C function."""
     root = function.body.block
     body = tirx.SeqStmt([tirx.Evaluate(wait), root.body])
@@ -168,7 +168,7 @@ def _after(function: tirx.PrimFunc, wait: tirx.Expr) -> tirx.PrimFunc:
 def _waiting(name: str, *args: int) -> Callable[[pytest.MonkeyPatch], None]:
     """Plant a schedule of the matrix product that first calls a C function."""
     wait = tirx.call_extern("int32", name, *args)
-    slow = as_pass("SlowSchedule", in_kernels("matmul", lambda kernel: _after(kernel, wait)))
+    slow = as_pass("SlowSchedule", in_kernels("matmul", lambda kernel: after_call(kernel, wait)))
     return lambda monkeypatch: plant(monkeypatch, schedules=slow)
 
 

@@ -71,7 +71,6 @@ def test_latency_is_the_median_of_all_calls(clock):
         [partial(block, lambda: clock(next(seconds)))], blocks=3, runs=3, budget=100.0
     )
     assert result.seconds == pytest.approx(0.007)
-    assert result.quartiles == pytest.approx((0.007, 0.031))
     assert next(seconds, None) is None
 
 

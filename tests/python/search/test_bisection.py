@@ -13,6 +13,7 @@
 """``bisect`` names the fix, the pass or the kernel of a planted fault."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -36,7 +37,7 @@ from tvm_fixes.frontend.torch.call import CONVERTERS
 from tvm_fixes.report.layers import compare
 from tvm_fixes.search import bisection, variants
 from tvm_fixes.search.bisection import bisect
-from tvm_fixes.search.problem import Observed
+from tvm_fixes.search.problem import Degree, Kind, Measure, Observed, Problem
 from tvm_fixes.search.reduction import reduce
 from tvm_fixes.search.trial import Settings
 
@@ -64,6 +65,7 @@ def test_a_fix_that_changes_a_result(monkeypatch):
     found = bisect(model(), over=["fixes"])
     [culprit] = found.culprits
     assert culprit.names == ["softmax-legalize"]
+    assert culprit.degrees[1].value > 1 > culprit.degrees_without[1].value
     assert json.loads(found.to_json())["culprits"][0]["names"] == ["softmax-legalize"]
 
 
@@ -153,6 +155,65 @@ def test_the_fixes_that_change_the_outcome(monkeypatch, shows, names):
     faked(monkeypatch, shows)
     [culprit] = bisect(model(), over=["fixes"]).culprits
     assert culprit.names == names
+
+
+def slow(monkeypatch, latency_of):
+    """Let `latency_of` decide from the fixes that are off and the build, within 2 percent."""
+    rng = np.random.default_rng(0)
+
+    def observe(_problem, subject, _settings, *, off):
+        value = latency_of(off, getattr(subject.build, "keywords", {})) * rng.uniform(0.98, 1.02)
+        degree = Degree(Measure.LATENCY, value, 0.99 * value, 1.01 * value)
+        return Observed(value > 2, "as told", fixes=("verifier", "long-loops"), degrees=(degree,))
+
+    monkeypatch.setattr(bisection, "observe", observe)
+    monkeypatch.setattr(variants, "scheduled_kernels", lambda *_: ["conv", "matmul", "add"])
+    monkeypatch.setattr(variants, "diff_of_kernel", lambda *_, name: f"the diff of {name}")
+
+
+@pytest.mark.parametrize(
+    "latencies, names, what",
+    (
+        ({"verifier": 49, "long-loops": 60, "both": 49}, ["verifier"], r"smaller: 4\d.* of [56]"),
+        # Without all fixes, it is slower.
+        ({"verifier": 50, "long-loops": 58, "both": 90}, ["verifier"], r"smaller: 5\d.* of [56]"),
+        # Only without both, it is faster.
+        ({"both": 30}, ["verifier", "long-loops"], r"smaller: [23]\d.* of [56]"),
+        ({}, [], "none of the 2 fixes makes a difference, beyond noise: .* and .* without them"),
+    ),
+)
+def test_the_fixes_that_make_a_slow_model_slower(monkeypatch, latencies, names, what):
+    def latency_of(off, _build):
+        known = {"verifier", "long-loops"} & off
+        return latencies.get("both" if len(known) == 2 else "".join(known), 60)
+
+    slow(monkeypatch, latency_of)
+    [culprit] = bisect(model(), Problem(Kind.SLOWER, 2.0), over=["fixes"]).culprits
+    assert culprit.names == names and re.search(what, culprit.what)
+    assert culprit.degrees[0].value == pytest.approx(60, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "seconds, names, what",
+    (
+        # The seconds without a schedule, and those with one.
+        ({"conv": (40, 20), "matmul": (5, 30)}, ["matmul"], "without the schedule of matmul, "),
+        ({"conv": (10, 11), "matmul": (30, 60)}, ["matmul"], "without the schedule of matmul, "),
+        ({"conv": (20, 20)}, [], "no single schedule makes the problem larger, beyond noise: "),
+        ({"conv": (50, 20)}, [], "no single schedule makes the problem larger, beyond noise: "),
+        ({"conv": (1, 20)}, ["conv"], "only with the schedule of conv"),
+    ),
+)
+def test_the_kernels_that_make_a_slow_model_slower(monkeypatch, seconds, names, what):
+    def latency_of(_off, build):
+        scheduled = build.get("kernels", seconds)
+        return sum(pair[name in scheduled] for name, pair in seconds.items())
+
+    slow(monkeypatch, latency_of)
+    [culprit] = bisect(model(), Problem(Kind.SLOWER, 2.0), over=["kernels"]).culprits
+    assert culprit.names == names and culprit.what.startswith(what)
+    assert culprit.diff == "".join(f"the diff of {name}" for name in names)
+    assert len(culprit.degrees) == len(culprit.degrees_without) == 1
 
 
 def test_another_problem_is_reported():
