@@ -129,10 +129,10 @@ def bisect(
         what = f"over {', '.join(unknown)}" if unknown else "over TVM's own pipeline"
         raise UsageError(f"cannot bisect {what}; expected {', '.join(OVER)}")
     source = settings.open(model)
-    whole = settings.open_whole(model, source)
-    inputs = settings.draw_inputs(whole)
+    opened = settings.open_whole(model, source)
+    inputs = settings.draw_inputs(opened)
     settings.check_memory()
-    further = settings.further_inputs(whole, problem)
+    further = settings.further_inputs(opened, problem)
     search = _Search(model, inputs, further, problem, settings, progress)
     whole = search.without_fixes(())
     first = whole.first
