@@ -12,14 +12,13 @@
 # and limitations under the License.
 """Trials of a model in forked children: build it, run it, and observe a problem."""
 
-import math
 import os
 import resource
 import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -40,7 +39,7 @@ from ..errors import CompileError, UsageError, summarize
 from ..pipeline import Phase
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import describe_function
-from ..runtime.report import OutputComparison, Report, describe_compared, describe_sizes
+from ..runtime.report import Report
 from ..source import Params, Reference, Shapes, Source, open_source
 from ..source.examples import with_sizes
 from ..source.module_file import open_module
@@ -50,6 +49,7 @@ from ..support.isolate import Outcome, OutcomeKind, run_forked
 from ..support.suggestions import did_you_mean
 from ..support.tensors import arrays_of, to_tvm
 from ..user_passes import Given, UserPass, phases_with, read
+from .finding import Finding, describe
 from .kernel_parts import with_main
 from .problem import Degree, Kind, Measure, Observed, Problem, cause_of
 
@@ -322,7 +322,7 @@ def _judge(problem: Problem, outcome: Outcome) -> Observed:
         is_crash = outcome.kind is not OutcomeKind.EXCEPTION
         kind = Kind.CRASHES if is_crash else Kind.FAILS
         return Observed(_fits(problem, kind, what), what)
-    found = cast(_Finding, outcome.value)
+    found = cast(Finding, outcome.value)
     if found.kind is Kind.FAILS:
         return Observed(_fits(problem, found.kind, found.what), found.what, fixes=found.fixes)
     if found.what.startswith(_INVALID):
@@ -350,33 +350,7 @@ def _fits(problem: Problem, kind: Kind, what: str) -> bool | None:
 _INVALID = "no reference: "
 
 
-@dataclass(frozen=True)
-class _Finding:
-    """The result of a variant.
-
-    Attributes
-    ----------
-    kind : Kind or None
-        ``FAILS``, ``WRONG`` or None.
-    what : str
-        The result in one line.
-    degrees : tuple of Degree
-        As of the trial; so is `accepted`.
-    fixes : tuple of str
-        The fixes applied.
-    sizes : dict of str to int
-        The sizes of symbolic dims at which an output differs, if not the first.
-    """
-
-    kind: Kind | None
-    what: str
-    degrees: tuple[Degree, ...] = ()
-    fixes: tuple[str, ...] = ()
-    sizes: dict[str, int] = field(default_factory=dict)
-    accepted: bool = True
-
-
-def _examine(kind: Kind, subject: Subject, settings: Settings, off: frozenset[str]) -> _Finding:
+def _examine(kind: Kind, subject: Subject, settings: Settings, off: frozenset[str]) -> Finding:
     """Build and run a variant; call it in a forked child."""
     _limit_memory(settings.gigabytes)
     source = subject.open()
@@ -386,14 +360,14 @@ def _examine(kind: Kind, subject: Subject, settings: Settings, off: frozenset[st
             reference = ReferenceModel(source, subject.inputs)
             reference.outputs()
         except Exception as error:
-            return _Finding(None, f"{_INVALID}{summarize(error)}")
+            return Finding(None, f"{_INVALID}{summarize(error)}")
     with switches.without(off), switches.collect() as applied:
         try:
             found = _run(kind, subject, source, settings, reference)
         except Exception as error:
             stage = error.stage if isinstance(error, CompileError) else None
             what = summarize(error)
-            found = _Finding(Kind.FAILS, f"{stage}: {what}" if stage else what)
+            found = Finding(Kind.FAILS, f"{stage}: {what}" if stage else what)
         finally:
             if reference is not None:
                 reference.__exit__()
@@ -406,7 +380,7 @@ def _run(
     source: Source,
     settings: Settings,
     reference: ReferenceModel | None,
-) -> _Finding:
+) -> Finding:
     model = subject.build(source)
     # A compilation collects its own.
     for fix_id in model.report.fixes if model.report is not None else ():
@@ -423,70 +397,12 @@ def _run(
         if report.decisive.accepted:
             sizes = FurtherSizes(model, reference, settings.rtol, settings.atol)
             report = sizes.added(report, subject.further, all_sizes=False)
-        return _describe(report)
+        return describe(report)
     if kind is Kind.LARGER:
         nbytes = model.manifest.nbytes
-        return _Finding(None, f"{nbytes} bytes", (Degree.counted(Measure.BYTES, nbytes),))
+        return Finding(None, f"{nbytes} bytes", (Degree.counted(Measure.BYTES, nbytes),))
     model.run(*[value.copy() for value in subject.inputs])
-    return _Finding(None, "runs")
-
-
-def _describe(report: Report) -> _Finding:
-    """The result of a comparison: the latencies if they were measured, else the errors."""
-    if report.latency_ms is not None and report.latency_ratio is not None:
-        ratio, low, high = report.latency_ratio
-        noise = f"quartiles {low:.2f} to {high:.2f}"
-        what = f"{report.latency_ms:.3f} ms, {ratio:.2f} x the reference ({noise})"
-        what += "" if report.accepted else f"; {report.comparison}"
-        degree = Degree(Measure.LATENCY, ratio, low, high)
-        return _Finding(None, what, (degree,), accepted=bool(report.accepted))
-    for name, sentence in report.unwritten.items():
-        degrees = _degrees(report.outputs, report.unwritten)
-        return _Finding(Kind.WRONG, f"{name} {sentence}", degrees, accepted=False)
-    where = report.decisive
-    degrees = _degrees(where.outputs)
-    wrong = next((output for output in where.outputs if not output.accepted), None)
-    if wrong is None:
-        sizes = describe_compared(report.sizes, report.further)
-        known = "equal" if report.equal else report.comparison
-        return _Finding(None, f"{known} with {sizes}" if sizes else known, degrees)
-    size = "" if wrong.max_abs_error is None else f", by up to {wrong.max_abs_error:.3g}"
-    at = f" with {describe_sizes(where.sizes)}" if where.sizes else ""
-    what = f"{wrong.name}: {wrong.problem}{size}{at}"
-    return _Finding(Kind.WRONG, what, degrees, sizes=where.sizes, accepted=False)
-
-
-def _degrees(
-    outputs: Sequence[OutputComparison], unwritten: Collection[str] = ()
-) -> tuple[Degree, ...]:
-    """How wrong outputs are, of which some read memory that nothing wrote: zero if accepted."""
-    undefined, elements, error = 0, 0, 0.0
-    for output in outputs:
-        if output.name in unwritten:
-            undefined += math.prod(output.shape)
-            elements += math.prod(output.shape)
-        elif not output.accepted:
-            undefined += output.outside if output.max_abs_error is None else 0
-            elements += output.outside
-            error = max(error, _error(output))
-    counts = {
-        Measure.UNDEFINED: undefined,
-        Measure.ERROR: error,
-        Measure.ELEMENTS: elements,
-    }
-    return tuple(Degree.counted(measure, count) for measure, count in counts.items())
-
-
-def _error(output: OutputComparison) -> float:
-    """The largest error relative to the tolerance of the largest element.
-
-    Without a tolerance, such as of integers, it is the error itself.
-    """
-    error, relative = output.max_abs_error, output.max_rel_error
-    if not error or not relative:
-        return 0.0
-    tolerance = output.atol + output.rtol * (error / relative)
-    return error / (tolerance or 1.0)
+    return Finding(None, "runs")
 
 
 def _mapped_gigabytes() -> float:

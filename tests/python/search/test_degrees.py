@@ -20,8 +20,8 @@ import tvm.testing
 
 from tvm_fixes.observe.comparison import compare
 from tvm_fixes.search.degrees import Limit, Variant, between, most_improved
+from tvm_fixes.search.finding import degrees_of
 from tvm_fixes.search.problem import Degree, Kind, Measure, Observed, Problem
-from tvm_fixes.search.trial import _degrees
 
 SEEDS = range(200)
 
@@ -56,7 +56,7 @@ def wrong(**outputs):
     """The degrees of outputs, each given as the output and the reference's."""
     return {
         degree.measure: degree.value
-        for degree in _degrees([compare(name, *pair) for name, pair in outputs.items()])
+        for degree in degrees_of([compare(name, *pair) for name, pair in outputs.items()])
     }
 
 
@@ -72,7 +72,7 @@ def test_the_degrees_of_wrong_outputs():
     assert (found[Measure.UNDEFINED], found[Measure.ELEMENTS]) == (2, 4)
     assert wrong(y=(right[:2], right))[Measure.UNDEFINED] == 4
     assert set(wrong(y=(right, right)).values()) == {0}
-    unwritten = _degrees([compare("y", right, right), compare("z", off, right)], ["y"])
+    unwritten = degrees_of([compare("y", right, right), compare("z", off, right)], ["y"])
     assert [degree.value for degree in unwritten] == [4, pytest.approx(909, rel=1e-2), 6]
     numbers = np.arange(4)
     found = wrong(y=(numbers + 7, numbers))
