@@ -157,6 +157,22 @@ def test_the_fixes_that_change_the_outcome(monkeypatch, shows, names):
     assert culprit.names == names
 
 
+def test_the_size_that_shows_the_problem_is_searched(monkeypatch):
+    """Once a size of the symbolic dim shows it, no other one is compared."""
+    seen = []
+
+    def observe(_problem, subject, _settings, *, off):
+        sizes = [subject.inputs, *(inputs for group in subject.further for inputs in group)]
+        seen.append([inputs[0].shape[0] for inputs in sizes])
+        return Observed(not off, "as told", fixes=("verifier",), sizes={"n": seen[0][1]})
+
+    monkeypatch.setattr(bisection, "observe", observe)
+    [culprit] = bisect(model(rows="n"), over=["fixes"]).culprits
+    assert culprit.names == ["verifier"]
+    first, *others = seen
+    assert len(first) > 2 and others == [[first[1]]] * len(others)
+
+
 def slow(monkeypatch, latency_of):
     """Let `latency_of` decide from the fixes that are off and the build, within 2 percent."""
     rng = np.random.default_rng(0)
