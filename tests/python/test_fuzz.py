@@ -67,7 +67,7 @@ CASES = {
 def test_no_fault_is_found(name: str) -> None:
     [chosen] = [each for each in CAMPAIGNS if each.name == name]
     number = CASES[name]
-    seeds = grids.sample(range(number), min(number // 3, max(number // 8, 4)))
+    seeds = grids.sample(range(number), min(number // 4, max(number // 10, 3)))
     chosen.prepare()
     outcomes = run_all_forked([chosen.case(seed) for seed in seeds], timeout=120, jobs=2)
     results = [judge(seed, outcome) for seed, outcome in zip(seeds, outcomes, strict=True)]
