@@ -24,6 +24,7 @@ import tvm_fixes
 from helpers import stories
 from helpers.grids import is_full
 from helpers.planted_faults import graph, swap_operands
+from helpers.preparation import prepare_forks
 from tvm_fixes.errors import CompileError, PassError, UsageError, VerifyError
 from tvm_fixes.lowering import places, stages, stock_rest
 from tvm_fixes.search.bisection import bisect
@@ -80,6 +81,11 @@ def rewrite(mod, context):
 def make_nothing():
     raise KeyError("key")
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prepared():
+    prepare_forks()
 
 
 @pytest.fixture

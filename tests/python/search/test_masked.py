@@ -20,12 +20,18 @@ import pytest
 import tvm.testing
 
 from helpers.planted_faults import graph, plant, swap_operands, wrong_schedule
+from helpers.preparation import prepare_forks
 from tvm_fixes.errors import UsageError
 from tvm_fixes.search import bisection, reduction
 from tvm_fixes.search.bisection import bisect
 from tvm_fixes.search.reduction import reduce
 from tvm_fixes.search.trial import Settings
 from tvm_fixes_cli import main
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prepared():
+    prepare_forks()
 
 
 @pytest.fixture
