@@ -49,6 +49,9 @@ _OVER = ("fixes", "passes", "kernels")
 
 _MAX_DIFF_LINES = 40
 
+# The runs that show whether a value varies.
+_RUNS = 10
+
 
 def add(commands: Commands) -> None:
     """Add the command to the parser."""
@@ -91,6 +94,10 @@ def _run(arguments: argparse.Namespace) -> Result:
         show(f"{found.problem}: {'yes' if found.shows else 'no'}; {found.what}")
         if found.unstable:
             show(found.unstable)
+            from .console import print_command
+
+            line = command_line(arguments, "compare", repeat=_RUNS)
+            print_command(console, "next", line, "finds the first value that varies")
         if found.value:
             show(f"{'value':<12}{found.value}, instead of the outputs")
         for culprit in found.culprits:

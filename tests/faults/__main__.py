@@ -244,7 +244,8 @@ def main(argv: list[str] | None = None) -> int:
         missing = ", ".join(outcome.missing)
         table.add_row(fault.name, fault.kind, outcome.verdict, missing, f"{outcome.seconds:.0f}")
         if arguments.verbose or outcome.verdict != "named":
-            console.print(f"\n{fault.name}\n{outcome.printed}", markup=False, highlight=False)
+            text = f"\n{fault.name}\n{outcome.printed}"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
     console.print(table)
     named = sum(outcome.verdict == "named" for outcome in outcomes)
     console.print(f"{named} of {len(faults)} faults are named")

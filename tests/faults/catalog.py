@@ -55,9 +55,11 @@ class Fault:
     commands: tuple[str, ...] = ("compare {model}", "bisect {model}")
 
 
-def graph(inputs: str, outputs: str, nodes: str, **constants: np.ndarray) -> Callable[[Path], str]:
+def graph(
+    inputs: str, outputs: str, nodes: str, *, opset: int = 18, **constants: np.ndarray
+) -> Callable[[Path], str]:
     """Return a function that writes a model of nodes in ONNX's text format."""
-    text = f"""<ir_version: 9, opset_import: ["" : 18]>
+    text = f"""<ir_version: 9, opset_import: ["" : {opset}]>
         model ({inputs}) => ({outputs}) {{ {nodes} }}"""
 
     def write(folder: Path) -> str:
@@ -212,7 +214,7 @@ def make():
                s = ScatterElements<axis = 0, reduction = "add">(x, j, v) y = Identity(s)""",
         ),
         ("ScatterElements", "index-legalize"),
-        ("compare {model}", "compare {model} --repeat 5"),
+        ("compare {model}", "bisect {model}", "compare {model} --repeat 10"),
     ),
     Fault(
         "a norm of order 3 whose root is of order 4",
@@ -600,15 +602,20 @@ def make():
         "a scan whose steps run in several threads",
         "threads",
         "tvm_fixes/relax/transform/lower_scan.py",
-        "inner = tirx.For(index, zero, shape[line], tirx.ForKind.SERIAL, element)",
-        "inner = tirx.For(index, zero, shape[line], tirx.ForKind.PARALLEL, element)",
+        """tirx.ForKind.SERIAL, element)
+        is_small = not is_worth_threads(count_of(shape))
+        kind = tirx.ForKind.SERIAL if is_small else tirx.ForKind.PARALLEL
+        return tirx.For(lines, zero, count_of(others), kind, inner)""",
+        """tirx.ForKind.PARALLEL, element)
+        return tirx.For(lines, zero, count_of(others), tirx.ForKind.SERIAL, inner)""",
         graph(
-            "float[60000] x",
-            "float[60000] y",
+            "float[2097152] x",
+            "float[2097152] y",
             "a = Tanh(x) c = CumSum(a, axis) y = Neg(c)",
             axis=np.array(0),
         ),
         ("CumSum", "LowerScan"),
+        ("compare {model}", "bisect {model}", "compare {model} --repeat 10"),
     ),
     Fault(
         "a sum of an unknown number of rows without the last",
@@ -633,10 +640,12 @@ def make():
         graph(
             "int32[4,16] x",
             "uint8[4,16] y",
-            "f = Cast<to = 1>(x) h = Mul(f, half) q = QuantizeLinear(h, s, z) y = Identity(q)",
+            """f = Cast<to = 1>(x) h = Mul(f, half)
+               q = QuantizeLinear<axis = 1, block_size = 8>(h, s, z) y = Identity(q)""",
+            opset=21,
             half=np.full((), 0.5, "float32"),
-            s=np.ones((), "float32"),
-            z=np.array(10, "uint8"),
+            s=np.ones((4, 2), "float32"),
+            z=np.full((4, 2), 10, "uint8"),
         ),
         ("QuantizeLinear", "onnx-quantized"),
     ),

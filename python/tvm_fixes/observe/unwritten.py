@@ -88,6 +88,28 @@ def unwritten_memory(
     }
 
 
+def varying(
+    names: Sequence[str], model: CompiledModel, inputs: Sequence[np.ndarray], runs: int
+) -> dict[str, str]:
+    """The outputs that differ among runs in which all new memory holds NaN, each with a sentence.
+
+    Without that, a thread that is too early finds the right values of the run before.  Empty for a
+    model for a GPU.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The names of the outputs.
+    model : CompiledModel
+    inputs : sequence of numpy.ndarray
+    runs : int
+    """
+    if runs < 2 or model.manifest.target["kind"] != "llvm":
+        return {}
+    first = _run(model, inputs, Fill.NAN)
+    return disagreements(names, first, lambda: _run(model, inputs, Fill.NAN), runs)
+
+
 def _is_steady(model: CompiledModel, inputs: Sequence[np.ndarray]) -> bool:
     """Whether runs with the same memory give the same results."""
     runs = [[array.tobytes() for array in _run(model, inputs, Fill.NAN)] for _ in range(3)]

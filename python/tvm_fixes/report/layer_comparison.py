@@ -159,8 +159,9 @@ class LayerComparison:
 
     @property
     def suspect(self) -> ValueComparison | None:
-        """The first value that is not accepted, or else the first one in `unstable`."""
-        return self.first or self.first_unstable
+        """The first value that is not accepted, or else that is in `unstable` or `unwritten`."""
+        named = self.unstable | self.unwritten
+        return self.first or next((value for value in self.values if value.name in named), None)
 
     @property
     def reference_off(self) -> list[ValueComparison]:

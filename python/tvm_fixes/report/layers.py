@@ -35,7 +35,7 @@ from ..compiler.reference import Reference, results_of, run_model
 from ..errors import CompileError, UsageError, summarize
 from ..observe.repetition import disagreements
 from ..observe.runtime_faults import runtime_faults
-from ..observe.unwritten import MAX_REPEATED_SECONDS, unwritten_memory
+from ..observe.unwritten import MAX_REPEATED_SECONDS, unwritten_memory, varying
 from ..observe.verdicts import compare_all
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.report import OutputComparison, Report, SizeComparison
@@ -392,6 +392,7 @@ class _Comparing:
             unstable = disagreements(
                 names, ours, lambda: run_model(model, self.inputs)[: len(names)], self._repeat
             )
+            unstable |= varying(names, model, self.inputs, self._repeat)
             limit = math.inf if self._fill_memory else MAX_REPEATED_SECONDS
             filled = partial(unwritten_memory, model, self.inputs, limit)
             found = _Found(
@@ -399,7 +400,8 @@ class _Comparing:
                 judged(names, ours, theirs),
                 counts,
                 unstable=unstable,
-                unwritten=interruptible(filled),
+                # A result that varies by itself tells nothing about memory.
+                unwritten={} if unstable else interruptible(filled),
             )
             if part is self._source:
                 run = partial(run_model, model)

@@ -19,6 +19,7 @@ import tvm.testing
 from helpers.relay_checks import check_program, parameters, program, run_program
 from tvm_fixes.errors import RelayError
 from tvm_fixes.frontend.relay import from_relay
+from tvm_fixes.frontend.relay.ops import reduce
 
 
 def sample(*shape: int, dtype: str = "float32") -> np.ndarray:
@@ -41,6 +42,16 @@ def test_reductions(dtype: str) -> None:
             f"{name}(%x0, axis=[0, 1, 2], exclude=True)": x,
         }
     check_program(expected, x)
+
+
+def test_result_of_another_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "sum(%x0, axis=[1], exclude=True)"
+    monkeypatch.setattr(reduce, "reduced_axes", lambda call: [1])
+    expected = r"sum at .*: the converter returns R.Tensor\(\(2, 4\).*; expected Tensor\[\(3"
+    with pytest.raises(RelayError, match=expected):
+        check_program({text: np.zeros(3, "float32")}, np.zeros((2, 3, 4), "float32"))
+    monkeypatch.undo()
+    check_program({text: np.full(3, 8, "float32")}, np.ones((2, 3, 4), "float32"))
 
 
 def test_reductions_of_bools() -> None:

@@ -13,18 +13,23 @@
 """Models whose runs disagree."""
 
 import json
+import re
 
 import numpy as np
 import onnx
 import pytest
 import tvm.testing
 
-from helpers.planted_faults import model
+import tvm_fixes
+from helpers.planted_faults import graph, model
+from tvm_fixes.observe import unwritten
 from tvm_fixes.observe.repetition import disagreements
+from tvm_fixes.observe.unwritten import varying
 from tvm_fixes.runtime.compiled_model import CompiledModel
 from tvm_fixes.search import bisection
 from tvm_fixes.search.bisection import bisect
 from tvm_fixes.search.problem import Observed
+from tvm_fixes.support.ambient import Fill
 from tvm_fixes_cli import main
 
 
@@ -78,6 +83,37 @@ def test_trials_that_disagree(monkeypatch, shows, is_stable):
     found = bisect(model(), over=["fixes"])
     sentence = "not deterministic: two trials of the model find: r is off by 1; r is off by 0"
     assert found.unstable == ("" if is_stable else sentence)
+
+
+def test_bisect_names_the_command_that_repeats(monkeypatch, tmp_path, capfd):
+    onnx.save(model(), tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    shows = [True, False]
+
+    def observe(problem, subject, settings, *, off=frozenset()):
+        return Observed(False if off else shows.pop(0), "r is off", 1.0)
+
+    monkeypatch.setattr(bisection, "observe", observe)
+    main(["bisect", "model.onnx", "--over", "fixes", "--quiet"])
+    command = r"^next: tvm-fixes compare model.onnx .*--repeat 10$"
+    assert re.search(command, capfd.readouterr().out, re.MULTILINE)
+
+
+def test_runs_in_new_memory(monkeypatch):
+    small = graph("float[4] x", "float[4] y", "t = Tanh (x) y = Add (x, t)")
+    compiled = tvm_fixes.compile(small, compare=False)
+    inputs = [np.ones(4, "float32")]
+    assert varying(["y"], compiled, inputs, 3) == {}
+    right, fills = unwritten._run, []
+
+    def run(model, inputs, fill):
+        fills.append(fill)
+        return [array + len(fills) for array in right(model, inputs, fill)]
+
+    monkeypatch.setattr(unwritten, "_run", run)
+    assert "3 different results in 3 runs" in varying(["y"], compiled, inputs, 3)["y"]
+    assert fills == [Fill.NAN] * 3
+    assert varying(["y"], compiled, inputs, 1) == {}
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ import pytest
 import torch
 import tvm.testing
 from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
 
 from helpers.planted_faults import (
     graph,
@@ -39,7 +41,7 @@ from tvm_fixes.search import bisection, variants
 from tvm_fixes.search.bisection import bisect
 from tvm_fixes.search.problem import Degree, Kind, Measure, Observed, Problem
 from tvm_fixes.search.reduction import reduce
-from tvm_fixes.search.trial import Settings
+from tvm_fixes.search.trial import ReferencedModule, Settings
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -258,6 +260,23 @@ def test_inputs_are_complete(search, given, message):
 def test_unknown_list():
     with pytest.raises(UsageError, match="cannot bisect over words"):
         bisect(model(), over=["words"])
+
+
+def test_reference_of_a_module_that_tvm_does_not_build():
+    @I.ir_module
+    class Module:
+        @R.function
+        def main(x: R.Tensor((1, 4, 2, 3), "float32")):
+            with R.dataflow():
+                y = R.nn.pixel_shuffle(x, 2)
+                R.output(y)
+            return y
+
+    x = np.arange(24, dtype="float32").reshape(1, 4, 2, 3)
+    name, run = ReferencedModule(Module).reference()
+    assert name == "TVM's own pipeline after PrepareLayout"
+    expected = x.reshape(1, 1, 2, 2, 2, 3).transpose(0, 1, 4, 2, 5, 3).reshape(1, 1, 4, 6)
+    np.testing.assert_array_equal(run([x])[0], expected)
 
 
 if __name__ == "__main__":

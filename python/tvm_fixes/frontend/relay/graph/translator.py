@@ -32,6 +32,7 @@ from ..values.values import (
     Scope,
     Value,
     constant_value,
+    contradicts,
     from_relax,
     refine,
     to_relax,
@@ -235,6 +236,10 @@ class Translator:
         except Exception as error:
             # TVM rejects some operands, and its message does not name the call.
             raise converted.fail(summarize(error)) from error
+        if contradicts(result, type_of(call)):
+            parts = result if isinstance(result, tuple) else (result,)
+            got = ", ".join(str(part.ty) for part in parts if isinstance(part, relax.Expr))
+            raise converted.fail(f"the converter returns {got}; expected {type_of(call)}")
         return refine(self.builder, result, type_of(call))
 
     def _call_global(self, name: relay.GlobalVar, call: relay.Call, inputs: list[Value]) -> Value:

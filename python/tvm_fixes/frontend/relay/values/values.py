@@ -146,5 +146,21 @@ def refine(builder: relax.BlockBuilder, value: Value, ty: relay.Type) -> Value:
     return builder.match_cast(value, relax.TensorType(shape, value.ty.dtype))
 
 
+def contradicts(value: Value, ty: relay.Type) -> bool:
+    """Whether a value has another rank or another known extent than Relay has inferred."""
+    if isinstance(value, tuple) and isinstance(ty, relay.TupleType):
+        pairs = zip(value, ty.fields, strict=False)
+        return len(value) != len(ty.fields) or any(contradicts(*pair) for pair in pairs)
+    is_tensor = isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType)
+    if not is_tensor or not isinstance(ty, relay.TensorType) or value.ty.ndim < 0:
+        return False
+    if value.ty.ndim != len(ty.shape):
+        return True
+    return value.ty.shape is not None and any(
+        isinstance(present, tirx.IntImm) and isinstance(wanted, int) and int(present) != wanted
+        for present, wanted in zip(value.ty.shape, ty.shape, strict=True)
+    )
+
+
 def _is_extent(present: tirx.Expr | None, wanted: int | tirx.Expr) -> bool:
     return isinstance(present, tirx.IntImm) and int(present) == wanted
