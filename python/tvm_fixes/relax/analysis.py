@@ -51,34 +51,6 @@ def results(function: relax.Function) -> list[relax.Var]:
     return returned
 
 
-def allocated_results(function: relax.Function) -> list[bool]:
-    """Whether each field of the tuple that a lowered function returns is memory of this call.
-
-    Another one is, or may be, a constant, a parameter, a view of one, or another result.
-
-    Parameters
-    ----------
-    function : relax.Function
-        A function after ``LowerAllocTensor``, which returns a tuple.
-    """
-    values = {binding.var: binding.value for binding in bindings(function)}
-    allocate = tvm.ir.Op.get("relax.vm.alloc_tensor")
-
-    def resolved(expr: relax.Expr) -> relax.Expr:
-        while isinstance(expr, relax.Var) and expr in values:
-            expr = values[expr]
-        return expr
-
-    found: list[relax.Expr] = []
-    are_new = []
-    for field in resolved(function.body.body).fields:
-        value = resolved(field)
-        is_call = isinstance(value, relax.Call) and value.op == allocate
-        are_new.append(is_call and not any(value.same_as(other) for other in found))
-        found.append(value)
-    return are_new
-
-
 def dataflow_bindings(function: relax.Function) -> list[relax.Binding]:
     """The bindings in dataflow blocks, including those of branches and local functions."""
     in_dataflow: list[relax.Binding] = []

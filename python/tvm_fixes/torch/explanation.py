@@ -43,10 +43,14 @@ class Graph:
             yield f"PyTorch runs the whole graph: {self.skipped}"
             return
         count, number, left = sum(self.partitions), len(self.partitions), len(self.eager)
-        plural = "" if number == 1 else "s"
-        yield f"{count} operators compiled in {number} partition{plural}; PyTorch runs {left}"
+        operators, partitions = _plural(count, "operator"), _plural(number, "partition")
+        yield f"{operators} compiled in {partitions}; PyTorch runs {left}"
         for reason, times in Counter(self.eager.values()).most_common():
             yield f"  {reason}" + (f" ({times} times)" if times > 1 else "")
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 @dataclass

@@ -25,10 +25,11 @@ from tvm import relax
 from ..errors import summarize
 from ..frontend.torch.functional_graph import from_functional_graph
 from ..lowering import pipeline
-from ..relax.analysis import allocated_results
+from ..relax.owned_results import owned_results
 from ..runtime import after_fork
 from ..support.serial import in_turn
 from ..support.tensors import ALIGNMENT, to_tvm
+from ..tirx.transform.lower_alignment import alignment_of
 from .arranged import Arranged
 from .options import Options
 
@@ -61,7 +62,8 @@ class Partition(nn.Module):
         self._orders = arranged.orders
         self._mod = from_functional_graph(arranged.module)
         self._function: Any = None
-        self._are_new: list[bool] = []
+        self._owned: tuple[int, ...] = ()
+        self._alignment = ALIGNMENT
         self._lock = threading.Lock()
 
     def build(self, options: Options) -> None:
@@ -74,7 +76,8 @@ class Partition(nn.Module):
         target = options.resolved_target()
         with target:
             mod = pipeline(layout=options.layout)(self._mod)
-        self._are_new = allocated_results(mod["main"])
+        self._owned = owned_results(mod, "main")
+        self._alignment = alignment_of(mod)
         executable = relax.build(mod, target, relax_pipeline=None)
         return after_fork.guarded(relax.VirtualMachine(executable, tvm.cpu())["main"])
 
@@ -95,14 +98,14 @@ class Partition(nn.Module):
         return self._in_axes_of_pytorch(results)
 
     def _results(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
-        tensors = [_ready(value) for value in arguments[: self._tensors]]
+        tensors = [_ready(value, self._alignment) for value in arguments[: self._tensors]]
         numbers = [tvm.runtime.ShapeTuple([value]) for value in arguments[self._tensors :]]
         with self._lock:
             found = self._function(*tensors, *numbers)
         results = []
-        for value, is_new in zip(found, self._are_new, strict=True):
+        for index, value in enumerate(found):
             result = value if isinstance(value, torch.Tensor) else torch.from_dlpack(value)
-            results.append(result if is_new else result.clone())
+            results.append(result if index in self._owned else result.clone())
         return results
 
     def _in_axes_of_pytorch(self, results: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -110,9 +113,9 @@ class Partition(nn.Module):
         return tuple(r if order is None else r.permute(order) for r, order in pairs)
 
 
-def _ready(value: torch.Tensor) -> Any:
+def _ready(value: torch.Tensor, alignment: int) -> Any:
     """A tensor that kernels can read: contiguous and aligned."""
-    if value.is_contiguous() and not value.data_ptr() % ALIGNMENT and not value.is_neg():
+    if value.is_contiguous() and not value.data_ptr() % alignment and not value.is_neg():
         if value.numel():
             return value
-    return to_tvm(value)
+    return to_tvm(value, alignment)
