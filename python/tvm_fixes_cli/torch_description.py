@@ -167,8 +167,9 @@ def _keys(structure: Mapping[str, Any]) -> list[str | int]:
     """The keys of the parts of a container: those that it stores, or their places."""
     count = len(structure["children_spec"])
     context = json.loads(structure["context"] or "null")
-    is_named = isinstance(context, list) and len(context) == count
-    return [str(key) for key in context] if is_named else list(range(count))
+    keys = context if isinstance(context, list) and len(context) == count else []
+    is_named = all(isinstance(key, str | int) for key in keys)
+    return [str(key) for key in keys] if keys and is_named else list(range(count))
 
 
 def _paths(structure: Mapping[str, Any]) -> Iterator[tuple[str | int, ...]]:

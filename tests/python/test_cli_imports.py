@@ -39,7 +39,7 @@ class Pair:
 pytree.register_pytree_node(
     Pair,
     lambda pair: (pair.parts, None),
-    lambda parts, _: Pair(*parts),
+    lambda parts, _: Pair(parts[0].contiguous(), parts[1]),  # only of tensors
     serialized_type_name="{package}.pairs.Pair",
 )
 

@@ -278,6 +278,12 @@ class TestTorch:
         [_, compare] = [line for key, line in shown(*words) if key == "next:"]
         assert compare == "tvm-fixes compare o.pt2 --trust --import other.py"
 
+    def test_a_context_that_is_not_keys(self, program):
+        """Such as that of a cache of transformers: its parts are numbered."""
+        write_changed("o.pt2", b'[\\\\\\"k\\\\\\"]', b'[[\\\\\\"k\\\\\\"]]')
+        inputs = torch_description.describe("o.pt2").inputs
+        assert [value.name for value in inputs] == ["x", "rest.0.0", "scale"]
+
     def test_a_factory_is_called(self, here, shown):
         (here / "factory.py").write_text(
             "import torch\ndef make():\n    return torch.nn.ReLU().eval(), (torch.ones(2, 3),)\n"

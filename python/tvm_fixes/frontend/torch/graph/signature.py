@@ -117,8 +117,8 @@ def _argument_paths(program: ExportedProgram) -> Iterator[Path]:
     """The path of each leaf of the program's call."""
     spec = program.call_spec.in_spec
     names = getattr(program.module_call_graph[0].signature, "forward_arg_names", None) or []
-    leaves = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
-    for (part, name, *rest), _ in leaves_with_paths(leaves):
+    inputs = [s.arg for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    for part, name, *rest in _paths(program, spec, inputs):
         if part == 0:
             # Each positional argument has a name, also those of ``*args``.
             assert isinstance(name, int)
@@ -126,13 +126,32 @@ def _argument_paths(program: ExportedProgram) -> Iterator[Path]:
         yield (name, *rest)
 
 
+def _paths(program: ExportedProgram, spec: Any, arguments: Sequence[Any]) -> list[Path]:
+    """The path of each leaf of a structure."""
+    try:
+        made = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        # Some classes, such as the caches of transformers, are made only of tensors that fit.
+        nodes = {node.name: node.meta.get("val") for node in program.graph.nodes}
+        made = pytree.tree_unflatten([_like(nodes.get(one.name)) for one in arguments], spec)
+    return [path for path, _ in leaves_with_paths(made)]
+
+
+def _like(value: Any) -> Any:
+    """A tensor of the shape of another, without elements in memory."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    shape = [dim if isinstance(dim, int) else 2 for dim in value.shape]
+    return torch.empty(shape, dtype=value.dtype, device="meta")
+
+
 def results_of(program: ExportedProgram) -> list[Result]:
     """The leaves of the outputs; those without a key are called ``output`` and their place."""
     spec = program.call_spec.out_spec
-    leaves = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
     specs = [s for s in program.graph_signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
     found: list[Result] = []
-    for (path, _), output in zip(leaves_with_paths(leaves), specs, strict=True):
+    paths = _paths(program, spec, [output.arg for output in specs])
+    for path, output in zip(paths, specs, strict=True):
         name = ".".join(map(str, path))
         found.append(_result(name if name and not name[0].isdigit() else f"output{name}", output))
     return found
