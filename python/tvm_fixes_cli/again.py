@@ -101,4 +101,4 @@ def _text(value: Any) -> str:
     if isinstance(value, tuple):  # --shape, --size
         name, given = value
         return f"{name}={','.join(map(str, given)) if isinstance(given, tuple) else given}"
-    return str(value)
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)

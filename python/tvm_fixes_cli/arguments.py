@@ -266,6 +266,16 @@ def add_seed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of random inputs (default: 0)")
 
 
+def add_magnitude(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--magnitude",
+        type=positive,
+        metavar="TIMES",
+        help="multiply the floats of random inputs by TIMES (default: 1; outputs are also compared "
+        "with 64 and 1/64, by 'compile' for a model with 16-bit floats)",
+    )
+
+
 def add_inputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", metavar="FILE", help="an .npz file of inputs by name")
 

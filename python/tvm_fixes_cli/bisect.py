@@ -82,6 +82,8 @@ def _run(arguments: argparse.Namespace) -> Result:
 
     found = search(arguments, run)
     arguments.value = found.value
+    if found.magnitude != 1:
+        arguments.magnitude = found.magnitude
     culprits = [replace(one, again=_again(arguments, one)) for one in found.culprits]
     found = replace(found, culprits=culprits)
 

@@ -25,6 +25,7 @@ from .arguments import (
     add_inputs,
     add_layout,
     add_loading,
+    add_magnitude,
     add_passes,
     add_quiet,
     add_seed,
@@ -87,6 +88,7 @@ def add(commands: Commands) -> None:
     add_inputs(parser)
     parser.add_argument("--save-inputs", metavar="FILE", help="write the inputs to an .npz file")
     add_seed(parser)
+    add_magnitude(parser)
     add_tolerances(parser)
     parser.add_argument(
         "--max-bytes",
@@ -144,6 +146,7 @@ def _run(arguments: argparse.Namespace) -> Result:
                 shapes=shapes,
                 inputs=arguments.inputs,
                 sizes=sizes,
+                magnitude=arguments.magnitude,
                 save_inputs=arguments.save_inputs,
                 seed=arguments.seed,
                 rtol=arguments.rtol,
@@ -166,6 +169,8 @@ def _run(arguments: argparse.Namespace) -> Result:
     is_masked = all(output.accepted for output in found.outputs)
     value = first.name if first is not None and is_masked else ""
     changes: dict[str, Any] = {"value": value}
+    if found.magnitude != 1:
+        changes["magnitude"] = found.magnitude
     if found.problem and first is None:
         changes["crashes" if found.crashes else "fails"] = True
 

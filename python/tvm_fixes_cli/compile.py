@@ -26,6 +26,7 @@ from .arguments import (
     add_inputs,
     add_layout,
     add_loading,
+    add_magnitude,
     add_params,
     add_passes,
     add_seed,
@@ -92,6 +93,7 @@ def add(commands: Commands) -> None:
     )
     add_tolerances(parser)
     add_seed(parser)
+    add_magnitude(parser)
     add_building(parser)
     parser.add_argument(
         "--verify-each",
@@ -155,6 +157,8 @@ def _run(arguments: argparse.Namespace) -> Result:
             model = compile_model(arguments.source, **{name: chosen[name] for name in names})
     report = model.report
     assert report is not None
+    if report.decisive.magnitude != 1:
+        arguments.magnitude = report.decisive.magnitude
 
     def write() -> None:
         if arguments.json:

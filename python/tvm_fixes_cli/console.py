@@ -14,7 +14,7 @@
 
 import os
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -36,10 +36,10 @@ from tvm_fixes.runtime.report import (
     EQUAL,
     REFERENCE_OFF,
     WITHIN,
+    FurtherComparison,
     OutputComparison,
     PassTime,
     Report,
-    SizeComparison,
     describe_compared,
     describe_off,
     describe_rounds,
@@ -294,7 +294,7 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
         rows.append(("the model fails", escape(found.problem)))
     else:
         rows.append(("outputs", _equal_of(found.outputs, found.reference)))
-    rows += _size_rows(found.sizes, found.further)
+    rows += _input_rows(found.first_inputs, found.further)
     rows.append(("values", _equal_of([value.result for value in found.values], found.reference)))
     for name, sentence in list(found.unstable.items())[:_MAX_PLACES]:
         rows.append(("not deterministic", f"[red]{escape(f'{name}: {sentence}')}[/]"))
@@ -523,7 +523,7 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
     if report.equal is not None:
         verdict = f"[{COLORS[report.verdict]}]{verdict}[/]"
     rows.append(("outputs", verdict))
-    rows += _size_rows(report.sizes, report.further)
+    rows += _input_rows(report.first_inputs, report.further)
     ratio = report.size_ratio
     parameters = (
         "no parameters"
@@ -563,16 +563,16 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
     return rows
 
 
-def _size_rows(
-    sizes: Mapping[str, int], further: Sequence[SizeComparison]
+def _input_rows(
+    first: FurtherComparison, further: Sequence[FurtherComparison]
 ) -> Iterator[tuple[str, str]]:
-    """Rows for the sizes of symbolic dims in a comparison, and for those left out."""
-    if compared := describe_compared(sizes, further):
+    """Rows for the inputs of a comparison, and for those left out."""
+    if compared := describe_compared(first, further):
         yield "compared with", escape(compared)
     for each in further:
         if each.skipped:
             reason = textwrap.shorten(each.skipped, _MAX_REASON, placeholder=" …")
-            yield "not compared with", escape(f"{describe_sizes(each.sizes)}: {reason}")
+            yield "not compared with", escape(f"{each.where}: {reason}")
 
 
 def _first_lines(label: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,7 @@ from .arguments import (
     add_building,
     add_layout,
     add_loading,
+    add_magnitude,
     add_passes,
     add_quiet,
     add_seed,
@@ -91,6 +92,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add_loading(parser)
     add_tolerances(parser)
     add_seed(parser)
+    add_magnitude(parser)
     parser.add_argument(
         "--inputs", metavar="FILE", help="an .npz file of inputs by name; default: random"
     )
@@ -138,6 +140,7 @@ def _settings(
         passes=passes,
         shapes=shapes,
         sizes=sizes,
+        magnitude=arguments.magnitude,
         value=arguments.value,
         trust=arguments.trust,
         rtol=arguments.rtol,

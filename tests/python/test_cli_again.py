@@ -44,6 +44,7 @@ WORDS = {
     "rtol": ["--rtol", "1e-07"],
     "atol": ["--atol", "0.1"],
     "seed": ["--seed", "3"],
+    "magnitude": ["--magnitude", "0.015625"],
     "verify": ["--no-verify"],
     "verify_each": ["--verify-each"],
     "runtime_checks": ["--runtime-checks"],

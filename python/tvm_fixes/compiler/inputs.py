@@ -20,7 +20,7 @@ from ..errors import UsageError
 from ..runtime.manifest import Dim, Manifest
 from ..source import Shapes, Source
 from ..source.examples import Example
-from ..source.inputs import GivenInputs, fitting
+from ..source.inputs import BOTH_GIVEN, GivenInputs, fitting
 from .reference import choose_inputs
 
 
@@ -36,10 +36,12 @@ def load_inputs(source: Source, given: GivenInputs | None, seed: int) -> list[np
     Raises
     ------
     UsageError
-        If the inputs do not fit the model.
+        If the inputs do not fit the model, or the source has a magnitude of random ones.
     """
     if given is None:
         return choose_inputs(source, seed)
+    if source.magnitude is not None:
+        raise UsageError(BOTH_GIVEN)
     return fitting(source.chosen_inputs(), given)
 
 

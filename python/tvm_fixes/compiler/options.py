@@ -29,7 +29,7 @@ from ..relax.constants.growth import MAX_GROWTH, check_growth
 from ..relax.constants.size_check import check_ratio
 from ..runtime.staging import check_destination
 from ..source import Params, Shapes
-from ..source.inputs import GivenInputs
+from ..source.inputs import BOTH_GIVEN, GivenInputs
 from ..support import switches
 from ..target import cuda
 from ..target.linker import linker_for
@@ -64,6 +64,7 @@ class Options:
     static: bool = False
     inputs: GivenInputs | None = None
     sizes: Mapping[str, int] | None = None
+    magnitude: float | None = None
     output: str | os.PathLike[str] | None = None
     compare: bool = True
     rtol: float | None = None
@@ -116,6 +117,8 @@ class Options:
         for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
             if tolerance is not None and not 0 <= tolerance < math.inf:
                 raise UsageError(f"{name} must be >= 0 and finite, got {tolerance}")
+        if self.magnitude is not None and self.inputs is not None:
+            raise UsageError(BOTH_GIVEN)
         if self.seed < 0:
             raise UsageError(f"seed must be >= 0, got {self.seed}")
         if self.weights not in WEIGHTS_CHOICES:

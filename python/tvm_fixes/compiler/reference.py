@@ -135,7 +135,7 @@ def start_reference(
     -------
     reference : Reference or None
         It has run with the first inputs of :func:`.examples.candidates` for which its outputs are
-        finite, or else with the first that it accepts.
+        finite, or else with the first that it accepts; with this one if the source has a magnitude.
     problem : str
         Why it accepts none, in one line.
 
@@ -158,7 +158,7 @@ def start_reference(
             # It cannot be built, with any inputs.
             return None, problem or error.message
         try:
-            if _are_usual(reference.outputs()):
+            if _are_usual(reference.outputs()) or source.magnitude is not None:
                 return reference, ""
             accepted = accepted or example
         except CompileError as error:
@@ -279,7 +279,12 @@ def _compare(
     sizes = used_sizes(reference.source.chosen_inputs(), reference.inputs)
     unwritten = unwritten_memory(model, reference.inputs, MAX_REPEATED_SECONDS)
     return replace(
-        report, reference=reference.name, outputs=outputs, sizes=sizes, unwritten=unwritten
+        report,
+        reference=reference.name,
+        outputs=outputs,
+        sizes=sizes,
+        magnitude=reference.source.magnitude or 1.0,
+        unwritten=unwritten,
     )
 
 

@@ -28,7 +28,7 @@ from ..lowering import Stages, layout_named, stages
 from ..observe.dump_ir import DumpIR
 from ..observe.pass_times import PassTimes
 from ..observe.watch_fixes import WatchFixes, explanation_of
-from ..relax.analysis import activation_transforms
+from ..relax.analysis import activation_transforms, has_dtype
 from ..relax.constants.provenance import Origins, constants_of
 from ..relax.constants.size_check import check_size
 from ..relax.kernel_calls import KernelCalls, flops_of, layouts_of
@@ -40,6 +40,7 @@ from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import Signature
 from ..runtime.report import Report
 from ..source import Source, open_source
+from ..source.examples import MAGNITUDES
 from ..source.inputs import fitting
 from ..support import activity, ambient
 from ..support.ambient import Facts
@@ -50,11 +51,13 @@ from ..target import cuda
 from ..tirx.transform.apply_gpu_schedule import ScheduledKernel
 from ..user_passes import UserPassRun, read
 from . import linking
-from .further_sizes import FurtherSizes
+from .further_inputs import FurtherInputs
 from .options import Options, are_outside, check_machine
 from .progress import Run
 from .reference import Reference, compare_outputs, start_reference
 from .verification import Verification
+
+_SIXTEEN_BITS = frozenset({"float16", "bfloat16"})
 
 
 @dataclass
@@ -83,6 +86,8 @@ class Compilation:
     origins: Origins = field(init=False)
     """The provenance of its constants."""
     warnings: list[str] = field(init=False)
+    has_16_bits: bool = field(init=False)
+    """Whether it computes with 16-bit floats, which overflow soon."""
     # watch
     times: PassTimes = field(default_factory=PassTimes)
     # verify
@@ -123,6 +128,7 @@ def load(source: Any, options: Options, ended: ExitStack) -> Compilation:
         opened = open_source(source, options.shapes, trust=options.trust, params=options.params)
         if options.sizes:
             opened.set_sizes(options.sizes)
+        opened.set_magnitude(options.magnitude)
         if options.static:
             opened.make_static()
         compilation.source = opened
@@ -154,6 +160,7 @@ def import_model(compilation: Compilation) -> None:
         # Exactly UserWarning: libraries issue deprecation warnings as other classes or subclasses.
         texts = (" ".join(str(w.message).split()) for w in warned if w.category is UserWarning)
         compilation.warnings = list(dict.fromkeys(texts))
+        compilation.has_16_bits = has_dtype(mod["main"], _SIXTEEN_BITS)
         compilation.mod = _with_updates(mod, source, options.updated_inputs or {})
 
 
@@ -317,9 +324,10 @@ def compare(compilation: Compilation) -> None:
                 seed=options.seed if options.inputs is None else None,
             )
             if options.inputs is None:
-                sizes = FurtherSizes(compilation.model, reference, options.rtol, options.atol)
-                further = compilation.source.further_inputs(options.seed)
-                compilation.report = sizes.added(compilation.report, further)
+                others = FurtherInputs(compilation.model, reference, options.rtol, options.atol)
+                magnitudes = MAGNITUDES if compilation.has_16_bits else ()
+                further = compilation.source.further_inputs(options.seed, magnitudes)
+                compilation.report = others.added(compilation.report, further)
     seconds = dict(compilation.run.seconds)
     compilation.model.report = compilation.report = replace(compilation.report, seconds=seconds)
 

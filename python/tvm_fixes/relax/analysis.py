@@ -13,7 +13,8 @@
 """Analyses of Relax modules: bindings, operator calls and layout transforms."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import chain
 
 import tvm
 from tvm import relax
@@ -37,6 +38,12 @@ def bindings(function: relax.Function) -> Iterator[relax.Binding]:
         In program order; bindings nested in the value of a binding come before that binding.
     """
     yield from _bindings_in(function)
+
+
+def has_dtype(function: relax.Function, dtypes: Collection[str]) -> bool:
+    """Whether a parameter or a bound variable of a function is a tensor of one of `dtypes`."""
+    names = chain(function.params, (binding.var for binding in bindings(function)))
+    return any(str(getattr(var.ty, "dtype", "")) in dtypes for var in names)
 
 
 def results(function: relax.Function) -> list[relax.Var]:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..relax.source_nodes import SourceNode
-from ..runtime.report import REFERENCE_OFF, OutputComparison, SizeComparison
+from ..runtime.report import REFERENCE_OFF, FurtherComparison, OutputComparison
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,10 @@ class LayerComparison:
     sizes : dict of str to int
         The sizes of the symbolic dims for `outputs` and `values`: the first at which an output
         differs.
-    further : list of SizeComparison
-        The comparisons of the outputs at other sizes.
+    magnitude : float
+        The factor of random floats in the inputs for these, likewise.
+    further : list of FurtherComparison
+        The comparisons of the outputs with other inputs.
     unstable : dict of str to str
         The outputs and values that differ among runs with the same inputs, each with a sentence.
     unwritten : dict of str to str
@@ -126,7 +128,8 @@ class LayerComparison:
     problem: str = ""
     failure: ValueFailure | None = None
     sizes: dict[str, int] = field(default_factory=dict)
-    further: list[SizeComparison] = field(default_factory=list)
+    magnitude: float = 1.0
+    further: list[FurtherComparison] = field(default_factory=list)
     unstable: dict[str, str] = field(default_factory=dict)
     unwritten: dict[str, str] = field(default_factory=dict)
     fixes: dict[str, list[str]] = field(default_factory=dict)
@@ -143,6 +146,11 @@ class LayerComparison:
         """Whether the model runs, and all are equal, or differ because the reference is off."""
         has_fault = self.problem or self.unstable or self.unwritten or self.runtime
         return not has_fault and all(result.accepted for result in self._results())
+
+    @property
+    def first_inputs(self) -> FurtherComparison:
+        """The comparison of the outputs with the inputs of the values."""
+        return FurtherComparison(self.sizes, self.outputs, magnitude=self.magnitude)
 
     def _results(self) -> list[OutputComparison]:
         return [*self.outputs, *(value.result for value in self.values)]

@@ -28,7 +28,7 @@ import numpy as np
 from .. import target as targets
 from ..compiler import Progress, Step
 from ..compiler import compile as compile_model
-from ..compiler.further_sizes import FurtherSizes, Groups
+from ..compiler.further_inputs import FurtherInputs, Groups
 from ..compiler.inputs import load_inputs
 from ..compiler.options import Options
 from ..compiler.reference import Reference, results_of, run_model
@@ -38,10 +38,10 @@ from ..observe.runtime_faults import runtime_faults
 from ..observe.unwritten import MAX_REPEATED_SECONDS, unwritten_memory, varying
 from ..observe.verdicts import compare_all
 from ..runtime.compiled_model import CompiledModel
-from ..runtime.report import OutputComparison, Report, SizeComparison
+from ..runtime.report import FurtherComparison, OutputComparison, Report
 from ..source import Params, Shapes, Source, open_source
 from ..source.base import ModelValue
-from ..source.examples import used_sizes, with_sizes
+from ..source.examples import MAGNITUDES, used_sizes, with_sizes
 from ..source.inputs import GivenInputs, save_arrays
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.signals import interruptible
@@ -68,6 +68,7 @@ def compare(
     shapes: Shapes | None = None,
     inputs: GivenInputs | None = None,
     sizes: Mapping[str, int] | None = None,
+    magnitude: float | None = None,
     save_inputs: str | os.PathLike[str] | None = None,
     seed: int = 0,
     rtol: float | None = None,
@@ -86,7 +87,7 @@ def compare(
 
     Parameters
     ----------
-    source, shapes, sizes, seed, rtol, atol, trust, params
+    source, shapes, sizes, magnitude, seed, rtol, atol, trust, params
         As for :func:`tvm_fixes.compile`.
     inputs : path or mapping of str to numpy.ndarray, optional
         The inputs by name, or an ``.npz`` file of them; by default, random ones.
@@ -129,10 +130,11 @@ def compare(
     Options(rtol=rtol, atol=atol, seed=seed, **options).check()
     opened = open_source(source, shapes, trust=trust, params=params)
     opened.set_sizes(sizes or {})
+    opened.set_magnitude(magnitude)
     if options.pop("static", False):
         opened.make_static()
     drawn = load_inputs(opened, inputs, seed)
-    further = [] if inputs is not None else opened.further_inputs(seed)
+    further = [] if inputs is not None else opened.further_inputs(seed, MAGNITUDES)
     comparing = _Comparing(
         opened, drawn, further, rtol, atol, stock, timeout, repeat, fill_memory, progress, options
     )
@@ -144,7 +146,7 @@ def compare(
 
     save()
     found = comparing.run(max_bytes)
-    if found.sizes != used_sizes(opened.chosen_inputs(), drawn):
+    if comparing.inputs is not drawn:
         save()
     return found
 
@@ -158,7 +160,7 @@ class _Found:
     counts: list[tuple[int, int, int, int]] = field(default_factory=list)
     stock: list[OutputComparison] = field(default_factory=list)
     stock_problems: list[str] = field(default_factory=list)
-    further: list[SizeComparison] = field(default_factory=list)
+    further: list[FurtherComparison] = field(default_factory=list)
     unstable: dict[str, str] = field(default_factory=dict)
     unwritten: dict[str, str] = field(default_factory=dict)
     runtime: dict[str, str] = field(default_factory=dict)
@@ -196,6 +198,7 @@ class _Comparing:
         self._unstable: dict[str, str] = {}
         self._unwritten: dict[str, str] = {}
         self._crashes = False
+        self._magnitude = source.magnitude or 1.0
 
     def run(self, max_bytes: int) -> LayerComparison:
         self._progress(Step("outputs"))
@@ -234,6 +237,7 @@ class _Comparing:
             problem,
             self._failure,
             self._sizes(self.inputs),
+            self._magnitude,
             further,
             self._unstable,
             self._in_order(self._unwritten, known),
@@ -286,20 +290,22 @@ class _Comparing:
         passes = [*self._options.get("passes", ()), *([_FILL] if fill_memory else [])]
         return compile_model(part, compare=False, **{**self._options, "passes": passes})
 
-    def _outputs(self) -> tuple[_Found | str, list[SizeComparison]]:
-        """Compare the outputs, with the inputs of the first size at which one differs, and at other
-        sizes."""
+    def _outputs(self) -> tuple[_Found | str, list[FurtherComparison]]:
+        """Compare the outputs, with the first inputs for which one differs, and with others."""
         found = self._try(self._source, self._further)
         if isinstance(found, str):
             return found, []
-        first = SizeComparison(self._sizes(self.inputs), found.results)
+        first = FurtherComparison(
+            self._sizes(self.inputs), found.results, magnitude=self._magnitude
+        )
         wrong = next((each for each in found.further if not each.accepted), None)
         if not first.accepted or wrong is None:
             return found, found.further
-        candidates = (inputs for group in self._further for inputs in group)
-        inputs = with_sizes(self._source.chosen_inputs(), candidates, wrong.sizes)
+        candidates = (drawn for group in self._further for drawn in group)
+        specs = self._source.chosen_inputs()
+        inputs = with_sizes(specs, candidates, wrong.sizes, wrong.magnitude)
         assert inputs is not None
-        self.inputs = inputs
+        self.inputs, self._magnitude = inputs, wrong.magnitude
         others = [first, *(each for each in found.further if each is not wrong)]
         return self._try(self._source), others
 
@@ -415,9 +421,9 @@ class _Comparing:
                     # Plain TVM does not return the new values of inputs.
                     number = len(stock)
                     found.stock.extend(judged(names[:number], stock, theirs[:number]))
-            sizes = FurtherSizes(model, reference, self._rtol, self._atol)
+            others = FurtherInputs(model, reference, self._rtol, self._atol)
             report = Report(part.name, None, {}, 0, 0, outputs=found.results)
-            found.further.extend(sizes.added(report, further, all_sizes=False).further)
+            found.further.extend(others.added(report, further, all_groups=False).further)
             return found
 
 

@@ -110,21 +110,30 @@ class OutputComparison:
 
 
 @dataclass(frozen=True)
-class SizeComparison:
-    """The comparison of the outputs at other sizes of the symbolic dims.
+class FurtherComparison:
+    """The comparison of the outputs with other inputs.
 
     Attributes
     ----------
     sizes : dict of str to int
+        The sizes of the symbolic dims.
     outputs : list of OutputComparison
         One comparison per output; empty if they were not compared.
     skipped : str
         Why they were not compared, in one line; empty if they were.
+    magnitude : float
+        The factor of the random floats.
     """
 
     sizes: dict[str, int]
     outputs: list[OutputComparison] = field(default_factory=list)
     skipped: str = ""
+    magnitude: float = 1.0
+
+    @property
+    def where(self) -> str:
+        """The sizes and the magnitude in a few words; empty for static dims and usual inputs."""
+        return describe_inputs(self.sizes, self.magnitude)
 
     @property
     def accepted(self) -> bool:
@@ -136,7 +145,7 @@ class SizeComparison:
         return asdict(self) | {"outputs": [output.to_dict() for output in self.outputs]}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "SizeComparison":
+    def from_dict(cls, values: Mapping[str, Any]) -> "FurtherComparison":
         """Convert the result of :meth:`to_dict`, of any later version."""
         own = _known(cls, values)
         return cls(**own | {"outputs": _outputs_from(own)})
@@ -187,8 +196,10 @@ class Report:
         One comparison per output; empty if they were not compared.
     sizes : dict of str to int
         The sizes of the symbolic dims for `outputs` and the latencies.
-    further : list of SizeComparison
-        The comparisons at other sizes of the symbolic dims.
+    magnitude : float
+        The factor of the random floats for `outputs` and the latencies.
+    further : list of FurtherComparison
+        The comparisons at other sizes of the symbolic dims, and with inputs of other magnitudes.
     unwritten : dict of str to str
         The outputs that depend on memory that nothing wrote, each with a sentence that names the
         kernel.
@@ -240,7 +251,8 @@ class Report:
     reference: str | None = None
     outputs: list[OutputComparison] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
-    further: list[SizeComparison] = field(default_factory=list)
+    magnitude: float = 1.0
+    further: list[FurtherComparison] = field(default_factory=list)
     unwritten: dict[str, str] = field(default_factory=dict)
     not_compared: str = ""
     latency_ms: float | None = None
@@ -264,13 +276,18 @@ class Report:
 
     @property
     def every_output(self) -> list[OutputComparison]:
-        """The comparisons of the outputs at all sizes."""
+        """The comparisons of the outputs with all inputs."""
         return [*self.outputs, *(output for each in self.further for output in each.outputs)]
 
     @property
-    def decisive(self) -> SizeComparison:
-        """The first sizes at which an output is rejected, or else the first sizes."""
-        every = [SizeComparison(self.sizes, self.outputs), *self.further]
+    def first_inputs(self) -> FurtherComparison:
+        """The comparison with the first inputs."""
+        return FurtherComparison(self.sizes, self.outputs, magnitude=self.magnitude)
+
+    @property
+    def decisive(self) -> FurtherComparison:
+        """The first inputs with which an output is rejected, or else the first ones."""
+        every = [self.first_inputs, *self.further]
         return next((each for each in every if not each.accepted), every[0])
 
     @property
@@ -299,8 +316,23 @@ class Report:
 
     @property
     def max_abs_error(self) -> float | None:
-        """The largest absolute error of all outputs; None if it is undefined."""
-        return largest_error(self.every_output)
+        """The largest absolute error of all outputs, with inputs of the magnitude that decides the
+        verdict; None if it is undefined."""
+        return largest_error(self._shown)
+
+    @property
+    def _place(self) -> FurtherComparison:
+        """The first inputs with the verdict."""
+        verdict, first = worst_verdict(self.every_output), self.first_inputs
+        return next(
+            (e for e in (first, *self.further) if worst_verdict(e.outputs) == verdict), first
+        )
+
+    @property
+    def _shown(self) -> list[OutputComparison]:
+        """The outputs with inputs of the same magnitude: errors grow with it."""
+        every, magnitude = (self.first_inputs, *self.further), self._place.magnitude
+        return [one for each in every if each.magnitude == magnitude for one in each.outputs]
 
     @property
     def comparison(self) -> str:
@@ -308,27 +340,25 @@ class Report:
 
         Within rounding, the largest of the outputs that are equal only within it.
         """
-        error = self.max_abs_error
-        figure = "" if error is None else f", max error {error:.2g}"
         if not self.reference:
             return "not compared" + (f": {self.not_compared}" if self.not_compared else "")
         for name, sentence in self.unwritten.items():
             return f"{name} {sentence}"
+        error, place = self.max_abs_error, self._place.where
+        figure = "" if error is None else f", max error {error:.2g}"
+        where = f" with {place}" if self._place != self.first_inputs else ""
         if self.verdict == REFERENCE_OFF:
-            return describe_off(self.reference, self.every_output)
+            return describe_off(self.reference, self._shown, where=where)
         if self.verdict == WITHIN:
-            rounded = [output for output in self.every_output if output.verdict == WITHIN]
+            rounded = [output for output in self._shown if output.verdict == WITHIN]
             worst = max(rounded, key=lambda output: output.max_abs_error or 0.0)
             error, own = worst.max_abs_error, worst.rounding_error or 0.0
             figure = "infinite in places" if error is None else f"max error {error:.2g}"
             rounds = describe_rounds(self.reference, worst)
             by = f"; {rounds}" if rounds else ""
-            return f"equal within rounding to {self.reference}, {figure} (its own: {own:.2g}){by}"
+            known = f"equal within rounding to {self.reference}{where}"
+            return f"{known}, {figure} (its own: {own:.2g}){by}"
         known = "equal" if self.equal else "not equal"
-        is_first = all(output.accepted for output in self.outputs)
-        where = (
-            f" with {describe_sizes(self.decisive.sizes)}" if is_first and not self.equal else ""
-        )
         return f"{known} to {self.reference}{where}{figure}"
 
     def __str__(self) -> str:
@@ -358,7 +388,7 @@ class Report:
         """Convert the result of ``dataclasses.asdict`` or :meth:`to_dict`, of any later version."""
         own = _known(cls, values)
         own["outputs"] = _outputs_from(own)
-        own["further"] = [SizeComparison.from_dict(each) for each in own.get("further", [])]
+        own["further"] = [FurtherComparison.from_dict(each) for each in own.get("further", [])]
         own["passes"] = [PassTime(**_known(PassTime, each)) for each in own.get("passes", [])]
         if own.get("explanation") is not None:
             own["explanation"] = Explanation.from_dict(own["explanation"])
@@ -385,11 +415,12 @@ def describe_off(
     *,
     verb: str = "differs",
     whose: str = "ours",
+    where: str = "",
 ) -> str:
     """Describe by how much outputs differ for which the reference is off, in one line."""
     error = largest_error(output for output in outputs if output.verdict == REFERENCE_OFF)
     by = "" if error is None else f" by {error:.2g}"
-    return f"{verb} from {reference}{by}; the float64 run agrees with {whose}"
+    return f"{verb} from {reference}{by}{where}; the float64 run agrees with {whose}"
 
 
 def describe_rounds(reference: str | None, output: OutputComparison) -> str:
@@ -410,10 +441,19 @@ def describe_sizes(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
-def describe_compared(sizes: Mapping[str, int], further: Iterable[SizeComparison]) -> str:
-    """All sizes that were compared, in one line: ``N=2; N=7``; empty if all dims are static."""
-    compared = [sizes, *(each.sizes for each in further if not each.skipped)]
-    return "; ".join(map(describe_sizes, compared)) if sizes else ""
+def describe_inputs(sizes: Mapping[str, int], magnitude: float) -> str:
+    """The sizes and the magnitude of inputs: ``N=2, inputs x 1/64``."""
+    factor = f"1/{1 / magnitude:g}" if magnitude < 1 else f"{magnitude:g}"
+    return ", ".join(
+        filter(None, [describe_sizes(sizes), f"inputs x {factor}" if magnitude != 1 else ""])
+    )
+
+
+def describe_compared(first: FurtherComparison, further: Iterable[FurtherComparison]) -> str:
+    """All inputs that were compared, in one line: ``N=2; N=7; N=2, inputs x 64``; empty if there
+    were only usual ones, with static dims."""
+    places = [each.where for each in (first, *further) if not each.skipped]
+    return "; ".join(place or "usual inputs" for place in places) if any(places) else ""
 
 
 def _outputs_from(values: Mapping[str, Any]) -> list[OutputComparison]:

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..compiler.further_sizes import Groups
+from ..compiler.further_inputs import Groups
 from ..errors import CompileError, UsageError
 from ..runtime.compiled_model import CompiledModel
 from ..source import Source
@@ -56,6 +56,8 @@ class Bisection:
         What the model shows.
     culprits : list of Culprit
         One for each list searched.
+    magnitude : float
+        The factor of random floats in the inputs that show the problem.
     value : str
         The intermediate value that was searched instead of the outputs; empty for these.
     unstable : str
@@ -72,6 +74,7 @@ class Bisection:
     shows: bool
     what: str
     culprits: list[Culprit] = field(default_factory=list)
+    magnitude: float = 1.0
     value: str = ""
     unstable: str = ""
     trials: int = 0
@@ -159,6 +162,7 @@ def bisect(
         shows=first.shows,
         what=first.what,
         culprits=culprits,
+        magnitude=search.magnitude,
         value=settings.value,
         unstable=disagreement(first, again) or problem.doubt(first),
         trials=search.trials,
@@ -183,13 +187,14 @@ class _Search:
         self._inputs, self._further = inputs, further
         self.problem, self._progress = problem, progress
         self.trials, self.start = 0, time.monotonic()
+        self.magnitude = 1.0
         self.without_fixes = cache(self._without_fixes)
 
     def narrow(self, first: Observed) -> None:
-        """Search only the problem that a trial shows, at its sizes of symbolic dims."""
+        """Search only the problem that a trial shows, at its sizes and magnitude of inputs."""
         self.problem = self.problem.like(first)
-        if first.sizes:
-            narrowed = self._subject(self._compile).at(first.sizes)
+        if first.sizes or first.magnitude != 1:
+            narrowed = self._subject(self._compile).at(first.sizes, first.magnitude)
             self._inputs, self._further = narrowed.inputs, narrowed.further
 
     def _subject(self, build: Callable[[Source], CompiledModel]) -> Subject:
@@ -211,6 +216,8 @@ class _Search:
         subject = self._subject(build)
         observed = observe(self.problem, subject, self.settings, off=frozenset(off))
         self.trials += 1
+        if observed.shows and observed.magnitude != 1:
+            self.magnitude = observed.magnitude
         if self._progress is not None:
             self._progress(Trial(label, size, observed))
         return observed

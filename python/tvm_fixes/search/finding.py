@@ -16,7 +16,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from ..runtime.report import OutputComparison, Report, describe_compared, describe_sizes
+from ..runtime.report import OutputComparison, Report, describe_compared
 from .problem import Degree, Kind, Measure
 
 
@@ -36,6 +36,8 @@ class Finding:
         The fixes applied.
     sizes : dict of str to int
         The sizes of symbolic dims at which an output differs, if not the first.
+    magnitude : float
+        The magnitude of the inputs then.
     """
 
     kind: Kind | None
@@ -44,6 +46,7 @@ class Finding:
     fixes: tuple[str, ...] = ()
     sizes: dict[str, int] = field(default_factory=dict)
     accepted: bool = True
+    magnitude: float = 1.0
 
 
 def describe(report: Report) -> Finding:
@@ -62,13 +65,20 @@ def describe(report: Report) -> Finding:
     degrees = degrees_of(where.outputs)
     wrong = next((output for output in where.outputs if not output.accepted), None)
     if wrong is None:
-        sizes = describe_compared(report.sizes, report.further)
+        compared = describe_compared(report.first_inputs, report.further)
         known = "equal" if report.equal else report.comparison
-        return Finding(None, f"{known} with {sizes}" if sizes else known, degrees)
+        return Finding(None, f"{known} with {compared}" if compared else known, degrees)
     size = "" if wrong.max_abs_error is None else f", by up to {wrong.max_abs_error:.3g}"
-    at = f" with {describe_sizes(where.sizes)}" if where.sizes else ""
+    at = f" with {where.where}" if where.where else ""
     what = f"{wrong.name}: {wrong.problem}{size}{at}"
-    return Finding(Kind.WRONG, what, degrees, sizes=where.sizes, accepted=False)
+    return Finding(
+        Kind.WRONG,
+        what,
+        degrees,
+        sizes=where.sizes,
+        accepted=False,
+        magnitude=where.magnitude,
+    )
 
 
 def degrees_of(

@@ -44,6 +44,7 @@ def with_masked_value(
             opened,
             inputs=settings.inputs or None,
             sizes=settings.sizes,
+            magnitude=settings.magnitude,
             seed=settings.seed,
             rtol=settings.rtol,
             atol=settings.atol,

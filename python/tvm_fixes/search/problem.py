@@ -170,6 +170,8 @@ class Observed:
         How much of the problem it shows, by each measure of the problem; none if that is unknown.
     accepted : bool
         Whether the outputs are accepted, or were not compared.
+    magnitude : float
+        The factor of random floats in the inputs with which it differs.
     """
 
     shows: bool | None
@@ -179,6 +181,7 @@ class Observed:
     sizes: dict[str, int] = field(default_factory=dict)
     degrees: tuple[Degree, ...] = ()
     accepted: bool = True
+    magnitude: float = 1.0
 
 
 def disagreement(first: Observed, again: Observed) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.further_sizes import Groups
+from ..compiler.further_inputs import Groups
 from ..errors import CompileError, UsageError
 from ..source import Source
 from ..source.onnx import OnnxSource
@@ -149,7 +149,7 @@ def reduce(
     if not first.shows:
         raise CompileError(f"{source.name}: expected: {problem}; found: {first.what}")
     problem = problem.like(first)
-    inputs = whole.at(first.sizes).inputs
+    inputs = whole.at(first.sizes, first.magnitude).inputs
     parts = parts_of(source, inputs)
     journal = Journal(
         folder / "journal.jsonl", _fingerprint(source, inputs, problem, settings, first)

@@ -30,7 +30,7 @@ from tvm import relax
 
 from .. import target as targets
 from ..compiler.compilation import compile
-from ..compiler.further_sizes import FurtherSizes, Groups
+from ..compiler.further_inputs import FurtherInputs, Groups
 from ..compiler.inputs import load_inputs
 from ..compiler.linking import export
 from ..compiler.reference import Reference as ReferenceModel
@@ -42,7 +42,7 @@ from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import describe_function
 from ..runtime.report import Report
 from ..source import Params, Reference, Shapes, Source, open_source
-from ..source.examples import with_sizes
+from ..source.examples import MAGNITUDES, Drawn, with_sizes
 from ..source.module_file import open_module
 from ..source.relax import RelaxSource
 from ..support import switches
@@ -66,7 +66,7 @@ class Settings:
 
     Attributes
     ----------
-    target, layout, passes, shapes, sizes, trust, params, rtol, atol, seed
+    target, layout, passes, shapes, sizes, magnitude, trust, params, rtol, atol, seed
         As for :func:`tvm_fixes.compile`.
     stock : bool
         Build with TVM's own importer and pipeline, without fixes.
@@ -87,6 +87,7 @@ class Settings:
     passes: Iterable[Given] = ()
     shapes: Shapes | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
+    magnitude: float | None = None
     trust: bool = False
     params: Params | None = None
     rtol: float | None = None
@@ -122,6 +123,7 @@ class Settings:
         if self.value:
             source = self._part(source)
         source.set_sizes(self.sizes)
+        source.set_magnitude(self.magnitude)
         if self.options.get("static"):
             source.make_static()
         return source
@@ -166,10 +168,10 @@ class Settings:
         return load_inputs(source, self.inputs or None, self.seed)
 
     def further_inputs(self, source: Source, problem: Problem) -> Groups:
-        """Inputs of further sizes, after :meth:`draw_inputs`, for a comparison."""
+        """Inputs of further sizes and magnitudes, after :meth:`draw_inputs`, for a comparison."""
         if self.inputs or problem.kind is not Kind.WRONG:
             return ()
-        return source.further_inputs(self.seed)
+        return source.further_inputs(self.seed, MAGNITUDES)
 
     def check_memory(self) -> None:
         """Check that the memory limit leaves some memory to a trial.
@@ -262,8 +264,8 @@ class Subject:
     save : callable
         Writes what the command of a check gets, the path of a new file or folder in the folder
         given.
-    further : sequence of sequence of list of numpy.ndarray
-        Inputs of other sizes, at which it is compared if it does not differ at the first:
+    further : sequence of sequence of Drawn
+        Other inputs, with which it is compared if it does not differ with the first:
         :meth:`tvm_fixes.source.Source.further_inputs`.
     """
 
@@ -273,12 +275,15 @@ class Subject:
     save: Callable[[Path], Path]
     further: Groups = ()
 
-    def at(self, sizes: Mapping[str, int]) -> "Subject":
-        """The subject with only the inputs of some sizes of the symbolic dims; with all, if these
-        are not known."""
-        specs = self.open().chosen_inputs()
-        candidates = [self.inputs, *(inputs for group in self.further for inputs in group)]
-        inputs = with_sizes(specs, candidates, sizes) if sizes else None
+    def at(self, sizes: Mapping[str, int], magnitude: float) -> "Subject":
+        """The subject with only the inputs of some sizes of the symbolic dims and of a magnitude;
+        with all, if these are not known."""
+        source = self.open()
+        first = Drawn(self.inputs, source.magnitude or 1.0)
+        candidates = [first, *(drawn for group in self.further for drawn in group)]
+        is_known = bool(sizes) or magnitude != first.magnitude
+        specs = source.chosen_inputs()
+        inputs = with_sizes(specs, candidates, sizes, magnitude) if is_known else None
         return self if inputs is None else replace(self, inputs=inputs, further=())
 
 
@@ -351,6 +356,7 @@ def _judge(problem: Problem, outcome: Outcome) -> Observed:
         found.what,
         fixes=found.fixes,
         sizes=found.sizes,
+        magnitude=found.magnitude,
         degrees=found.degrees,
         accepted=found.accepted,
     )
@@ -411,8 +417,8 @@ def _run(
             timed=kind is Kind.SLOWER,
         )
         if report.decisive.accepted:
-            sizes = FurtherSizes(model, reference, settings.rtol, settings.atol)
-            report = sizes.added(report, subject.further, all_sizes=False)
+            others = FurtherInputs(model, reference, settings.rtol, settings.atol)
+            report = others.added(report, subject.further, all_groups=False)
         return describe(report)
     if kind is Kind.LARGER:
         nbytes = model.manifest.nbytes

@@ -13,6 +13,7 @@
 """The base class of sources: inputs, import to Relax, and a reference."""
 
 import importlib
+import math
 import os
 import stat
 import types
@@ -33,7 +34,7 @@ from ..runtime.manifest import Dim, Signature, TensorSpec, describe_function, de
 from ..support import logs
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.memory import Scratch
-from .examples import Example, used_sizes
+from .examples import Drawn, Example, has_magnitude, scaled, used_sizes
 from .rounding import moved, steps_of
 
 Shapes = Mapping[str, Sequence[Dim]]
@@ -105,6 +106,8 @@ class Source(ABC):
         For each input that is an integer, the symbolic dim that it equals.
     has_reference : bool
         Whether something else can run it, so that outputs can be compared.
+    magnitude : float or None
+        The factor of random floats in inputs, if one was set.
     """
 
     name: str
@@ -124,6 +127,7 @@ class Source(ABC):
         self._scratch: Scratch | None = None
         self._example = Example()
         self._given_sizes: dict[str, int] = {}
+        self.magnitude: float | None = None
 
     def keep_in(self, scratch: Scratch) -> None:
         """Store copies of large constants in a file during the import."""
@@ -259,10 +263,12 @@ class Source(ABC):
         """
         self._example = example or self._example
         sizes = self._sizes(default=True)
-        return [self._draw(rng, spec, self._sized(spec, sizes)) for spec in self.inputs]
+        arrays = [self._draw(rng, spec, self._sized(spec, sizes)) for spec in self.inputs]
+        return scaled(arrays, self.magnitude or 1.0)
 
-    def further_inputs(self, seed: int) -> list[list[list[np.ndarray]]]:
-        """Random inputs of further sizes, after :meth:`example_inputs`; empty if all are fixed.
+    def further_inputs(self, seed: int, magnitudes: Sequence[float] = ()) -> list[list[Drawn]]:
+        """Random inputs of further sizes and magnitudes, after :meth:`example_inputs`; empty if all
+        are fixed.
 
         Of each list, the first inputs that the model accepts are enough.
         """
@@ -271,7 +277,8 @@ class Source(ABC):
         def drawn(example: Example) -> list[np.ndarray]:
             return self.example_inputs(np.random.default_rng(seed), example)
 
-        found, seen = [], [used_sizes(specs, drawn(example))]
+        first = drawn(example)
+        found, seen = [], [used_sizes(specs, first)]
         for group in example.further():
             inputs = []
             for one in group:
@@ -279,9 +286,11 @@ class Source(ABC):
                 sizes = used_sizes(specs, arrays)
                 if sizes not in seen:
                     seen.append(sizes)
-                    inputs.append(arrays)
+                    inputs.append(Drawn(arrays, self.magnitude or 1.0))
             found += [inputs] if inputs else []
         self._example = example
+        if self.magnitude is None and has_magnitude(first):
+            found += [[Drawn(scaled(first, one), one)] for one in magnitudes]
         return found
 
     def chosen_inputs(self) -> list[TensorSpec]:
@@ -312,6 +321,18 @@ class Source(ABC):
             if not 0 <= size < 1 << 63:
                 raise UsageError(f"dim {name!r} of {self.name}: expected a size, got {size}")
         self._given_sizes = dict(sizes)
+
+    def set_magnitude(self, magnitude: float | None) -> None:
+        """Set the factor of random floats in inputs; None for 1, and perhaps further ones.
+
+        Raises
+        ------
+        UsageError
+            If it is not positive and finite.
+        """
+        if magnitude is not None and not 0 < magnitude < math.inf:
+            raise UsageError(f"magnitude must be positive and finite, got {magnitude}")
+        self.magnitude = magnitude
 
     def check_shapes(self) -> None:
         """Check `shapes` against the inputs.

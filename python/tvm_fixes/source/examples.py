@@ -35,6 +35,15 @@ _SEQUENCES = (16, 8, 1, 64, 128, 512, 16_000)
 _ODD_BATCH, _ODD_IMAGE, _ODD_EXTENT = 7, 13, 5
 _USUAL_IMAGE, _USUAL_EXTENT = 224, 128
 
+# The dtypes of inputs with a magnitude, each with the one to multiply in.
+_WIDE = {
+    **dict.fromkeys(("float16", "bfloat16", "float32", "float64"), "float64"),
+    **dict.fromkeys(("complex64", "complex128"), "complex128"),
+}
+
+MAGNITUDES = (64.0, 1 / 64)
+"""Magnitudes of further inputs, relative to the usual ones: they show overflow and underflow."""
+
 VALUES = ("usual", "ones", "zeros", "positive")
 
 
@@ -145,16 +154,49 @@ def candidates(specs: Sequence[TensorSpec]) -> Iterator[Example]:
             yield Example(example.batch, example.image, example.extent, value)
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """Inputs of a model.
+
+    Attributes
+    ----------
+    arrays : list of numpy.ndarray
+    magnitude : float
+        The factor by which floats are multiplied.
+    """
+
+    arrays: list[np.ndarray]
+    magnitude: float = 1.0
+
+
+def has_magnitude(inputs: Iterable[np.ndarray]) -> bool:
+    """Whether any input has floats."""
+    return any(value.dtype.name in _WIDE for value in inputs)
+
+
+def scaled(inputs: Sequence[np.ndarray], magnitude: float) -> list[np.ndarray]:
+    """Multiply the floats of inputs."""
+    return [
+        (value.astype(wide) * magnitude).astype(value.dtype)
+        if (wide := _WIDE.get(value.dtype.name)) and magnitude != 1
+        else value
+        for value in inputs
+    ]
+
+
 def with_sizes(
     specs: Sequence[TensorSpec],
-    candidates: Iterable[list[np.ndarray]],
+    candidates: Iterable[Drawn],
     sizes: Mapping[str, int],
+    magnitude: float,
 ) -> list[np.ndarray] | None:
-    """The first inputs with certain sizes of symbolic dims, without dims that an import removes."""
-    for inputs in candidates:
-        own = used_sizes(specs, inputs)
-        if all(own.get(name, size) == size for name, size in sizes.items()):
-            return inputs
+    """The first inputs of a magnitude with certain sizes of symbolic dims, without dims that an
+    import removes."""
+    for drawn in candidates:
+        own = used_sizes(specs, drawn.arrays)
+        is_alike = all(own.get(name, size) == size for name, size in sizes.items())
+        if is_alike and drawn.magnitude == magnitude:
+            return drawn.arrays
     return None
 
 

@@ -25,6 +25,8 @@ from ..runtime.manifest import TensorSpec, describe_shape
 from ..support.tensors import numpy_dtype
 from .base import existing
 
+BOTH_GIVEN = "expected inputs or a magnitude of random ones, got both"
+
 GivenInputs = str | os.PathLike[str] | Mapping[str, np.ndarray]
 
 

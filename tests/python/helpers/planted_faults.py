@@ -145,6 +145,11 @@ def plant_wrong_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
     _plant_softmax(monkeypatch, lambda data, axis: topi.nn.log_softmax(data, axis))
 
 
+def plant_unshifted_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the fix of the softmax leave out the subtraction of the maximum."""
+    _plant_softmax(monkeypatch, _unshifted_softmax)
+
+
 def _plant_softmax(monkeypatch: pytest.MonkeyPatch, compute: Callable[..., te.Tensor]) -> None:
     module = sys.modules["tvm_fixes.relax.legalize.softmax"]
     monkeypatch.setattr(module, "softmax", compute)

@@ -39,6 +39,7 @@ from tvm_fixes.frontend.onnx.graph import external
 from tvm_fixes.lowering import stages
 from tvm_fixes.report import layers
 from tvm_fixes.runtime.report import FLOAT64, OURS, ROUNDING
+from tvm_fixes.source.examples import MAGNITUDES
 from tvm_fixes.source.onnx import OnnxSource
 from tvm_fixes_cli.console import render_comparison
 
@@ -321,7 +322,7 @@ def test_inputs_are_saved_and_read(tmp_path):
         assert file["x"].shape == (4, 8)
         scaled = {"x": 1e3 * file["x"]}
     again = compare(network(), inputs=path)
-    assert again.to_dict() == first.to_dict()
+    assert again == replace(first, further=[]) and len(first.further) == len(MAGNITUDES)
     if is_full():
         assert compare(network(), inputs=scaled).to_dict() != first.to_dict()
 

@@ -10,10 +10,10 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Comparison of a compiled model at further sizes of its symbolic dims.
+"""Comparison of a compiled model with inputs of further sizes and magnitudes.
 
-The library and the session of the reference are those of the first comparison, so a further size
-costs a run of each, unless a difference needs the verdict of more runs of the reference.
+The library and the session of the reference are those of the first comparison, so further inputs
+cost a run of each, unless a difference needs the verdict of more runs of the reference.
 """
 
 import time
@@ -27,30 +27,30 @@ from ..errors import CompileError, InputError, summarize
 from ..observe.comparison import compare
 from ..observe.verdicts import compare_all
 from ..runtime.compiled_model import CompiledModel
-from ..runtime.report import OutputComparison, Report, SizeComparison, describe_sizes
-from ..source.examples import used_sizes
+from ..runtime.report import FurtherComparison, OutputComparison, Report
+from ..source.examples import Drawn, used_sizes
 from ..support.signals import interruptible
 from .reference import Reference, run_model
 
-Groups = Sequence[Sequence[list[np.ndarray]]]
-"""Inputs of further sizes: :meth:`tvm_fixes.source.Source.further_inputs`."""
+Groups = Sequence[Sequence[Drawn]]
+"""Further inputs: :meth:`tvm_fixes.source.Source.further_inputs`."""
 
 # No comparison begins that is expected to end after this time.
 _MAX_SECONDS = 5.0
 
-# Errors relative to an output's largest magnitude vary by this factor between sizes.
+# Errors relative to an output's largest magnitude vary by this factor between inputs.
 _MAX_FACTOR = 4.0
 
 
 @dataclass(frozen=True)
-class FurtherSizes:
-    """Comparisons of one model at further sizes, after the first comparison.
+class FurtherInputs:
+    """Comparisons of one model with further inputs, after the first comparison.
 
     Attributes
     ----------
     model : CompiledModel
     reference : Reference
-        Its inputs are then those of the last size.
+        Its inputs are then the last ones.
     rtol, atol : float or None
         As for :func:`tvm_fixes.compile`.
     """
@@ -60,12 +60,12 @@ class FurtherSizes:
     rtol: float | None = None
     atol: float | None = None
 
-    def added(self, report: Report, groups: Groups, *, all_sizes: bool = True) -> Report:
+    def added(self, report: Report, groups: Groups, *, all_groups: bool = True) -> Report:
         """The report with the comparisons, and with a warning for each input that only the model
         rejects.
 
-        Of each group, the first inputs that both accept are compared; unless `all_sizes`, up to the
-        first size that differs.
+        Of each group, the first inputs that both accept are compared; unless `all_groups`, up to
+        the first that differs.
         """
         if not groups or not report.outputs:
             return report
@@ -74,16 +74,16 @@ class FurtherSizes:
         seconds = self._seconds_of_run(report)
         further, warnings = list(report.further), list(report.warnings)
         for group in groups:
-            for inputs in group:
-                expected = seconds * _elements(inputs) / elements
+            for drawn in group:
+                expected = seconds * _elements(drawn.arrays) / elements
                 if time.monotonic() - start + expected > _MAX_SECONDS:
-                    compared = self._at(inputs, f"it would take about {expected:.0f} s")
+                    compared = self._at(drawn, f"it would take about {expected:.0f} s")
                 else:
-                    compared = self._compare(inputs, report.outputs, warnings)
+                    compared = self._compare(drawn, report.outputs, warnings)
                 further.append(compared)
                 if not compared.skipped:
                     break
-            if not all_sizes and not further[-1].accepted:
+            if not all_groups and not further[-1].accepted:
                 break
         return replace(report, further=further, warnings=warnings)
 
@@ -99,26 +99,26 @@ class FurtherSizes:
         return 2 * (time.monotonic() - start)
 
     def _compare(
-        self, inputs: list[np.ndarray], first: Sequence[OutputComparison], warnings: list[str]
-    ) -> SizeComparison:
+        self, drawn: Drawn, first: Sequence[OutputComparison], warnings: list[str]
+    ) -> FurtherComparison:
         try:
-            self.reference.use(inputs)
+            self.reference.use(drawn.arrays)
             theirs = self.reference.outputs()
         except CompileError as error:
             reason = summarize(error.__cause__ or error)
-            return self._at(inputs, f"{self.reference.name} rejects it: {reason}")
+            return self._at(drawn, f"{self.reference.name} rejects it: {reason}")
         try:
-            ours = interruptible(partial(run_model, self.model, inputs))
+            ours = interruptible(partial(run_model, self.model, drawn.arrays))
         except InputError as error:
-            return self._at(inputs, f"the program does not allow it: {summarize(error)}")
+            return self._at(drawn, f"the program does not allow it: {summarize(error)}")
         except Exception as error:
-            rejected = self._at(inputs, f"the compiled model rejects it: {summarize(error)}")
+            rejected = self._at(drawn, f"the compiled model rejects it: {summarize(error)}")
             warnings.append(
-                f"rejects sizes that {self.reference.name} accepts, "
-                f"{describe_sizes(rejected.sizes)}: {summarize(error)}"
+                f"rejects inputs that {self.reference.name} accepts, "
+                f"{rejected.where}: {summarize(error)}"
             )
             return rejected
-        return replace(self._at(inputs), outputs=self._judge(ours, theirs, first))
+        return replace(self._at(drawn), outputs=self._judge(ours, theirs, first))
 
     def _judge(
         self,
@@ -126,7 +126,7 @@ class FurtherSizes:
         theirs: Sequence[np.ndarray],
         first: Sequence[OutputComparison],
     ) -> list[OutputComparison]:
-        """The verdict; errors like those at the first size need no more runs of the reference."""
+        """The verdict; errors like those of the first inputs need no more runs of the reference."""
         names = [output.name for output in first]
         outputs = [
             compare(name, *pair, rtol=self.rtol, atol=self.atol)
@@ -137,14 +137,14 @@ class FurtherSizes:
         evidence = self.reference.evidence()
         return compare_all(names, ours, theirs, evidence, rtol=self.rtol, atol=self.atol)
 
-    def _at(self, inputs: list[np.ndarray], skipped: str = "") -> SizeComparison:
-        """A comparison at the sizes of `inputs`, without outputs; `skipped` is the reason."""
-        specs = self.reference.source.chosen_inputs()
-        return SizeComparison(used_sizes(specs, inputs), skipped=skipped)
+    def _at(self, drawn: Drawn, skipped: str = "") -> FurtherComparison:
+        """A comparison with inputs, without outputs; `skipped` is the reason."""
+        sizes = used_sizes(self.reference.source.chosen_inputs(), drawn.arrays)
+        return FurtherComparison(sizes, skipped=skipped, magnitude=drawn.magnitude)
 
 
 def _is_like(output: OutputComparison, first: OutputComparison) -> bool:
-    """Whether an output is equal with an error like that of an equal output at another size."""
+    """Whether an output is equal with an error like that of an equal output of other inputs."""
     if not (output.equal and first.equal):
         return False
     limit = _MAX_FACTOR * (first.max_rel_error or 0.0)
