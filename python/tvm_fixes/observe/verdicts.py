@@ -279,7 +279,8 @@ def _by_float64(
         own, other = examine(ours, others, exact), examine(theirs, others, exact)
         is_closer = _is_closer(ours, runs, exact, own, other) or judged.reason == FLOAT64
         if own.is_within or is_closer:
-            if found.equal or other.is_within:
+            is_infinite = np.any(~np.isfinite(theirs) & np.isfinite(exact))
+            if found.equal or (other.is_within and not is_infinite):
                 reason = "" if found.equal else ROUNDING
                 return replace(judged, equal=True, problem="", reason=reason)
             return replace(judged, reason=FLOAT64)

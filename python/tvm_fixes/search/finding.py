@@ -38,6 +38,8 @@ class Finding:
         The sizes of symbolic dims at which an output differs, if not the first.
     magnitude : float
         The magnitude of the inputs then.
+    tolerances : tuple of float
+        As of the trial.
     """
 
     kind: Kind | None
@@ -47,6 +49,7 @@ class Finding:
     sizes: dict[str, int] = field(default_factory=dict)
     accepted: bool = True
     magnitude: float = 1.0
+    tolerances: tuple[float, ...] = ()
 
 
 def describe(report: Report) -> Finding:
@@ -78,7 +81,17 @@ def describe(report: Report) -> Finding:
         sizes=where.sizes,
         accepted=False,
         magnitude=where.magnitude,
+        tolerances=_beyond(wrong),
     )
+
+
+def _beyond(wrong: OutputComparison) -> tuple[float, float]:
+    """Tolerances beyond which an output differs: its own, unless it differs by little more."""
+    error = wrong.max_abs_error
+    largest = error / wrong.max_rel_error if error and wrong.max_rel_error else 0.0
+    if error is None or error > 2 * (wrong.atol + wrong.rtol * largest):
+        return wrong.rtol, wrong.atol
+    return 0.0, error / 2
 
 
 def degrees_of(

@@ -38,7 +38,12 @@ def literal(array: np.ndarray) -> str:
 
 
 def _dtype(dtype: np.dtype) -> str:
-    return repr(dtype.name) if dtype.isbuiltin == 1 else f"ml_dtypes.{dtype.name}"
+    return repr(dtype.name) if _is_numpys(dtype) else f"ml_dtypes.{dtype.name}"
+
+
+def _is_numpys(dtype: np.dtype) -> bool:
+    # Not `isbuiltin`, which is 0 for a dtype from another process.
+    return dtype.type.__module__ == "numpy"
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,8 @@ class Drawn:
 def expressions(
     arrays: Mapping[str, np.ndarray], drawn: Mapping[str, Drawn], file: str
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Python expressions for arrays by name, and those that must be stored in `file`, an .npz."""
+    """Python expressions for arrays by name, and those that must be stored in `file`, an .npz in
+    the folder of the script, which has imported ``Path``."""
     texts: dict[str, str] = {}
     stored: dict[str, Any] = {}
     for name, array in arrays.items():
@@ -103,9 +109,9 @@ def expressions(
             texts[name] = literal(array)
         else:
             # NumPy stores only its own dtypes.
-            bits = array if array.dtype.isbuiltin == 1 else array.view(f"uint{8 * array.itemsize}")
+            bits = array if _is_numpys(array.dtype) else array.view(f"uint{8 * array.itemsize}")
             view = "" if bits is array else f".view({_dtype(array.dtype)})"
             key = f"array{len(stored)}"
             stored[key] = bits
-            texts[name] = f"np.load({file!r})[{key!r}]{view}"
+            texts[name] = f"np.load(Path(__file__).with_name({file!r}))[{key!r}]{view}"
     return texts, stored

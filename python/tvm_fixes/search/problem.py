@@ -172,6 +172,8 @@ class Observed:
         Whether the outputs are accepted, or were not compared.
     magnitude : float
         The factor of random floats in the inputs with which it differs.
+    tolerances : tuple of float
+        Relative and absolute tolerances beyond which an output differs; empty if none differs.
     """
 
     shows: bool | None
@@ -182,6 +184,7 @@ class Observed:
     degrees: tuple[Degree, ...] = ()
     accepted: bool = True
     magnitude: float = 1.0
+    tolerances: tuple[float, ...] = ()
 
 
 def disagreement(first: Observed, again: Observed) -> str:

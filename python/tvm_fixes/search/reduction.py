@@ -257,14 +257,17 @@ class _Search:
     def _shows(self, candidate: Candidate) -> bool:
         known = self._journal.find(candidate.label)
         if known is not None:
-            observed = Observed(known["shows"], known["what"], known["seconds"])
+            tolerances = tuple(known.get("tolerances", ()))
+            observed = Observed(
+                known["shows"], known["what"], known["seconds"], tolerances=tolerances
+            )
         else:
             observed = observe(self._problem, self._subject(candidate), self._settings)
             self.trials += 1
             if observed.shows and self._depends_on_memory(candidate):
                 observed = replace(observed, shows=None, what="it reads what it has not written")
-            record = {"shows": observed.shows, "what": observed.what, "seconds": observed.seconds}
-            self._journal.add(candidate.label, record)
+            names = ("shows", "what", "seconds", "tolerances")
+            self._journal.add(candidate.label, {name: getattr(observed, name) for name in names})
         if observed.shows:
             self.smallest = candidate, observed
         if self._progress is not None:
@@ -282,13 +285,25 @@ class _Search:
         runs = self._problem.kind in (Kind.WRONG, Kind.SLOWER, Kind.CHECK)
         return runs and not is_defined(candidate.mod, candidate.arrays())
 
-    def _subject(self, candidate: Candidate) -> Subject:
-        model = candidate.model()
+    def _settings_of(self, candidate: Candidate) -> Settings:
+        """How to open and build a candidate, whose inputs are others than those of the model."""
+        options = dict(self._settings.options)
         shapes = self._settings.shapes or {}
         left = {name: shape for name, shape in shapes.items() if name in candidate.inputs}
-        settings = replace(
-            self._settings, shapes=left or None, sizes={}, params=None, inputs={}, value=""
+        if options.pop("static", False) and not isinstance(candidate, RelaxCandidate):
+            left = {name: array.shape for name, array in candidate.inputs.items()}
+        return replace(
+            self._settings,
+            shapes=left or None,
+            sizes={},
+            params=None,
+            inputs={},
+            value="",
+            options=options,
         )
+
+    def _subject(self, candidate: Candidate) -> Subject:
+        model, settings = candidate.model(), self._settings_of(candidate)
         return Subject(
             partial(settings.open, model),
             settings.build,
@@ -302,7 +317,10 @@ class _Search:
         candidate, observed = self.smallest
         model = candidate.save(self._folder)
         heading = f"{self._problem}: {observed.what}"
-        script = write_script(candidate, heading, self._problem, self._settings, self._folder)
+        settings = self._settings_of(candidate)
+        script = write_script(
+            candidate, heading, self._problem, settings, self._folder, observed.tolerances
+        )
         return Reduction(
             source=source.name,
             problem=str(self._problem),

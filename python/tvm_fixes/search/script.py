@@ -12,11 +12,17 @@
 # and limitations under the License.
 """A self-contained Python script that reproduces a problem, for a bug report."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 
+from .. import target as targets
+from ..compiler.options import Options
+from ..support import switches
+from ..user_passes import UserPass
 from .literals import expressions
 from .parts import Candidate, Text
 from .problem import Kind, Problem
@@ -26,7 +32,12 @@ _VALUES = "values.npz"
 
 
 def write_script(
-    candidate: Candidate, heading: str, problem: Problem, settings: Settings, folder: Path
+    candidate: Candidate,
+    heading: str,
+    problem: Problem,
+    settings: Settings,
+    folder: Path,
+    tolerances: Sequence[float] = (),
 ) -> Path:
     """Write the script, and an .npz file of the arrays that are too large for it.
 
@@ -36,11 +47,13 @@ def write_script(
     heading : str
         The first line of the script.
     problem : Problem
-        What the script shows.
+        What the script shows: it ends in an error, unless a command decides.
     settings : Settings
-        How the script builds the model.
+        How the candidate was built.
     folder : Path
         The directory of the script.
+    tolerances : sequence of float
+        Relative and absolute tolerances beyond which an output differs.
     """
     text = candidate.text()
     arrays = {**text.inputs, **text.constants}
@@ -48,13 +61,18 @@ def write_script(
     if stored:
         np.savez_compressed(folder / _VALUES, **stored)
     lines = [f'"""{_quoted(heading)}"""', ""]
-    lines += _imports(text, written, problem, settings)
+    lines += _imports(text, written, problem, settings, has_file=bool(stored))
+    lines += _switches(settings)
     if text.constants:
         lines += _dict("constants", {name: written[name] for name in text.constants})
     lines += text.model
     lines += _dict("inputs", {name: written[name] for name in text.inputs})
     lines += text.wrap
-    lines += _ending(text, problem, settings)
+    if settings.stock:
+        lines += [*text.stock, *_stock_machine(settings)]
+    else:
+        lines += _machine(settings, dict(zip(candidate.inputs, text.inputs, strict=True)))
+    lines += _ending(text, problem, settings, tolerances)
     path = folder / "reproduce.py"
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -65,9 +83,16 @@ def _quoted(text: str) -> str:
 
 
 def _imports(
-    text: Text, written: Mapping[str, str], problem: Problem, settings: Settings
+    text: Text,
+    written: Mapping[str, str],
+    problem: Problem,
+    settings: Settings,
+    *,
+    has_file: bool,
 ) -> list[str]:
-    modules = {"numpy as np", *text.imports, *_machine(settings)[0]}
+    modules = {"numpy as np", *text.imports}
+    modules |= {"from pathlib import Path"} if has_file else set()
+    modules |= {"tvm", "from tvm import relax"} if settings.stock else {"tvm_fixes"}
     if settings.stock:
         modules |= set(text.stock_imports)
     if problem.kind in (Kind.WRONG, Kind.SLOWER):
@@ -76,36 +101,53 @@ def _imports(
         modules.add("ml_dtypes")
     if problem.kind is Kind.SLOWER:
         modules.add("timeit")
+    if problem.kind is Kind.LARGER and settings.stock:
+        modules.add("os")
+    if not settings.stock:
+        modules |= {"os"} if switches.disabled() else set()
+        modules |= {"sys"} if _needs_folder(settings) else set()
     lines = [one if one.startswith("from ") else f"import {one}" for one in modules]
     return [*sorted(lines, key=lambda line: (line.startswith("from "), line)), ""]
 
 
-def _machine(settings: Settings) -> tuple[set[str], list[str]]:
-    """The imports and lines that define `run`, given `model`, or `mod` of TVM's importer."""
+def _needs_folder(settings: Settings) -> bool:
+    """Whether modules of users' passes may be in the working directory."""
+    return any(not _is_file(one) for one in settings.user_passes)
+
+
+def _is_file(user_pass: UserPass) -> bool:
+    return user_pass.origin.rpartition(":")[0].endswith(".py")
+
+
+def _switches(settings: Settings) -> list[str]:
+    """Lines that turn off fixes, and that find the modules of users' passes."""
     if settings.stock:
-        target = settings.target if isinstance(settings.target, str) else "llvm"
-        target = "llvm" if target == "native" else target
-        return {"tvm", "from tvm import relax"}, [
-            f'vm = relax.VirtualMachine(relax.build(mod, "{target}"), tvm.cpu())',
-            "",
-            "",
-            "def run():",
-            '    result = vm["main"](*map(tvm.runtime.tensor, inputs.values()))',
-            "    results = [result] if hasattr(result, 'numpy') else result",
-            "    return [one.numpy() for one in results]",
-            "",
-            "",
-        ]
+        return []
+    off = ",".join(sorted(switches.disabled()))
+    lines = [f"os.environ[{switches.ENVIRONMENT_VARIABLE!r}] = {off!r}"] if off else []
+    if _needs_folder(settings):
+        lines.append(f"sys.path.insert(0, {os.getcwd()!r})")
+    return [*lines, ""] if lines else []
+
+
+def _machine(settings: Settings, names: Mapping[str, str]) -> list[str]:
+    """The lines that define `run`, given `model`; `names` are those of the inputs in the script."""
+    # The script runs in any directory.
+    passes = [
+        f"{os.path.abspath(one.origin)}{str(one).removeprefix(one.origin)}"
+        if _is_file(one)
+        else str(one)
+        for one in settings.user_passes
+    ]
+    shapes = {names[name]: shape for name, shape in (settings.shapes or {}).items()}
+    chosen = {"target": settings.target, "layout": settings.layout, "passes": passes}
+    chosen |= {"shapes": shapes, **settings.options}
+    defaults = {option.name: option.default for option in fields(Options)}
+    defaults |= {"passes": [], "shapes": {}}
     options = "".join(
-        f", {name}={value!r}"
-        for name, value in (
-            ("target", settings.target),
-            ("layout", settings.layout),
-            ("passes", [str(one) for one in settings.passes]),
-        )
-        if value not in ("native", None, [])
+        f", {name}={value!r}" for name, value in chosen.items() if value != defaults[name]
     )
-    return {"tvm_fixes"}, [
+    return [
         f"compiled = tvm_fixes.compile(model{options}, compare=False)",
         "",
         "",
@@ -117,26 +159,49 @@ def _machine(settings: Settings) -> tuple[set[str], list[str]]:
     ]
 
 
-def _ending(text: Text, problem: Problem, settings: Settings) -> list[str]:
-    _, machine = _machine(settings)
-    built = [*(text.stock if settings.stock else []), *machine]
+def _stock_machine(settings: Settings) -> list[str]:
+    """The lines that define `run`, given `mod` of TVM's importer."""
+    target: object = "llvm"
+    if settings.target not in ("llvm", "native"):
+        target = targets.to_json(targets.resolve(settings.target))
+    return [
+        f"executable = relax.build(mod, tvm.target.Target({target!r}))",
+        "vm = relax.VirtualMachine(executable, tvm.cpu())",
+        "",
+        "",
+        "def run():",
+        '    result = vm["main"](*map(tvm.runtime.tensor, inputs.values()))',
+        "    results = [result] if hasattr(result, 'numpy') else result",
+        "    return [one.numpy() for one in results]",
+        "",
+        "",
+    ]
+
+
+def _ending(
+    text: Text, problem: Problem, settings: Settings, tolerances: Sequence[float]
+) -> list[str]:
+    """The lines that show the problem, given `run`."""
     if problem.kind is Kind.WRONG:
-        ending = [
+        rtol, atol = (f"{tolerance:.2g}" for tolerance in tolerances or (1e-4, 1e-5))
+        return [
             *text.reference,
             "for got, want in zip(run(), expected, strict=True):",
-            "    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())",
+            f"    np.testing.assert_allclose(got, want, rtol={rtol}, atol={atol})",
         ]
-    elif problem.kind is Kind.SLOWER:
-        ending = [
+    if problem.kind is Kind.SLOWER:
+        return [
             *text.reference,
-            'print("ms:", 1e3 * min(timeit.repeat(run, number=1, repeat=20)))',
-            f'print("{text.name}, ms:", 1e3 * min(timeit.repeat(reference, number=1, repeat=20)))',
+            "times = [min(timeit.repeat(one, number=1, repeat=20)) for one in (run, reference)]",
+            f'print("ours and {text.name}, s:", times)',
+            f"assert times[0] <= {problem.limit:g} * times[1], times",
         ]
-    elif problem.kind is Kind.LARGER:
-        ending = ["print(compiled.manifest.nbytes)"]
-    else:
-        ending = ["print(run())"]
-    return [*built, *ending]
+    if problem.kind is Kind.LARGER:
+        size = ["nbytes = compiled.manifest.nbytes"]
+        if settings.stock:
+            size = ['executable.export_library("model.so")', 'nbytes = os.path.getsize("model.so")']
+        return [*size, "print(nbytes)", f"assert nbytes <= {problem.limit:.0f}, nbytes"]
+    return ["print(run())"]
 
 
 def _dict(name: str, values: Mapping[str, str]) -> list[str]:

@@ -189,6 +189,14 @@ class TorchCandidate(Candidate):
     def text(self) -> Text:
         code = self.graph.python_code("self")
         body = [line for line in code.src.splitlines() if line.strip()]
+        arrays = {**self.inputs, **self.constants()}
+        got = "one.numpy()"
+        if "bfloat16" in " ".join([code.src, *(array.dtype.name for array in arrays.values())]):
+            got += " if one.dtype != torch.bfloat16 else one.float().numpy()"
+        tensors = [_tensor(f"inputs[{name!r}]", array) for name, array in self.inputs.items()]
+        buffers = {
+            name: _tensor(f"constants[{name!r}]", array) for name, array in self.constants().items()
+        }
         return Text(
             name="PyTorch",
             imports=("torch",),
@@ -201,8 +209,8 @@ class TorchCandidate(Candidate):
                 "    def __init__(self):",
                 "        super().__init__()",
                 *(
-                    f"        self.register_buffer({name!r}, torch.tensor(constants[{name!r}]))"
-                    for name in self.tensors
+                    f"        self.register_buffer({name!r}, {one})"
+                    for name, one in buffers.items()
                 ),
                 "",
                 *(f"    {line}".replace(" : torch.Tensor", "") for line in body),
@@ -215,7 +223,7 @@ class TorchCandidate(Candidate):
                 "",
                 "def reference():",
                 "    with torch.no_grad():",
-                "        return [one.numpy() for one in model[0](*model[1])]",
+                f"        return [{got} for one in model[0](*model[1])]",
                 "",
                 "",
                 "expected = reference()",
@@ -223,8 +231,15 @@ class TorchCandidate(Candidate):
             inputs=dict(self.inputs),
             constants=self.constants(),
             drawn=dict(self.drawn),
-            wrap=["model = (Model().eval(), tuple(map(torch.tensor, inputs.values())))"],
+            wrap=[f"model = (Model().eval(), ({''.join(f'{one}, ' for one in tensors)}))"],
         )
+
+
+def _tensor(expression: str, array: np.ndarray) -> str:
+    """The text that makes a tensor of an array."""
+    if array.dtype.name == "bfloat16":  # PyTorch does not read that of ml_dtypes
+        return f"torch.tensor({expression}.astype('float32')).bfloat16()"
+    return f"torch.tensor({expression})"
 
 
 def _is_part(node: fx.Node) -> bool:

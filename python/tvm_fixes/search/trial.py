@@ -193,7 +193,8 @@ class Settings:
     def build(self, source: Source) -> CompiledModel:
         """Compile a model."""
         if self.stock:
-            return build_stock(source, self.target)
+            # As the script: TVM's own default.
+            return build_stock(source, "llvm" if self.target == "native" else self.target)
         # The source is static already.
         options = {name: value for name, value in self.options.items() if name != "static"}
         # Not the model: a factory may make another one, with other random weights.
@@ -359,6 +360,7 @@ def _judge(problem: Problem, outcome: Outcome) -> Observed:
         magnitude=found.magnitude,
         degrees=found.degrees,
         accepted=found.accepted,
+        tolerances=found.tolerances,
     )
 
 

@@ -22,7 +22,7 @@ from helpers.onnx_graphs import program as onnx_program
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.compiler.reference import Reference
 from tvm_fixes.observe.verdicts import Evidence, compare_all
-from tvm_fixes.runtime.report import FLOAT64, REFERENCE_OFF, ROUNDING, Report
+from tvm_fixes.runtime.report import FLOAT64, OURS, REFERENCE_OFF, ROUNDING, Report
 from tvm_fixes.source import open_source
 from tvm_fixes.source.onnx import OnnxSource
 from tvm_fixes.source.rounding import moved
@@ -166,6 +166,66 @@ def test_a_run_in_float64_of_a_program_that_its_export_changed_excuses_nothing(i
     found, _ = judged(wrong, theirs, 1e-5, 1.01 * EXACT, exported)
     assert found.accepted is not is_export_off
     assert found.problem.endswith("torch.export changes the result") is is_export_off
+
+
+def in_half(error=0.0, seed=1, **changes):
+    """Values near 1,000 in float16, with a relative error of this size and some others."""
+    noise = np.random.default_rng(seed).standard_normal(EXACT.shape)
+    found = (1000 * EXACT * (1 + error * noise)).astype("float16").ravel()
+    for place, value in changes.items():
+        found[int(place[1:])] = value
+    return found.reshape(EXACT.shape)
+
+
+def judged_in_half(ours, theirs, steps=None, exact=None):
+    """The verdict with runs of the reference that are infinite where `theirs` is."""
+    is_infinite = ~np.isfinite(theirs)
+
+    def like(run):
+        run[is_infinite] = theirs[is_infinite]
+        return run
+
+    evidence = Evidence(
+        lambda seeds: [[like(in_half(1e-4, 100 + seed))] for seed in seeds],
+        lambda: None if exact is None else [exact],
+        lambda: [] if steps is None else [[steps], [in_half(1e-3, 7, **places_of(steps))]],
+    )
+    [found] = compare_all(["y"], [ours], [theirs], evidence)
+    return found
+
+
+def places_of(array):
+    """The infinities of an array, as for :func:`in_half`."""
+    return {f"_{place}": np.inf for place in np.flatnonzero(np.isinf(array))}
+
+
+def test_an_infinite_reference_excuses_only_what_agrees_with_float64():
+    exact = 1000 * EXACT
+    theirs = in_half(1e-4, _5=np.inf, _9=-np.inf)
+    found = judged_in_half(in_half(1e-4, 2), theirs, exact=exact)
+    assert (found.verdict, found.reason) == (REFERENCE_OFF, FLOAT64)
+    for wrong in (2 * exact.flat[5], 1.1 * exact.flat[5], np.nan, -np.inf):
+        found = judged_in_half(in_half(1e-4, 2, _5=wrong), theirs, exact=exact)
+        assert not found.accepted and "not finite" in found.problem
+    # Nothing tells which of the two is right.
+    assert not judged_in_half(in_half(1e-4, 2), theirs).accepted
+    # Float64 overflows, too.
+    exact = exact.copy()
+    exact.flat[5] = np.inf
+    assert not judged_in_half(in_half(1e-4, 2), theirs, exact=exact).accepted
+
+
+def test_an_infinity_of_ours_is_excused_only_by_runs_that_round_after_each_node():
+    exact, theirs = 1000 * EXACT, in_half(1e-4)
+    steps = in_half(1e-3, 3, _5=np.inf)
+    ours = steps.copy()
+    found = judged_in_half(ours, theirs, steps, exact)
+    assert found.accepted and found.rounds == OURS
+    for wrong in (in_half(1e-3, 3, _6=np.inf), in_half(1e-3, 3, _5=np.inf, _6=np.nan)):
+        assert not judged_in_half(wrong, theirs, steps, exact).accepted
+    assert not judged_in_half(ours, theirs, None, exact).accepted
+    # Ours does not overflow as the steps do, but as little as the reference.
+    assert judged_in_half(in_half(1e-4, 4), theirs, steps, exact).accepted
 
 
 class Exported(nn.Module):

@@ -12,6 +12,8 @@
 # and limitations under the License.
 """Python expressions for arrays evaluate to them."""
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -31,7 +33,7 @@ ARRAYS = [
 
 
 def evaluated(text):
-    return eval(text, {"np": np, "ml_dtypes": ml_dtypes})
+    return eval(text, {"np": np, "ml_dtypes": ml_dtypes, "Path": Path, "__file__": "/a/script.py"})
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: array.dtype.name)
@@ -39,6 +41,13 @@ def test_literal(array):
     got = evaluated(literal(array))
     assert (got.dtype, got.shape) == (array.dtype, array.shape)
     assert got.tobytes() == array.tobytes()
+
+
+def test_a_dtype_of_numpy_that_is_not_its_own_object():
+    """Such as one of an array that another process sent."""
+    array = np.ones(2, np.dtype("float32").newbyteorder("<"))
+    assert array.dtype.isbuiltin == 0
+    assert literal(array) == "np.array([1.0, 1.0], 'float32')"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "uint32", "bool"])
@@ -54,8 +63,8 @@ def test_drawn(dtype, shape):
 def test_large_arrays_are_stored(tmp_path, monkeypatch):
     arrays = {"a": np.arange(100.0), "b": np.arange(70).astype(ml_dtypes.bfloat16)}
     texts, stored = expressions(arrays, {}, "values.npz")
-    monkeypatch.chdir(tmp_path)
-    np.savez("values.npz", **stored)
+    monkeypatch.setattr(Path, "with_name", lambda _, name: tmp_path / name)
+    np.savez(tmp_path / "values.npz", **stored)
     for name, array in arrays.items():
         got = evaluated(texts[name])
         assert got.dtype == array.dtype and got.tobytes() == array.tobytes()
