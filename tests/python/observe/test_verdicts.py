@@ -12,6 +12,7 @@
 # and limitations under the License.
 """The verdict on outputs, with further runs of the reference as evidence."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -226,6 +227,21 @@ def test_an_infinity_of_ours_is_excused_only_by_runs_that_round_after_each_node(
     assert not judged_in_half(ours, theirs, None, exact).accepted
     # Ours does not overflow as the steps do, but as little as the reference.
     assert judged_in_half(in_half(1e-4, 4), theirs, steps, exact).accepted
+
+
+def in_bfloat16(seed, scale=1.0):
+    noise = np.random.default_rng(seed).uniform(-1, 1, EXACT.shape)
+    return (scale * EXACT * (1 + 2.0**-9 * noise)).astype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize("error, is_accepted", [(0, True), (2.0**-7, True), (2.0**-3, False)])
+def test_bfloat16_has_no_false_alarm_and_misses_no_large_fault(error, is_accepted):
+    evidence = Evidence(
+        lambda seeds: [[in_bfloat16(100 + seed)] for seed in seeds], lambda: [EXACT]
+    )
+    ours = in_bfloat16(1, 1 + error)
+    [found] = compare_all(["y"], [ours], [in_bfloat16(2)], evidence)
+    assert found.accepted is is_accepted
 
 
 class Exported(nn.Module):
