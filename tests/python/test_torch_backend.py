@@ -218,6 +218,16 @@ def test_numbers_from_tensors_are_computed() -> None:
     assert not graphs[-1].eager
 
 
+def test_constants_are_computed_while_pytorch_traces() -> None:
+    def rounded(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.clamp(0, 3), torch.div(x, 2, rounding_mode="floor"), x // 3
+
+    fast, graphs = compiled(rounded)
+    x = torch.arange(-4, 5)
+    check_equal(fast(x), rounded(x))
+    assert graphs[0].partitions and not graphs[0].eager
+
+
 def test_sizes_that_depend_on_data_stay_with_pytorch() -> None:
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         fast, graphs = compiled(lambda x: (x[x > 0] * 2, x + 1))

@@ -22,6 +22,7 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
 from torch._functorch.aot_autograd import make_boxed_func
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.export.exported_program import _override_composite_implicit_decomp
 
 from ..errors import CompileError, UnsupportedOperatorError, summarize
@@ -90,7 +91,9 @@ class Backend:
 
     def _compile(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a graph that AOTAutograd made functional."""
-        compiled, graph = compile_graph(module, self._options)
+        # The importer computes constants with PyTorch.
+        with unset_fake_temporarily():
+            compiled, graph = compile_graph(module, self._options)
         self._tell(graph)
         return make_boxed_func(compiled.forward)
 
