@@ -361,21 +361,21 @@ def make():
         ("ReduceL2", "onnx-reductions"),
     ),
     Fault(
-        "a shift by all bits of a uint8",
+        "a shift by all bits but one that is one by too many",
         "dtypes",
         "tvm_fixes/frontend/torch/ops/integers.py",
         "most = relax.const(bits - 1, dtype)",
-        "most = relax.const(bits, dtype)",
+        "most = relax.const(bits - 2, dtype)",
         program("""class Shift(torch.nn.Module):
     def forward(self, x, count):
-        return torch.bitwise_right_shift(x, count) + 1
+        return torch.bitwise_left_shift(x, count) + 1
 
 
 def make():
-    count = torch.tensor([0, 3, 7, 8], dtype=torch.uint8)
-    return Shift().eval(), (torch.randint(0, 255, (4, 4), dtype=torch.uint8), count)
+    x, count = torch.randint(0, 1 << 40, (4, 256)), torch.arange(256) % 64
+    return Shift().eval(), (x, count)
 """),
-        ("bitwise_right_shift", "torch-decompositions"),
+        ("bitwise_left_shift", "torch-decompositions"),
     ),
     Fault(
         "a kernel that is cut at the wrong end",
