@@ -69,6 +69,19 @@ def table(rows):
     )
 
 
+@pytest.mark.parametrize("nodes, is_free", [("r = MatMul (x, t)", True), ("r = Add (x, y)", False)])
+def test_batches_that_may_differ(nodes, is_free):
+    columns = "M" if is_free else "4"
+    free = graph(
+        "float[N,4] x, float[M,4] y", f"float[N,{columns}] r", f"t = Transpose (y) {nodes}"
+    )
+    found, skipped = compared(compile_model(free).report)
+    apart = {"N": 7, "M": 8}
+    odd = apart if is_free else {"N": 7, "M": 7}
+    assert found == [{"N": 2, "M": 2}, odd, {"N": 1, "M": 1}]
+    assert skipped == ([] if is_free else [apart])
+
+
 def test_a_fault_that_only_larger_sizes_show(monkeypatch, tmp_path, capfd):
     monkeypatch.chdir(tmp_path)
     plant(monkeypatch, schedules=large_rows_swapped)

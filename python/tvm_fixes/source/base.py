@@ -405,6 +405,7 @@ class Source(ABC):
     def _sizes(self, *, default: bool = False) -> dict[str, int]:
         """The sizes of symbolic dims from the examples; with `default`, those of all others too."""
         sizes: dict[str, int] = {}
+        batches: list[str] = []
         for spec in self.inputs:
             for axis, dim in enumerate(self.chosen_shape(spec) or ()):
                 if isinstance(dim, str) and dim not in sizes:
@@ -412,9 +413,11 @@ class Source(ABC):
                     if size is None and not self._example.is_further:
                         size = self._example_size(spec, axis)
                     if size is None and default:
-                        size = self._within_bounds(spec, axis, self._example.size_of(spec, axis))
+                        usual = self._example.size_of(spec, axis, len(batches))
+                        size = self._within_bounds(spec, axis, usual)
                     if size is not None:
                         sizes[dim] = size
+                        batches += [dim] if axis == 0 else []
         return sizes
 
     def _example_size(self, spec: TensorSpec, axis: int) -> int | None:

@@ -65,6 +65,8 @@ class Example:
         is a length; or all are 0; or floats are from 0 to 1.
     is_further : bool
         Whether the sizes replace those of the example inputs of a PyTorch program.
+    has_batches : bool
+        Whether dims of different names on axis 0 have different sizes: `batch`, and each one more.
     """
 
     batch: int = _BATCH
@@ -72,25 +74,31 @@ class Example:
     extent: int = _EXTENT
     values: str = VALUES[0]
     is_further: bool = False
+    has_batches: bool = False
 
     def further(self) -> list[list["Example"]]:
         """Other sizes with the same kind of values: of each list, the first that fits is enough.
 
-        First a size that no tile divides, then the usual size of a deployed model, or a small one
-        instead of the sizes of a PyTorch program's example inputs.
+        First a size that no tile divides, which differs between the dims on axis 0 if possible,
+        then the usual size of a deployed model, or a small one instead of the sizes of a PyTorch
+        program's example inputs.
         """
         new = replace(self, is_further=True)
         image, extent = max(self.image, _USUAL_IMAGE), max(self.extent, _USUAL_EXTENT)
         odd = replace(new, image=self.image + _ODD_IMAGE, extent=self.extent + _ODD_EXTENT)
         return [
-            [replace(odd, batch=_ODD_BATCH), replace(new, batch=_ODD_BATCH)],
+            [
+                replace(odd, batch=_ODD_BATCH, has_batches=True),
+                replace(odd, batch=_ODD_BATCH),
+                replace(new, batch=_ODD_BATCH),
+            ],
             [replace(new, batch=1, image=image, extent=extent), replace(new, batch=1)],
         ]
 
-    def size_of(self, spec: TensorSpec, axis: int) -> int:
-        """The size of a symbolic dim of an input."""
+    def size_of(self, spec: TensorSpec, axis: int, batches: int = 0) -> int:
+        """The size of a symbolic dim of an input, of which `batches` earlier ones are on axis 0."""
         if axis == 0:
-            return self.batch
+            return self.batch + (batches if self.has_batches else 0)
         return self.image if axis in image_axes(spec.shape or ()) else self.extent
 
     def draw(
