@@ -559,6 +559,7 @@ def make():
     return torch.export.export(Last(), (torch.randn(7, 4),), dynamic_shapes=({0: n},))
 """),
         ("slice", "torch-dynamic-shapes"),
+        ("compare {model}", "bisect {model} --fails"),
     ),
     Fault(
         "inputs of which the first keeps the values of the first run",
