@@ -197,6 +197,25 @@ def test_results_have_the_strides_of_pytorch() -> None:
     assert graphs[0].partitions and not graphs[0].eager
 
 
+def test_views_that_are_returned_share_memory_as_in_pytorch() -> None:
+    def views(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.sin()
+        rows = y.view(2, -1)
+        return y, y[0], rows, rows * 2, *y.chunk(3, dim=1), x[1:, ::2], x.sum().expand(3)
+
+    fast, graphs = compiled(views)
+    x = torch.randn(4, 6)
+    for model in (fast, views):
+        results = model(x)
+        check_equal(results, views(x))
+        results[0].fill_(7)
+        assert results[1].eq(7).all() and results[2].eq(7).all() and results[5].eq(7).all()
+        assert not results[3].eq(14).any()
+        assert results[7].untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    # The product is of a view that is not the one returned.
+    assert graphs[0].partitions == (4,) and not graphs[0].eager
+
+
 def test_views_and_unaligned_inputs_are_read() -> None:
     fast, _ = compiled(lambda x, y: (x @ y, x.sum()))
     base, other = torch.randn(40), torch.randn(5, 4)

@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Compilation of a graph of ATen operators: partitions, and the rest for PyTorch."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,7 @@ from .capability import Capability, is_compute
 from .explanation import Graph
 from .options import Options
 from .partition import Partition
+from .returned_views import separate_returned_views
 
 __all__ = ["compile_graph"]
 
@@ -75,7 +76,7 @@ def compile_graph(module: fx.GraphModule, options: Options) -> tuple[fx.GraphMod
     known = known_operators()
     split = _Split(module)
     for _ in range(_MAX_ROUNDS):
-        split = _split(module, Capability(known, excluded))
+        split = _split(module, known, excluded)
         for partition in split.partitions.values():
             if not split.failures:
                 split.failures |= _build(partition, options)
@@ -106,11 +107,11 @@ def _random_nodes(module: fx.GraphModule) -> list[str]:
     return [node.name for node in _calls(module) if is_random(node)]
 
 
-def _split(module: fx.GraphModule, capability: Capability) -> _Split:
+def _split(module: fx.GraphModule, known: Container[str], excluded: Mapping[str, str]) -> _Split:
     """Make partitions, and import them."""
     split = _Split(_copied(module))
     fused = split.module
-    groups = _groups(fused, capability)
+    groups = _groups(fused, known, excluded)
     fuse_by_partitions(fused, groups, prefix="partition_", always_return_tuple=True)
     symbols = {
         node.meta["val"].node.expr: node
@@ -151,9 +152,13 @@ def _copied(module: fx.GraphModule) -> fx.GraphModule:
     return fx.GraphModule(module, graph)
 
 
-def _groups(module: fx.GraphModule, capability: Capability) -> list[dict[fx.Node, None]]:
+def _groups(
+    module: fx.GraphModule, known: Container[str], excluded: Mapping[str, str]
+) -> list[dict[fx.Node, None]]:
     """The nodes of each partition."""
-    calls = [node for node in _calls(module) if node.target is not _COPY]
+    views = separate_returned_views(module.graph)
+    capability = Capability(known, {**excluded, **dict.fromkeys(views, "a view that is returned")})
+    calls = [node for node in _calls(module) if node.target is not _COPY and node.name not in views]
     if all(capability.is_node_supported(None, node) for node in calls):
         groups = [calls]
     else:
