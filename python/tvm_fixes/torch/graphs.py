@@ -14,7 +14,6 @@
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import fx
@@ -72,6 +71,7 @@ def compile_graph(module: fx.GraphModule, options: Options) -> tuple[fx.GraphMod
     obstacle = _obstacle(module)
     if obstacle:
         return module, Graph(skipped=obstacle)
+    module = _renamed(module)
     excluded: dict[str, str] = {}
     known = known_operators()
     split = _Split(module)
@@ -140,16 +140,22 @@ def _split(module: fx.GraphModule, known: Container[str], excluded: Mapping[str,
 
 
 def _copied(module: fx.GraphModule) -> fx.GraphModule:
-    """A copy of a graph, in operators that have converters."""
     graph = fx.Graph()
     values: dict[fx.Node, fx.Node] = {}
     for node in module.graph.nodes:
-        values[node] = copy = graph.node_copy(node, values.__getitem__)
-        copy.target = _SAME.get(copy.target, copy.target)
-        if copy.target is torch.ops.prims.convert_element_type.default:
-            copy.target = torch.ops.aten._to_copy.default
-            copy.args, copy.kwargs = copy.args[:1], {"dtype": copy.args[1]}
+        values[node] = graph.node_copy(node, values.__getitem__)
     return fx.GraphModule(module, graph)
+
+
+def _renamed(module: fx.GraphModule) -> fx.GraphModule:
+    """A copy of a graph, in operators that have converters."""
+    renamed = _copied(module)
+    for node in _calls(renamed):
+        node.target = _SAME.get(node.target, node.target)
+        if node.target is torch.ops.prims.convert_element_type.default:
+            node.target = torch.ops.aten._to_copy.default
+            node.args, node.kwargs = node.args[:1], {"dtype": node.args[1]}
+    return renamed
 
 
 def _groups(
@@ -191,10 +197,18 @@ def _reason(part: fx.GraphModule, name: str, error: BaseException | None) -> str
 def _described(module: fx.GraphModule, split: _Split, capability: Capability) -> Graph:
     sizes = tuple(partition.operators for partition in split.partitions.values())
     left = {node.name for node in _calls(split.module)}
-    eager: dict[str, Any] = {}
+    eager: dict[str, str] = {}
     for node in _calls(module):
-        if node.name in left and node.target is not _COPY and is_compute(node):
-            reason = capability.obstacle(node)
-            if reason is not None and isinstance(node.meta.get("val"), torch.Tensor | tuple | list):
-                eager[node.name] = reason
+        if node.name not in left or node.target is _COPY or not is_compute(node):
+            continue
+        reason = capability.obstacle(node)
+        if reason is not None and not _is_of_sizes(node):
+            eager[node.name] = reason
     return Graph(sizes, eager)
+
+
+def _is_of_sizes(node: fx.Node) -> bool:
+    """Whether a node computes a number, only from sizes."""
+    is_number = isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool)
+    is_size = node.target is torch.ops.aten.sym_size.int
+    return is_number and (is_size or not isinstance(node.target, torch._ops.OpOverload))
