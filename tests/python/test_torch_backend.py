@@ -16,6 +16,7 @@ import copy
 import importlib.metadata
 import logging
 import os
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -222,8 +223,8 @@ def test_views_and_unaligned_inputs_are_read() -> None:
     x = base[1:21].view(4, 5)
     check_equal(fast(x, other), (x @ other, x.sum()))
     check_equal(fast(x.mT.contiguous().mT, other), (x @ other, x.sum()))
-    empty = torch.randn(0, 5)
-    check_equal(fast(empty, other), (empty @ other, empty.sum()))
+    for empty, factor in ((torch.randn(0, 5), other), (torch.randn(4, 5), torch.randn(5, 0))):
+        check_equal(fast(empty, factor), (empty @ factor, empty.sum()))
 
 
 def test_numbers_from_tensors_are_computed() -> None:
@@ -235,6 +236,41 @@ def test_numbers_from_tensors_are_computed() -> None:
         x = torch.randn(rows, 2)
         check_equal([fast(x, factor)], [scaled(x, factor)])
     assert not graphs[-1].eager
+
+
+def test_integers_that_change_are_inputs_and_may_be_negative() -> None:
+    def scaled(x: torch.Tensor, k: int) -> tuple[torch.Tensor, ...]:
+        return x * k, x + k // 2, x + k % 3, x + k * k, x.clamp(min=k), x + k / 2
+
+    fast, graphs = compiled(scaled)
+    x = torch.randn(3)
+    for k in (2, 3, -1, -5, 2**30):
+        check_equal(fast(x, k), scaled(x, k))
+    # Only what reads k / 2 is not compiled.
+    assert list(graphs[-1].eager.values()) == ["aten.add.Tensor: a number that is not an integer"]
+
+
+def test_an_instance_norm_updates_its_running_statistics() -> None:
+    norm = nn.InstanceNorm1d(3, affine=True, track_running_stats=True)
+    reference = copy.deepcopy(norm)
+    fast, _ = compiled(norm)
+    for _ in range(2):
+        x = torch.randn(2, 3, 5)
+        check_equal([fast(x)], [reference(x)])
+    check_equal(norm.buffers(), reference.buffers())
+    assert not norm.running_var.eq(1).any()
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM(4, 5, dropout=0.5, num_layers=2), nn.GRU(4, 5)])
+def test_recurrent_layers_are_random_only_with_dropout(layer: nn.Module) -> None:
+    x = torch.randn(3, 1, 4)
+    with torch._dynamo.config.patch(allow_rnn=True):
+        fast, graphs = compiled(layer.eval())
+        check_equal([fast(x)[0]], [layer(x)[0]])
+        fast, graphs_of_training = compiled(layer.train())
+        fast(x)
+    assert graphs[0].partitions and not graphs[0].eager
+    assert bool(graphs_of_training[0].eager) is isinstance(layer, nn.LSTM)
 
 
 def test_constants_are_computed_while_pytorch_traces() -> None:
@@ -256,13 +292,15 @@ def test_sizes_that_depend_on_data_stay_with_pytorch() -> None:
 
 
 def test_autocast_computes_in_bfloat16() -> None:
-    layer = nn.Linear(8, 4)
-    fast, _ = compiled(layer)
+    # The parameters of the norm are float32, its data is not.
+    layer = nn.Sequential(nn.Linear(8, 4), nn.LayerNorm(4))
+    fast, graphs = compiled(layer)
     x = torch.randn(2, 8)
     with torch.autocast("cpu", torch.bfloat16):
         value, expected = fast(x), layer(x)
     assert value.dtype is torch.bfloat16
     torch.testing.assert_close(value, expected, rtol=1e-2, atol=1e-2)
+    assert graphs[0].partitions and not graphs[0].eager
 
 
 def test_a_partition_that_fails_is_run_by_pytorch_with_one_warning(
@@ -363,6 +401,23 @@ def test_threads_and_children_run_a_compiled_model() -> None:
     if child == 0:
         torch.set_num_threads(1)
         os._exit(0 if torch.allclose(fast(x), expected, atol=1e-5) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_child_runs_a_model_that_another_thread_ran_at_the_fork(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = []
+    build = Partition.build
+    monkeypatch.setattr(Partition, "build", lambda self, o: (made.append(self), build(self, o)))
+    fast, _ = compiled(lambda x: x + 1)
+    x = torch.ones(3)
+    assert fast(x).eq(2).all()
+    with made[0]._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            os._exit(0 if fast(x).eq(2).all() else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 

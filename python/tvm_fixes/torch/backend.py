@@ -38,6 +38,8 @@ __all__ = ["Backend", "backend", "explain"]
 
 _log = logging.getLogger(__name__)
 
+_INSTANCE_NORM = torch.ops.aten.instance_norm.default
+
 _GRADIENTS = "it computes gradients; use torch.no_grad() or torch.inference_mode()"
 
 
@@ -72,7 +74,9 @@ class Backend:
             contexts.enter_context(recurrent_shapes())
             contexts.enter_context(pure_checks())
             contexts.enter_context(
-                _override_composite_implicit_decomp(dict.fromkeys(whole, _stay_whole))
+                _override_composite_implicit_decomp(
+                    {**dict.fromkeys(whole, _stay_whole), _INSTANCE_NORM: _instance_norm}
+                )
             )
             try:
                 compiled: Callable[..., Any] = compile_inference(module, inputs)
@@ -114,6 +118,14 @@ def _needs_gradient(value: Any) -> bool:
 
 def _stay_whole(*args: Any, **kwargs: Any) -> Any:
     return NotImplemented
+
+
+def _instance_norm(*args: Any) -> Any:
+    """Decompose an instance norm that updates running statistics, which its schema hides."""
+    running_mean, use_input_stats = args[3], args[5]
+    if running_mean is None or not use_input_stats:
+        return NotImplemented
+    return _INSTANCE_NORM._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args)
 
 
 def backend(

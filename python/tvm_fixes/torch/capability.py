@@ -96,7 +96,10 @@ def _of_values(node: fx.Node) -> str | None:
     results = node.meta.get("val")
     if isinstance(results, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
         return f"{name_of(node.target)}: a number"
-    values = [*_tensors(results), *_tensors([arg.meta.get("val") for arg in node.all_input_nodes])]
+    operands = [arg.meta.get("val") for arg in node.all_input_nodes]
+    if any(isinstance(operand, torch.SymFloat | torch.SymBool) for operand in operands):
+        return f"{name_of(node.target)}: a number that is not an integer"
+    values = [*_tensors(results), *_tensors(operands)]
     if not _tensors(results):
         return f"{name_of(node.target)}: no tensor"
     for value in values:

@@ -64,6 +64,11 @@ class Partition(nn.Module):
         self._function: Any = None
         self._owned: tuple[int, ...] = ()
         self._alignment = ALIGNMENT
+        self._renew()
+        after_fork.renew(self)
+
+    def _renew(self) -> None:
+        # Another thread may hold the lock while this process forks.
         self._lock = threading.Lock()
 
     def build(self, options: Options) -> None:
@@ -105,6 +110,10 @@ class Partition(nn.Module):
         results = []
         for index, value in enumerate(found):
             result = value if isinstance(value, torch.Tensor) else torch.from_dlpack(value)
+            if not result.numel():
+                # TVM's strides of an empty tensor differ from PyTorch's.
+                results.append(result.new_empty(result.shape))
+                continue
             results.append(result if index in self._owned else result.clone())
         return results
 

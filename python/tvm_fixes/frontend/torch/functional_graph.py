@@ -36,6 +36,7 @@ from ...relax.source_nodes import spread
 from ...support.serial import in_turn
 from .exported_program import core_rules
 from .graph.decompositions import further_rules
+from .graph.recurrent_shapes import RECURRENT
 from .importer import ExportedProgramImporter
 
 __all__ = ["NodeError", "from_functional_graph", "is_random", "rules_of_graphs"]
@@ -59,6 +60,9 @@ def is_random(node: fx.Node) -> bool:
     """Whether a call of an operator draws random numbers."""
     if node.target is torch.ops.aten.scaled_dot_product_attention.default:
         return bool(node.kwargs.get("dropout_p", (*node.args, *[0.0] * 5)[4]))
+    if node.target in RECURRENT:
+        names = [argument.name for argument in node.target._schema.arguments]
+        return all(node.args[names.index(name)] for name in ("dropout", "train"))
     return _is_tagged(node.target)
 
 

@@ -61,6 +61,21 @@ def convert_group_norm(call: Call) -> relax.Expr:
     return call.astype(call.emit(norm), dtype_of(x))
 
 
+@converts("native_layer_norm.default", fix=DTYPE)
+def convert_layer_norm(call: Call) -> relax.Expr:
+    """Convert a layer norm whose parameters and data differ in dtype, as in autocast."""
+    x, extents, weight, bias, epsilon = call.operands
+    if all(value is None or dtype_of(value) == dtype_of(x) for value in (weight, bias)):
+        return call.proceed()
+    switches.note(DTYPE)
+    inner = accumulation_dtype(dtype_of(x))
+    values, *parameters = (
+        None if value is None else call.astype(value, inner) for value in (x, weight, bias)
+    )
+    norm = call.with_operands(values, extents, *parameters, epsilon).proceed()
+    return call.astype(norm, dtype_of(x))
+
+
 @converts("instance_norm.default", fix=INSTANCE_NORM, noted=True)
 def convert_instance_norm(call: Call) -> relax.Expr:
     """Convert an instance norm, by the statistics of each channel or by the running ones."""

@@ -138,10 +138,12 @@ class Symbols:
         variable = self._variables.get(symbol)
         if not isinstance(variable, tirx.Var):
             return
+        # SymPy takes PyTorch's infinity for a finite integer.
+        if lower <= -MAX_EXTENT:
+            return  # not a size
         # TVM's ranges are finite.
-        minimum = max(int(lower), 0) if lower.is_finite else 0
-        maximum = int(upper) if upper.is_finite and upper < MAX_EXTENT else MAX_EXTENT
-        self.analyzer.bind(variable, tvm.ir.Range(minimum, maximum + 1))
+        maximum = int(upper) if upper < MAX_EXTENT else MAX_EXTENT
+        self.analyzer.bind(variable, tvm.ir.Range(int(lower), maximum + 1))
 
     def knows(self, size: Any) -> bool:
         """Whether all symbols of `size` are mapped."""
