@@ -65,6 +65,8 @@ _NEXT = (
     ("reduce", "finds the smallest part of the model"),
 )
 
+_IMPORTED = "prints the imported module"
+
 
 def add(commands: Commands) -> None:
     """Add the command to the parser."""
@@ -183,5 +185,8 @@ def _run(arguments: argparse.Namespace) -> Result:
             for command, purpose in _NEXT if found.problem or first is not None else ():
                 line = command_line(arguments, command, **changes)
                 print_command(console, "next", line, purpose)
+            if any("import" in places for places in found.fixes.values()):
+                line = command_line(arguments, "opt", user_passes=[])
+                print_command(console, "next", line, _IMPORTED)
 
     return EQUAL if found.accepted else FAILED, write

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _HELP = """\
 Apply passes to a module in the given order, verify it after each, and print it as TVMScript.
+Without passes, print it as it was imported.
 
 A .py file is executed: read only files that you trust. So is TVMScript from standard input.
 
@@ -49,6 +50,7 @@ exit status: 0 done; 1 a pass failed or broke the module, or unreadable file; 2 
 
 _EXAMPLES = """\
 examples:
+  tvm-fixes opt model.onnx
   tvm-fixes opt --passes LegalizeOps,FuseOps,FuseTIR module.py
   tvm-fixes opt --passes 'pipeline(layout=NHWC)' --print-changed model.onnx -o lowered.json
   tvm-fixes opt --passes relax.FoldConstant,ScheduleReductions - < module.json
@@ -82,7 +84,7 @@ def add(commands: Commands) -> None:
         metavar="A,B,...",
         help="names of passes, with arguments in parentheses: 'pipeline(layout=NHWC)'; TVM's, if "
         "one of ours has the same name, as relax.NAME, tirx.NAME or s_tir.NAME; yours as "
-        "package.module:NAME or FILE.py:NAME (default with --pass: pipeline)",
+        "package.module:NAME or FILE.py:NAME (default: none; with --pass: pipeline)",
     )
     add_passes(parser)
     parser.add_argument("--list", action="store_true", help="list the passes and exit")
@@ -125,8 +127,8 @@ def _run(arguments: argparse.Namespace) -> Result:
     if arguments.print_pipeline:
         return _print_pipeline(arguments)
     passes = arguments.passes or ("pipeline" if arguments.user_passes else "")
-    if arguments.source is None or not passes:
-        raise Failure("opt needs --passes and a file, or --list or --print-pipeline", WRONG_USE)
+    if arguments.source is None:
+        raise Failure("opt needs a file, or --list or --print-pipeline", WRONG_USE)
     shapes = shapes_of(arguments)
     early.check(arguments, None if arguments.source == "-" else arguments.source)
     with loaded(with_torch=early.needs_torch(arguments.source), imports=arguments.imports):

@@ -22,7 +22,7 @@ import onnx
 import pytest
 import tvm.testing
 
-from helpers.planted_faults import model
+from helpers.planted_faults import double_scatter_add, model
 from tvm_fixes.search import bisection
 from tvm_fixes.search.problem import Observed
 from tvm_fixes_cli import _parser, main
@@ -83,6 +83,11 @@ PRINTS = {
     },
     ("compare", "bisect"): {"max_bytes", "repeat", "fill_memory"},
     ("compare", "reduce"): {"max_bytes", "repeat", "fill_memory"},
+    ("compare", "opt"): {
+        *("size", "inputs", "static", "rtol", "atol", "seed", "magnitude", "runtime_checks"),
+        *("unsafe_indices", "max_growth", "weights", "fill_memory", "repeat", "max_bytes"),
+        *("timeout", "layout", "verify"),
+    },
     ("compile", "compare"): {
         *("params", "compare", "verify_each", "strip", "max_size_ratio", "dump_ir", "explain"),
         "time_passes",
@@ -198,6 +203,27 @@ def test_what_bisect_prints_reproduces(tmp_path, monkeypatch, capfd, options):
         assert status == 0 and "equal to ONNX Runtime" in capfd.readouterr().out
     else:
         assert seen[0] == first
+
+
+def test_compare_prints_how_to_see_a_wrong_import(tmp_path, monkeypatch, capfd):
+    """Only if an importer's fix is among those of the first difference."""
+    (tmp_path / "added.py").write_text(
+        "import torch\nclass Added(torch.nn.Module):\n    def forward(self, x, at, values):\n"
+        "        return torch.scatter_add(x, 0, at, values)\ndef make():\n    at = torch.zeros"
+        "(1, 2, dtype=torch.int64)\n    return Added().eval(), (torch.ones(3, 2), at, "
+        "torch.ones(1, 2))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    double_scatter_add(monkeypatch)
+    assert main(["compare", "added.py:make", "--trust", "-q"]) == 1
+    *_, line, purpose = capfd.readouterr().out.splitlines()
+    assert line == "next: tvm-fixes opt added.py:make --trust"
+    assert purpose.strip() == "prints the imported module"
+    assert run_printed(line.removeprefix("next: "), monkeypatch) == 0
+    assert "R.scatter_elements(" in capfd.readouterr().out
+    onnx.save(model(), "model.onnx")
+    assert main(["compare", "model.onnx", "-q", "--rtol", "0", "--atol", "0"]) == 1
+    assert "tvm-fixes opt" not in capfd.readouterr().out
 
 
 def test_what_compile_prints_reproduces(tmp_path, monkeypatch, capfd):

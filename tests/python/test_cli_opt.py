@@ -49,6 +49,18 @@ class TestOpt:
         assert "R.nn.relu(x)" in out and "R.add" not in out
         assert err == ""
 
+    def test_without_passes_the_import_is_printed(self, tmp_path, capfd):
+        onnx.save(onnx_conv(), tmp_path / "model.onnx")
+        assert opt(tmp_path / "model.onnx") == 0
+        out, err = capfd.readouterr()
+        assert "R.nn.conv2d(" in out and "call_tir" not in out and err == ""
+
+    def test_without_passes_the_import_is_verified(self, tmp_path, capfd):
+        path = tmp_path / "module.py"
+        path.write_text(SCRIPT.replace("R.nn.relu(x)", "R.nn.conv2d(x, x)"))
+        assert opt(path) == 1
+        assert capfd.readouterr().out == ""
+
     def test_changes(self, script, capfd):
         passes = "Normalize,DeadCodeElimination,LegalizeOps"
         assert opt("--passes", passes, "--print-changed", script) == 0
@@ -85,9 +97,9 @@ class TestOpt:
             (
                 ["--passes", "Normalize"],
                 2,
-                "opt needs --passes and a file, or --list or --print-pipeline",
+                "opt needs a file, or --list or --print-pipeline",
             ),
-            (["no.py"], 2, "opt needs --passes and a file, or --list or --print-pipeline"),
+            (["no.py"], 2, "no.py: no such file"),
             (["--passes", "Normalize", "no.py"], 2, "no.py: no such file"),
             (["--passes", "Normalise", "{script}"], 2, "did you mean Normalize?"),
             (["--passes", "Normalize", "{script}", "--target", "{{"], 2, "target '{': "),

@@ -23,6 +23,7 @@ import tvm
 
 from .. import passes as registry
 from .. import target as targets
+from .. import verifier
 from ..errors import CompileError, UsageError, summarize
 from ..observe.changes import Change, WatchChanges
 from ..source import Params, Shapes
@@ -87,6 +88,8 @@ def opt(
 ) -> Optimized:
     """Apply passes to a module in order, and verify it after each.
 
+    Without passes, it is only verified.
+
     Parameters
     ----------
     source : str, path or IRModule
@@ -143,6 +146,8 @@ def opt(
     # The verifier comes first: TVM's printer may crash on a module with errors.
     instruments = [*([VerifyEach()] if verify else []), WatchChanges(changed, mod)]
     runs = []
+    if verify and not made:
+        verifier.verify(mod).raise_if_errors()
     with watched_by(*instruments), resolved:
         for name, one in made:
             start = time.perf_counter()

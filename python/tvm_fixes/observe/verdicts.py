@@ -285,4 +285,7 @@ def _by_float64(
                 return replace(judged, equal=True, problem="", reason=reason)
             return replace(judged, reason=FLOAT64)
     problem = found.problem or f"{found.max_abs_error:.2g} is more than rounding explains"
-    return replace(judged, equal=False, problem=f"{problem}; {rounding.describe()}")
+    if not (found.problem and found.max_abs_error is None and rounding.unlike):
+        # Otherwise both say that elements are not finite.
+        problem = f"{problem}; {rounding.describe()}"
+    return replace(judged, equal=False, problem=problem)

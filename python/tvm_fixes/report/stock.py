@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Outputs of plain TVM, which runs in its own process without the fixes."""
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,9 @@ from ..errors import CompileError
 from ..source import Source
 from ..source.inputs import save_arrays
 from ..support.tensors import numpy_dtype
+
+# Objects that an error leaves unfinished warn after its message.
+_WARNING = re.compile(r"^\[\d\d:\d\d:\d\d\] \S*: Warning: .*$", re.MULTILINE)
 
 # Compilation by TVM has no limit of its own.
 _MAX_SECONDS = 600.0
@@ -72,5 +76,5 @@ def run_stock(source: Source, inputs: Sequence[np.ndarray]) -> list[np.ndarray] 
 
 
 def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in _WARNING.sub("", text).splitlines() if line.strip()]
     return lines[-1] if lines else "an error without a message"

@@ -346,7 +346,7 @@ class _Search:
             worse, better = every, none if best is None else rest[best]
         where = f"without the schedule of {', '.join(names)}"
         found = smaller("kernels", names, where, worse, better) if names else None
-        what = "no single schedule makes the problem larger"
+        what = "no schedule is at fault"
         return found or no_difference(
             "kernels", what, (every, "with all schedules"), (none, "without schedules")
         )

@@ -108,7 +108,7 @@ def no_difference(
     """The finding that two variants, given with their names, do not differ beyond noise."""
     degrees = [f"{degree_of(variant)} {name}" for variant, name in (ours, other)]
     if all(variant.shows and variant.degrees for variant, _ in (ours, other)):
-        what = f"{what}, beyond noise: {', and '.join(degrees)}"
+        what = f"{what}: {', and '.join(degrees)}"
     return with_degrees(Culprit(over, [], what), ours[0], other[0])
 
 

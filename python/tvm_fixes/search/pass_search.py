@@ -161,7 +161,7 @@ class PassSearch:
             found = smaller("passes", [str(best)], where, every, better, _others(stock))
             if found is not None:
                 return replace(found, diff=self._diff(best))
-        what = "no single pass makes the problem larger"
+        what = "no pass is at fault"
         found = no_difference("passes", what, (ours, "with all passes"), (stock, _STOCK))
         if not runs:
             return found

@@ -29,6 +29,7 @@ import tvm
 from tvm import relax, s_tir, te, tirx, topi
 from tvm_ffi import structural_map
 
+from tvm_fixes.frontend.torch.call import CONVERTERS
 from tvm_fixes.lowering import stages
 from tvm_fixes.search import variants
 from tvm_fixes.search.problem import Kind, Problem
@@ -127,6 +128,15 @@ swap_operands = as_pass("SwapOperands", rewriting("relax.subtract", _swapped))
 
 wrong_schedule = as_pass("WrongSchedule", in_kernels("subtract", _with_swapped_floats))
 """A schedule that breaks the kernel of the subtraction."""
+
+
+def double_scatter_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the importer of PyTorch's ``scatter_add`` double its result."""
+    entry = next(iter(CONVERTERS._loaded["scatter_add.default"]))
+    doubled = replace(
+        entry, convert=lambda call: call.emit(relax.op.add(*[entry.convert(call)] * 2))
+    )
+    monkeypatch.setitem(CONVERTERS._entries, "scatter_add.default", [doubled])
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, **more: tvm.transform.Pass) -> None:

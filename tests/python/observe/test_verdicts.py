@@ -216,6 +216,13 @@ def test_an_infinite_reference_excuses_only_what_agrees_with_float64():
     assert not judged_in_half(in_half(1e-4, 2), theirs, exact=exact).accepted
 
 
+def test_elements_that_are_not_finite_are_counted_once():
+    ours = off(1e-3)
+    ours[2, 3] = np.nan
+    found, _ = judged(ours, off(1e-3, 2))
+    assert found.problem == "1 of 5000 elements are not finite and differ from the reference"
+
+
 def test_an_infinity_of_ours_is_excused_only_by_runs_that_round_after_each_node():
     exact, theirs = 1000 * EXACT, in_half(1e-4)
     steps = in_half(1e-3, 3, _5=np.inf)

@@ -13,6 +13,7 @@
 """tvm_fixes.debug.compare: planted faults, and what it says about them."""
 
 import json
+import subprocess
 from dataclasses import replace
 
 import numpy as np
@@ -37,8 +38,9 @@ from tvm_fixes.errors import CompileError, UsageError
 from tvm_fixes.frontend.onnx.call import Context
 from tvm_fixes.frontend.onnx.graph import external
 from tvm_fixes.lowering import stages
-from tvm_fixes.report import layers
+from tvm_fixes.report import layers, stock
 from tvm_fixes.runtime.report import FLOAT64, OURS, ROUNDING
+from tvm_fixes.source import open_source
 from tvm_fixes.source.examples import MAGNITUDES
 from tvm_fixes.source.onnx import OnnxSource
 from tvm_fixes_cli.console import render_comparison
@@ -369,6 +371,21 @@ def test_the_reason_is_given_if_plain_tvm_does_not_run(monkeypatch):
     assert found.equal
     assert found.stock_problems == ["Det is not supported"]
     assert found.stock_outputs == [] and found.first_stock is None
+
+
+def test_the_reason_is_not_a_warning_after_the_error(monkeypatch):
+    """TVM's builder warns when the error destroys it."""
+    warning = "[11:26:46] /src/relax/ir/block_builder.cc:67: Warning: destroyed with blocks!"
+    errors = f"Traceback (most recent call last):\nNotImplementedError: no Det\n{warning}\n"
+
+    def run(command, **_):
+        return subprocess.CompletedProcess(command, 1, "", errors)
+
+    monkeypatch.setattr(stock.subprocess, "run", run)
+    model = network()
+    source = open_source(model)
+    inputs = source.example_inputs(np.random.default_rng(0))
+    assert stock.run_stock(source, inputs) == "NotImplementedError: no Det"
 
 
 def test_json(plain):

@@ -108,7 +108,7 @@ def test_passes_that_cannot_be_told_from_stock(monkeypatch, seed):
     times(monkeypatch, seed, up_to=lambda number: 60)
     [culprit] = bisect(model(), SLOW, over=["passes"]).culprits
     assert culprit.names == [] and culprit.diff == ""
-    assert culprit.what.startswith("no single pass makes the problem larger, beyond noise: ")
+    assert culprit.what.startswith("no pass is at fault: ")
     assert culprit.what.count(" x the reference (noise: ") == 2
     assert culprit.what.endswith(f"not smaller without any one of {len(RUNS)}")
     [ours], [stock] = culprit.degrees, culprit.degrees_without
@@ -165,7 +165,7 @@ def test_a_fault_of_the_importer(monkeypatch):
     settings = Settings(rtol=1e-4, atol=1e-5)
     [culprit] = bisect(fault.model(), over=["passes"], settings=settings).culprits
     assert culprit.names == []
-    assert culprit.what.startswith("no single pass makes the problem larger, beyond noise: ")
+    assert culprit.what.startswith("no pass is at fault: ")
     assert culprit.degrees == culprit.degrees_without
 
 
