@@ -40,6 +40,8 @@ class Finding:
         The magnitude of the inputs then.
     tolerances : tuple of float
         As of the trial.
+    lost_dims : str
+        A sentence about the dims that must be symbolic and are not, if any.
     """
 
     kind: Kind | None
@@ -50,6 +52,7 @@ class Finding:
     accepted: bool = True
     magnitude: float = 1.0
     tolerances: tuple[float, ...] = ()
+    lost_dims: str = ""
 
 
 def describe(report: Report) -> Finding:

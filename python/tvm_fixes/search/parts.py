@@ -96,6 +96,11 @@ class Candidate(ABC):
     def text(self) -> Text:
         """The candidate as lines of a Python program."""
 
+    @property
+    def symbolic(self) -> Mapping[str, Sequence[int]]:
+        """The axes of inputs that must be symbolic as in the model, so that it proves anything."""
+        return {}
+
     def simpler(self) -> "Iterator[Candidate]":
         """Simpler candidates, such as some with fewer outputs, the most promising first."""
         return iter(())

@@ -163,7 +163,9 @@ def reduce(
     if search.smallest is None:
         if interrupted:
             raise KeyboardInterrupt
-        raise CompileError(f"{source.name}: no part of the model shows the problem: {problem}")
+        raise CompileError(
+            f"{source.name}: no part of the model shows the problem: {problem}; {search.whole}"
+        )
     return search.result(source, len(parts.operators), interrupted)
 
 
@@ -228,6 +230,7 @@ class _Search:
         self._progress, self._folder = progress, folder
         self._start = time.monotonic()
         self.trials = 0
+        self.whole = "its operators are not a model of their own"
         self.smallest: tuple[Candidate, Observed] | None = None
 
     def run(self, parts: Parts) -> None:
@@ -270,6 +273,8 @@ class _Search:
             self._journal.add(candidate.label, {name: getattr(observed, name) for name in names})
         if observed.shows:
             self.smallest = candidate, observed
+        elif self.smallest is None:
+            self.whole = f"{candidate.label}: {observed.what}"
         if self._progress is not None:
             size = len(candidate.operators)
             self._progress(Trial(candidate.label, size, observed, known is not None))
@@ -292,6 +297,8 @@ class _Search:
         left = {name: shape for name, shape in shapes.items() if name in candidate.inputs}
         if options.pop("static", False) and not isinstance(candidate, RelaxCandidate):
             left = {name: array.shape for name, array in candidate.inputs.items()}
+        if candidate.symbolic:
+            left = {}  # the part has its own names of dims
         return replace(
             self._settings,
             shapes=left or None,
@@ -309,6 +316,7 @@ class _Search:
             settings.build,
             list(candidate.inputs.values()),
             candidate.save,
+            symbolic=candidate.symbolic,
         )
 
     def result(self, source: Source, before: int, interrupted: bool) -> Reduction:

@@ -13,10 +13,10 @@
 """Parts of PyTorch programs."""
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -28,12 +28,20 @@ from ..support.tensors import to_numpy, to_torch
 from .parts import Candidate, Parts, Text, describe
 
 Arrays = Mapping[str, np.ndarray]
+Ranges: TypeAlias = Mapping[int, tuple[int, int | None]]
+"""The smallest and the largest size of each symbolic axis; None is no limit."""
+
+# A larger limit does not count.
+_MAX_SIZE = 1 << 31
+# Marks the nodes of a part that compute a size: they are no operators of the model.
+_SIZE = "tvm_fixes.size"
 
 
 class TorchParts(Parts):
-    """The operators of a PyTorch program, with all dims static.
+    """The operators of a PyTorch program.
 
-    A ``getitem`` belongs to the operator whose result it reads.  Numbers at a cut become literals.
+    A ``getitem`` belongs to the operator whose result it reads.  Numbers at a cut become literals,
+    except for sizes: a part computes them again, so that its symbolic dims remain symbolic.
 
     Parameters
     ----------
@@ -45,10 +53,12 @@ class TorchParts(Parts):
     def __init__(self, program: torch.export.ExportedProgram, inputs: Sequence[np.ndarray]) -> None:
         module = program.module()
         self._module, graph = module, module.graph
+        self._ranges = program.range_constraints
         self._nodes = list(graph.nodes)
         self._results = _Recorder(module).record(program, inputs)
+        self._sizes = {n for n in self._nodes if _is_size(n)}
         starts = [n for n in self._nodes if n.op == "call_function" and not _is_part(n)]
-        starts = [n for n in starts if not _is_check(n)]
+        starts = [n for n in starts if n not in self._sizes and not _is_check(n)]
         place = {node: number for number, node in enumerate(starts)}
         for node in self._nodes:
             if _is_part(node) and node.args[0] in place:
@@ -58,16 +68,14 @@ class TorchParts(Parts):
 
     def cut(self, kept: Sequence[int]) -> "TorchCandidate | None":
         wanted = set(kept)
-        nodes = [n for n in self._nodes if self._place.get(n) in wanted]
-        if not nodes:
+        inside = {n for n in self._nodes if self._place.get(n) in wanted}
+        if not inside:
             return None
+        read, sizes = self._read(inside)
         graph = fx.Graph()
         made: dict[fx.Node, Any] = {}
         inputs: dict[str, np.ndarray] = {}
         tensors: dict[str, torch.Tensor] = {}
-        read = dict.fromkeys(
-            one for node in nodes for one in node.all_input_nodes if one not in set(nodes)
-        )
         for node in read:
             value = self._results.get(node)
             if isinstance(value, torch.Tensor):
@@ -81,24 +89,90 @@ class TorchParts(Parts):
                 made[node] = value
             else:
                 return None
-        for node in nodes:
-            made[node] = graph.create_node(
-                node.op,
-                node.target,
-                fx.map_arg(node.args, made.__getitem__),
-                fx.map_arg(node.kwargs, made.__getitem__),
-                node.name,
-            )
-        outputs = [
-            node
-            for node in nodes
-            if isinstance(self._results.get(node), torch.Tensor)
-            and (not node.users or any(user not in set(nodes) for user in node.users))
-        ]
+        for node in self._nodes:
+            if node in inside or node in sizes:
+                call = sizes.get(node, (node.target, node.args, node.kwargs))
+                made[node] = _copied(graph, node, call, made)
+        outputs = [node for node in self._nodes if node in inside and self._is_result(node, inside)]
         if not outputs:
             return None
         graph.output(tuple(made[node] for node in outputs))
-        return TorchCandidate(f"operators {describe(kept)}", inputs, graph=graph, tensors=tensors)
+        return TorchCandidate(
+            f"operators {describe(kept)}",
+            inputs,
+            graph=graph,
+            tensors=tensors,
+            ranges={node.name: self._ranges_of(node) for node in read if node.name in inputs},
+            hints={n.name: shape for n in read if n.name in inputs and (shape := _hint(n))},
+        )
+
+    def _read(
+        self, inside: set[fx.Node]
+    ) -> tuple[dict[fx.Node, None], dict[fx.Node, tuple[Any, Any, Any]]]:
+        """The values that a part reads of the rest, and the calls that compute its sizes."""
+        pending = list(
+            dict.fromkeys(one for n in self._nodes if n in inside for one in n.all_input_nodes)
+        )
+        read = dict.fromkeys(n for n in pending if n not in inside and n not in self._sizes)
+        pending = [node for node in pending if node in self._sizes]
+        sizes: dict[fx.Node, tuple[Any, Any, Any]] = {}
+        while pending:
+            size = pending.pop()
+            if size in sizes:
+                continue
+            found = next(self._equal_dims(size, read), None)
+            if found is not None:
+                sizes[size] = (torch.ops.aten.sym_size.int, found, {})
+                continue
+            if size.op == "placeholder":
+                read[size] = None
+                continue
+            sizes[size] = (size.target, size.args, size.kwargs)
+            for node in size.all_input_nodes:
+                if node in self._sizes:
+                    pending.append(node)
+                elif node not in inside:
+                    read[node] = None
+        return read, sizes
+
+    def _equal_dims(self, size: fx.Node, read: Iterable[fx.Node]) -> Iterator[tuple[fx.Node, int]]:
+        """The dims of tensors that always have a size."""
+        for node in read:
+            for axis, dim in enumerate(_symbolic_shape(node)):
+                if isinstance(dim, torch.SymInt) and dim.node.expr == size.meta["val"].node.expr:
+                    yield node, axis
+
+    def _is_result(self, node: fx.Node, inside: set[fx.Node]) -> bool:
+        readers = [user for user in node.users if user not in self._sizes]
+        is_read = not readers or any(user not in inside for user in readers)
+        return is_read and isinstance(self._results.get(node), torch.Tensor)
+
+    def _ranges_of(self, node: fx.Node) -> Ranges:
+        ranges: dict[int, tuple[int, int | None]] = {}
+        for axis, dim in enumerate(_symbolic_shape(node)):
+            if isinstance(dim, torch.SymInt) and dim.node.has_hint():
+                limits = self._ranges.get(dim.node.expr)
+                low = int(limits.lower) if limits else 0
+                has_end = limits is not None and limits.upper < _MAX_SIZE
+                ranges[axis] = low, int(limits.upper) if has_end else None
+        return ranges
+
+
+def _copied(
+    graph: fx.Graph, node: fx.Node, call: tuple[Any, Any, Any], made: Mapping[fx.Node, Any]
+) -> fx.Node:
+    """A copy of a node, or of another call in its place."""
+    target, args, kwargs = call
+    copied = graph.create_node(
+        "call_function",
+        target,
+        fx.map_arg(args, made.__getitem__),
+        fx.map_arg(kwargs, made.__getitem__),
+        node.name,
+    )
+    if _is_size(node):
+        copied.meta[_SIZE] = True
+    return copied
 
 
 class _Recorder(fx.Interpreter):
@@ -132,15 +206,27 @@ class TorchCandidate(Candidate):
     graph : torch.fx.Graph
     tensors : mapping of str to torch.Tensor
         The parameters and buffers by name.
+    ranges : mapping of str to Ranges
+        The symbolic axes of each input.
+    hints : mapping of str to tuple of int
+        The shapes of inputs in the example of the model.
     """
 
     graph: fx.Graph = field(default_factory=fx.Graph)
     tensors: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    ranges: Mapping[str, Ranges] = field(default_factory=dict)
+    hints: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def operators(self) -> list[str]:
         calls = [node for node in self.graph.nodes if node.op == "call_function"]
-        return [_name_of(node) for node in calls if not _is_part(node)]
+        calls = [node for node in calls if not _is_part(node) and _SIZE not in node.meta]
+        return [_name_of(node) for node in calls]
+
+    @property
+    def symbolic(self) -> dict[str, tuple[int, ...]]:
+        axes = {name: tuple(self.ranges.get(name, ())) for name in self.inputs}
+        return {name: one for name, one in axes.items() if one}
 
     def _module(self) -> fx.GraphModule:
         root = nn.Module()
@@ -148,13 +234,34 @@ class TorchCandidate(Candidate):
             root.register_buffer(name, tensor)
         return fx.GraphModule(root, self.graph).eval()
 
-    def model(self) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-        return self._module(), tuple(map(to_torch, self.inputs.values()))
+    def model(self) -> tuple[Any, ...]:
+        module, shapes = self._module(), self._example_shapes()
+        if not self.symbolic:
+            return module, tuple(map(to_torch, self.inputs.values()))
+        inputs = {
+            name: array if array.shape == shapes[name] else np.zeros(shapes[name], array.dtype)
+            for name, array in self.inputs.items()
+        }
+        return module, tuple(map(to_torch, inputs.values())), None, self._dynamic_shapes()
+
+    def _example_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the inputs for the export: PyTorch makes dims of sizes 0 and 1 static."""
+        shapes = {name: array.shape for name, array in self.inputs.items()}
+        sizes = [shapes[name][axis] for name, axes in self.symbolic.items() for axis in axes]
+        return shapes if min(sizes, default=2) > 1 else {**shapes, **self.hints}
+
+    def _dynamic_shapes(self) -> tuple[Any, ...]:
+        auto = torch.export.Dim.AUTO
+        return tuple(
+            {axis: auto(min=low or None, max=high) for axis, (low, high) in ranges.items()} or None
+            for ranges in (self.ranges.get(name, {}) for name in self.inputs)
+        )
 
     def save(self, folder: Path) -> Path:
         path = folder / "model.pt2"
-        module, inputs = self.model()
-        torch.export.save(torch.export.export(module, inputs), path)
+        module, inputs, *rest = self.model()
+        dynamic = rest[1] if rest else None
+        torch.export.save(torch.export.export(module, inputs, dynamic_shapes=dynamic), path)
         return path
 
     def simpler(self) -> "Iterator[TorchCandidate]":
@@ -197,6 +304,7 @@ class TorchCandidate(Candidate):
         buffers = {
             name: _tensor(f"constants[{name!r}]", array) for name, array in self.constants().items()
         }
+        arguments = "*model[:2], dynamic_shapes=model[3]" if self.symbolic else "*model"
         return Text(
             name="PyTorch",
             imports=("torch",),
@@ -217,13 +325,13 @@ class TorchCandidate(Candidate):
                 "",
                 "",
             ],
-            stock=["mod = from_exported_program(torch.export.export(*model))"],
+            stock=[f"mod = from_exported_program(torch.export.export({arguments}))"],
             reference=[
                 "",
                 "",
                 "def reference():",
                 "    with torch.no_grad():",
-                f"        return [{got} for one in model[0](*model[1])]",
+                f"        return [{got} for one in model[0](*tensors)]",
                 "",
                 "",
                 "expected = reference()",
@@ -231,8 +339,32 @@ class TorchCandidate(Candidate):
             inputs=dict(self.inputs),
             constants=self.constants(),
             drawn=dict(self.drawn),
-            wrap=[f"model = (Model().eval(), ({''.join(f'{one}, ' for one in tensors)}))"],
+            wrap=[f"tensors = ({''.join(f'{one}, ' for one in tensors)})", *self._wrap()],
         )
+
+    def _wrap(self) -> list[str]:
+        """The lines that define `model`, given `tensors`."""
+        if not self.symbolic:
+            return ["model = (Model().eval(), tensors)"]
+        shapes = self._example_shapes()
+        example = "tensors"
+        if any(array.shape != shapes[name] for name, array in self.inputs.items()):
+            pairs = zip(shapes.values(), range(len(shapes)), strict=True)
+            made = [f"torch.zeros({shape}, dtype=tensors[{n}].dtype), " for shape, n in pairs]
+            example = f"({''.join(made)})"
+        dims = [
+            ", ".join(f"{axis}: {_dim(*limits)}" for axis, limits in ranges.items())
+            for ranges in (self.ranges.get(name, {}) for name in self.inputs)
+        ]
+        dynamic = "".join(f"{{{one}}}, " if one else "None, " for one in dims)
+        return [f"model = (Model().eval(), {example}, None, ({dynamic}))"]
+
+
+def _dim(low: int, high: int | None) -> str:
+    """The text of a symbolic dim."""
+    limits = [f"min={low}"] if low else []
+    limits += [] if high is None else [f"max={high}"]
+    return f"torch.export.Dim.AUTO{'(' + ', '.join(limits) + ')' if limits else ''}"
 
 
 def _tensor(expression: str, array: np.ndarray) -> str:
@@ -245,6 +377,25 @@ def _tensor(expression: str, array: np.ndarray) -> str:
 def _is_part(node: fx.Node) -> bool:
     """Whether a node reads a field of an operator's result."""
     return node.target is operator.getitem
+
+
+def _is_size(node: fx.Node) -> bool:
+    """Whether a node computes a number from the sizes of dims."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.SymInt) and value.node.has_hint()
+
+
+def _symbolic_shape(node: fx.Node) -> Sequence[int | torch.SymInt]:
+    value = node.meta.get("val")
+    return value.shape if isinstance(value, torch.Tensor) else ()
+
+
+def _hint(node: fx.Node) -> tuple[int, ...] | None:
+    """The shape of a tensor in the example of the program; None if it is unknown."""
+    dims = _symbolic_shape(node)
+    if any(isinstance(dim, torch.SymInt) and not dim.node.has_hint() for dim in dims):
+        return None
+    return tuple(dim if isinstance(dim, int) else int(dim.node.hint) for dim in dims)
 
 
 def _is_check(node: fx.Node) -> bool:

@@ -18,7 +18,7 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -268,6 +268,9 @@ class Subject:
     further : sequence of sequence of Drawn
         Other inputs, with which it is compared if it does not differ with the first:
         :meth:`tvm_fixes.source.Source.further_inputs`.
+    symbolic : mapping of str to sequence of int
+        The axes of inputs that are symbolic in the model: if one is not, only the problem itself
+        is an answer.
     """
 
     open: Callable[[], Source]
@@ -275,6 +278,17 @@ class Subject:
     inputs: list[np.ndarray]
     save: Callable[[Path], Path]
     further: Groups = ()
+    symbolic: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    def lost_dims(self, source: Source) -> str:
+        """A sentence, if dims of the source are static that must be symbolic; empty otherwise."""
+        lost = [
+            f"axis {axis} of {spec.name!r}"
+            for spec in source.inputs
+            for axis in self.symbolic.get(spec.name, ())
+            if spec.shape is not None and isinstance(spec.shape[axis], int)
+        ]
+        return f"PyTorch makes {', '.join(lost)} static in this part" if lost else ""
 
     def at(self, sizes: Mapping[str, int], magnitude: float) -> "Subject":
         """The subject with only the inputs of some sizes of the symbolic dims and of a magnitude;
@@ -352,6 +366,8 @@ def _judge(problem: Problem, outcome: Outcome) -> Observed:
     is_problem = found.kind is problem.kind
     if problem.kind in (Kind.SLOWER, Kind.LARGER):
         is_problem = found.degrees[0].value > problem.limit
+    if found.lost_dims and not is_problem:
+        return Observed(None, f"{found.lost_dims}, so it proves nothing: {found.what}")
     return Observed(
         is_problem,
         found.what,
@@ -395,7 +411,7 @@ def _examine(kind: Kind, subject: Subject, settings: Settings, off: frozenset[st
         finally:
             if reference is not None:
                 reference.__exit__()
-    return replace(found, fixes=tuple(sorted(applied)))
+    return replace(found, fixes=tuple(sorted(applied)), lost_dims=subject.lost_dims(source))
 
 
 def _run(

@@ -12,11 +12,8 @@
 # and limitations under the License.
 """PyTorch models."""
 
-import contextlib
 import copy
 import inspect
-import io
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -33,13 +30,12 @@ from ..frontend.operators import Operator
 from ..relax.updates import updates_of
 from ..runtime.call_arguments import Argument
 from ..runtime.manifest import Signature, TensorSpec
-from ..support import logs
 from ..support.tensors import to_numpy, to_torch
 from ..support.threads import thread_count
 from . import pt2
 from .base import ModelValue, Reference, Shapes, Source, import_extra, local_of
 from .rounding import moved, steps_of
-from .torch_caches import register_caches
+from .torch_export import exported
 from .torch_values import (
     may_write,
     number_to_tensor,
@@ -120,13 +116,13 @@ class TorchSource(Source):
         if module.training:
             raise UsageError(f"{name}: the module is in training mode; call .eval() first")
         if dynamic_shapes is not None:
-            program = _export(module, args, kwargs, name, dynamic_shapes)
+            program = exported(module, args, kwargs, name, dynamic_shapes)
             return cls(program, name, shapes, module)
-        source = cls(_export(module, args, kwargs, name), name, None, module)
+        source = cls(exported(module, args, kwargs, name), name, None, module)
         if shapes and any(isinstance(dim, str) for dims in shapes.values() for dim in dims):
             source._check_fit(shapes, can_name=True)
             args, kwargs, dynamic = source._make_dynamic(module, args, kwargs, shapes)
-            source = cls(_export(module, args, kwargs, name, dynamic), name, None, module)
+            source = cls(exported(module, args, kwargs, name, dynamic), name, None, module)
         return cls(source._program, name, shapes, module)
 
     def _make_dynamic(
@@ -184,8 +180,8 @@ class TorchSource(Source):
                 self.numbers[argument.name] = str(value)
                 yield TensorSpec(argument.name, (), "int64")
             else:
-                dims = tuple(dim if isinstance(dim, int) else str(dim) for dim in value.shape)
-                symbolic = [dim for dim in value.shape if not isinstance(dim, int)]
+                dims = tuple(int(dim) if _is_known(dim) else str(dim) for dim in value.shape)
+                symbolic = [dim for dim in value.shape if not _is_known(dim)]
                 self._expressions |= {str(dim): dim.node.expr for dim in symbolic}
                 yield TensorSpec(argument.name, dims, str(value.dtype).removeprefix("torch."))
 
@@ -439,60 +435,9 @@ class TorchSource(Source):
         return self._outputs(module, in_float64)
 
 
-def _export(
-    module: "torch.nn.Module",
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    name: str,
-    dynamic_shapes: Any = None,
-) -> "torch.export.ExportedProgram":
-    import torch
-
-    from ..frontend.torch import recurrent_shapes
-
-    register_caches()
-    args, kwargs = _distinct((args, kwargs))
-    # torch.export logs and prints the unfinished graph; the exception is enough.
-    silent = contextlib.redirect_stderr(io.StringIO())
-    with logs.captured("torch"), silent, torch.no_grad(), recurrent_shapes():
-        try:
-            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
-        except (Exception, SystemExit) as error:
-            reason = next(iter(str(error).strip().splitlines()), "")
-            if " " not in reason:  # only an operator, or the key of a KeyError
-                reason = f"{type(error).__name__}: {reason}".removesuffix(": ")
-            raise CompileError(
-                f"{name}: torch.export failed: {reason}{_user_frame(error)}"
-            ) from error
-
-
-def _distinct(arguments: Any) -> Any:
-    """The arguments, with a copy for each repeated tensor: torch.export would merge its inputs."""
-    import torch
-    from torch.utils import _pytree as pytree
-
-    tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
-    if len({id(tensor) for tensor in tensors}) == len(tensors):
-        return arguments
-    seen: set[int] = set()
-
-    def distinct(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
-            seen.add(id(leaf))
-            return leaf
-        return leaf.detach().clone()
-
-    return pytree.tree_map(distinct, arguments)
-
-
-def _user_frame(error: BaseException) -> str:
-    """The place in the model's own code where ``torch.export`` failed, if the message names one."""
-    import torch
-
-    places = re.findall(r'File "([^"]+)", line (\d+), in (\w+)', str(error))
-    package = str(Path(torch.__file__).parent)
-    own = [place for place in places if not place[0].startswith(package)]
-    return f" ({own[-1][0]}:{own[-1][1]}, in {own[-1][2]})" if own else ""
+def _is_known(dim: "int | torch.SymInt") -> bool:
+    """Whether a dim has one size, perhaps one that PyTorch found while it exported."""
+    return isinstance(dim, int) or bool(dim.node.expr.is_Integer)
 
 
 def _describe_fx_node(node: Any) -> str:

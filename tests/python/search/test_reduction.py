@@ -17,6 +17,7 @@ import os
 import runpy
 import signal
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -30,10 +31,12 @@ from helpers.grids import is_full
 from helpers.planted_faults import model, plant, plant_wrong_softmax
 from helpers.preparation import prepare_forks
 from tvm_fixes.errors import CompileError
+from tvm_fixes.frontend.torch.ops import shapes
 from tvm_fixes.search import reduction
 from tvm_fixes.search.problem import Kind, Observed, Problem, cause_of
 from tvm_fixes.search.reduction import reduce
-from tvm_fixes.search.trial import Settings
+from tvm_fixes.search.torch_parts import TorchParts
+from tvm_fixes.search.trial import Settings, Subject
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
 
 
@@ -202,6 +205,74 @@ def test_the_operators_of_a_pytorch_program_are_left(monkeypatch, tmp_path, want
     monkeypatch.setattr(reduction, "observe", observe)
     program = torch.export.export(Torch().eval(), (torch.randn(3, 6),))
     assert reduce(program, output=tmp_path).operators == wanted
+
+
+class Rows(torch.nn.Module):
+    """With sizes that are computed from the number of rows."""
+
+    def forward(self, x):
+        a = torch.tanh(x)
+        b = torch.cat([a, x]).reshape(x.shape[0], 2 * x.shape[1])
+        c = torch.relu(b).expand(2, *b.shape).reshape(2 * x.shape[0], -1)
+        return c.var(0) + c[x.shape[0] - 1]
+
+
+def with_rows(rows=3):
+    dims = ({0: torch.export.Dim("rows", max=64)},)
+    program = torch.export.export(Rows(), (torch.randn(3, 6),), dynamic_shapes=dims)
+    return program, [np.random.default_rng(0).standard_normal((rows, 6)).astype("float32")]
+
+
+def plant_var_without_correction(monkeypatch):
+    """Import a variance over symbolic axes as if the correction were 0."""
+    planted = SimpleNamespace(**vars(relax))
+    planted.const = lambda _, dtype: relax.const(0, dtype)
+    monkeypatch.setattr(shapes, "relax", planted)
+
+
+def test_a_fault_of_symbolic_dims(monkeypatch, tmp_path):
+    prepare_forks(exports=True)
+    plant_var_without_correction(monkeypatch)
+    found = reduce(with_rows()[0], output=tmp_path, settings=Settings(rtol=1e-3, atol=1e-3))
+    assert found.operators == ["var.dim"]
+    assert torch.export.load(found.model).range_constraints
+    done = run_script(found.script)
+    assert (done.name, "Not equal to tolerance" in done.message) == ("AssertionError", True)
+    monkeypatch.undo()
+    assert run_script(found.script).kind is OutcomeKind.VALUE
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7])
+def test_each_operator_keeps_its_symbolic_dims(rows):
+    program, inputs = with_rows(rows)
+    parts = TorchParts(program, inputs)
+    expected = Rows()(torch.tensor(inputs[0]))
+    whole = parts.cut(range(len(parts.operators)))
+    torch.testing.assert_close(whole.model()[0](torch.tensor(inputs[0]))[-1], expected)
+    for place, name in enumerate(parts.operators):
+        part = parts.cut([place])
+        assert part.operators == [name]
+        source = Settings().open(part.model())
+        assert bool(part.symbolic) == (name != "add.Tensor")
+        assert Subject(None, None, [], None, symbolic=part.symbolic).lost_dims(source) == ""
+        _, run = source.reference()
+        assert run(list(part.inputs.values()))
+
+
+def test_a_part_that_cannot_keep_its_symbolic_dims(monkeypatch, tmp_path):
+    class Pairs(torch.nn.Module):
+        def forward(self, x, n):
+            return x.reshape(n, 12).var(0)
+
+    prepare_forks(exports=True)
+    plant_var_without_correction(monkeypatch)
+    auto = torch.export.Dim.AUTO
+    program = torch.export.export(
+        Pairs(), (torch.randn(6, 6), 3), dynamic_shapes={"x": {0: auto}, "n": auto}
+    )
+    with pytest.raises(CompileError) as caught:
+        reduce(program, output=tmp_path, settings=Settings(rtol=1e-3, atol=1e-3))
+    assert "operators 0-1: PyTorch makes axis 0 of 'x' static in this part" in str(caught.value)
 
 
 def relax_module():
