@@ -534,8 +534,9 @@ def make():
         "isinstance(operands, relax.Tuple) and any(map(var.same_as, operands.fields))",
         program("""class Cache(torch.nn.Module):
     def forward(self, cache, at, rows):
-        cache.copy_(rows.index_copy(0, at, cache))
-        return rows.tanh().sum(0)
+        new = rows.index_copy(0, at, cache)
+        cache.copy_(new)
+        return (rows * new.mean()).tanh().sum(0)  # reads the rows after the update
 
 
 def make():

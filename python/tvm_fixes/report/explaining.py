@@ -12,10 +12,15 @@
 # and limitations under the License.
 """Explanation of a compilation: what each fix changed, and which optimizations were not made."""
 
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from ..compiler import compile as compile_model
+from ..compiler import steps
+from ..compiler.options import Options
+from ..observe.watch_fixes import explanation_of
 from ..runtime.explanation import Explanation
+from ..support.serial import in_turn
 
 
 def explain(source: Any, **options: Any) -> Explanation:
@@ -41,3 +46,28 @@ def explain(source: Any, **options: Any) -> Explanation:
     report = compile_model(source, **{"compare": False, **options}, explain=True).report
     assert report is not None and report.explanation is not None
     return report.explanation
+
+
+@in_turn
+def explain_until_error(source: Any, **options: Any) -> Explanation:
+    """Compile a model, and explain which fixes changed it until an error, if there is one.
+
+    Parameters
+    ----------
+    source, **options
+        As for :func:`explain`.
+
+    Returns
+    -------
+    explanation : Explanation
+    """
+    chosen = Options(**{**options, "compare": False, "explain": True})
+    with ExitStack() as ended:
+        compilation = steps.load(source, chosen, ended)
+        # The caller reports the error.
+        with suppress(Exception):
+            steps.import_model(compilation)
+            steps.watch(compilation)
+            steps.verify(compilation)
+            steps.lower(compilation)
+        return explanation_of(compilation.facts)

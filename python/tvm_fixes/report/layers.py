@@ -47,7 +47,7 @@ from ..support.isolate import OutcomeKind, run_forked
 from ..support.signals import interruptible
 from ..target.cpu import is_cpu
 from ..tirx.transform.fill_allocations import FillAllocations
-from .explaining import explain
+from .explaining import explain_until_error
 from .layer_comparison import LayerComparison, ValueComparison, ValueFailure
 from .stock import run_stock
 
@@ -244,16 +244,17 @@ class _Comparing:
             crashes=bool(problem) and self._crashes,
             runtime=found.runtime,
         )
-        return replace(comparison, fixes=self._fixes_at(comparison.suspect))
+        suspect = comparison.suspect or self._failure
+        return replace(comparison, fixes=self._fixes_at(suspect))
 
-    def _fixes_at(self, value: ValueComparison | None) -> dict[str, list[str]]:
+    def _fixes_at(self, value: ValueComparison | ValueFailure | None) -> dict[str, list[str]]:
         """The fixes applied at the node of a value, by a compilation up to it."""
         if value is None:
             return {}
 
         def explained() -> dict[str, list[str]]:
             part = self._source.with_outputs([value.name])
-            found = explain(part, **self._options).fixes
+            found = explain_until_error(part, **self._options).fixes
             return {one.fix: one.by for one in found if str(value.node) in one.nodes}
 
         self._progress(Step("fixes at the first difference"))

@@ -37,6 +37,7 @@ from tvm_fixes.debug import compare
 from tvm_fixes.errors import CompileError, UsageError
 from tvm_fixes.frontend.onnx.call import Context
 from tvm_fixes.frontend.onnx.graph import external
+from tvm_fixes.frontend.torch.ops import slices
 from tvm_fixes.lowering import stages
 from tvm_fixes.report import layers, stock
 from tvm_fixes.runtime.report import FLOAT64, OURS, ROUNDING
@@ -180,6 +181,19 @@ def test_the_first_value_that_fails_is_named_and_those_before_it_are_compared(mo
     assert (found.failure.node.name, found.failure.name) == ("/net/s0", "s0")
     assert "no subtraction" in found.failure.problem and "no subtraction" in found.problem
     assert json.loads(found.to_json())["failure"]["name"] == "s0"
+
+
+def test_the_fixes_at_a_failure_are_named(monkeypatch):
+    class Last(nn.Module):
+        def forward(self, x):
+            return x.relu()[-5:].tanh()
+
+    rows = torch.export.Dim("rows", min=5)
+    program = torch.export.export(Last(), (torch.randn(7, 4),), dynamic_shapes=({0: rows},))
+    monkeypatch.setattr(slices, "_from_front", lambda call, position, extent: position)
+    found = compare(program)
+    assert found.failure is not None and "slice" in str(found.failure.node)
+    assert found.fixes == {"torch-dynamic-shapes": ["import"]}
 
 
 def plant_failure_of_the_whole_model(monkeypatch):
