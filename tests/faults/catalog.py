@@ -527,22 +527,19 @@ def make():
         ("Conv", "KeepTilesOnStack"),
     ),
     Fault(
-        "an operand that is updated although only another may be",
+        "a pad and a padding of which only the larger counts",
         "pass",
-        "tvm_fixes/relax/transform/update_in_place.py",
-        "isinstance(operands, relax.Tuple) and operands.fields[0].same_as(var)",
-        "isinstance(operands, relax.Tuple) and any(map(var.same_as, operands.fields))",
-        program("""class Cache(torch.nn.Module):
-    def forward(self, cache, at, rows):
-        new = rows.index_copy(0, at, cache)
-        cache.copy_(new)
-        return (rows * new.mean()).tanh().sum(0)  # reads the rows after the update
-
-
-def make():
-    return Cache().eval(), (torch.randn(8, 16), torch.arange(8).flip(0), torch.randn(8, 16))
-"""),
-        ("UpdateInPlace",),
+        "tvm_fixes/relax/transform/fold_pad_into_conv.py",
+        "before = [width + pad_of[axis][0] for",
+        "before = [max(width, pad_of[axis][0]) for",
+        graph(
+            "float[1,3,8,8] x",
+            "float[1,4,9,9] y",
+            "a = Relu(x) p = Pad(a, pads) y = Conv<pads=[1,1,1,1]>(p, w)",
+            pads=np.array([0, 0, 1, 1, 0, 0, 0, 0]),
+            w=weights(4, 3, 3, 3),
+        ),
+        ("Conv", "FoldPadIntoConv"),
     ),
     Fault(
         "the last five rows, from a negative index",
