@@ -26,6 +26,8 @@ from helpers.compiling import fails
 from helpers.models import FLOAT, conv_net, onnx_conv, onnx_model
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.errors import InputError, UsageError
+from tvm_fixes.search.trial import Settings
+from tvm_fixes.support import switches
 
 
 @pytest.fixture
@@ -130,6 +132,9 @@ def test_static():
     assert named.inputs[0].shape == ("rows", 4)
     assert named.manifest.bounds == {"rows": (2, 16)}
 
+    with_limit = fails(program, shapes={"input": (17, 4)}, static=True, compare=False)
+    assert "torch.export failed" in with_limit
+
     model = onnx_conv(("n", 3, "h", 8))
     assert fails(model, UsageError, static=True) == (
         "input 'image.0' of graph: give a size for n, h"
@@ -139,6 +144,36 @@ def test_static():
     )
     compiled = compile_model(model, shapes={"image.0": (1, 3, 8, 8)}, static=True)
     assert compiled.inputs[0].shape == (1, 3, 8, 8)
+
+
+@pytest.mark.parametrize("form", ["module", "program", "value"])
+@pytest.mark.parametrize("shapes", [None, {"x": (5, 4)}])
+def test_a_pytorch_model_is_static_at_the_import(form, shapes):
+    """Otherwise, converters of symbolic extents would import it."""
+
+    class Rows(nn.Module):
+        def forward(self, x, index):
+            return torch.var(x.reshape(x.shape[0] * 2, -1), 0)[index] * 2
+
+    args, rows = (torch.randn(3, 4), torch.tensor([0, 1])), torch.export.Dim("rows", max=9)
+    model = (Rows().eval(), args, None, ({0: rows}, None))
+    if form == "program":
+        model = torch.export.export(*model[:2], dynamic_shapes=model[3])
+    settings = Settings(shapes=shapes, options={"static": True}, value="var" * (form == "value"))
+    source = settings.open(model)
+    extent = 5 if shapes else 3
+    assert [spec.shape for spec in source.inputs] == [(extent, 4), (2,)]
+    nodes = source.program.graph.nodes
+    assert not any(isinstance(node.meta.get("val"), torch.SymInt) for node in nodes)
+    with switches.collect() as applied:
+        mod = source.to_relax()
+    assert "torch-dynamic-shapes" not in applied
+    assert mod["main"].params[0].ty.shape[0] == extent
+    x, *_ = inputs = source.example_inputs(np.random.default_rng(0))
+    [got] = source.reference()[1](inputs)
+    variance = torch.tensor(x).reshape(2 * extent, -1).var(0)
+    expected = variance if form == "value" else variance[torch.tensor(inputs[1])] * 2
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 def test_a_relax_module_with_symbols_is_not_made_static():

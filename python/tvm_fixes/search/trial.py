@@ -120,12 +120,15 @@ class Settings:
         if isinstance(model, Source):
             return model
         source = self._opened(model)
+        source.set_sizes(self.sizes)
+        is_static = self.options.get("static", False)
+        if is_static:
+            source.make_static()
         if self.value:
             source = self._part(source)
-        source.set_sizes(self.sizes)
+            if not is_static:
+                source.set_sizes(self.sizes)
         source.set_magnitude(self.magnitude)
-        if self.options.get("static"):
-            source.make_static()
         return source
 
     def open_whole(self, model: Any, part: Source) -> Source:
@@ -134,7 +137,6 @@ class Settings:
 
     def _part(self, source: Source) -> Source:
         """The part of a model that computes the value."""
-        source.set_sizes(self.sizes)
         inputs = source.example_inputs(np.random.default_rng(self.seed))
         known = [value.name for value in source.values(inputs)]
         if self.value not in known:

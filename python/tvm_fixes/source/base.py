@@ -124,6 +124,7 @@ class Source(ABC):
         }
         self.numbers: dict[str, str] = {}
         self._is_static = False
+        self._static_numbers: dict[str, int] = {}
         self._scratch: Scratch | None = None
         self._example = Example()
         self._given_sizes: dict[str, int] = {}

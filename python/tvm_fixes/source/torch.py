@@ -75,18 +75,23 @@ class TorchSource(Source):
         module: "torch.nn.Module | None" = None,
     ):
         super().__init__(name, shapes)
-        self._program, self._module = program, module
-        self._expressions: dict[str, Any] = {}
-        # The inputs that the program writes to; None before an import.
-        self._mutated: list[str] | None = None
-        from ..frontend.torch.graph.signature import arguments_of, results_of
-
-        self._arguments = arguments_of(program)
-        self._results = results_of(program)
-        self.inputs = tuple(self._specs())
+        self._module = module
+        self._read(program)
         self.output_names = tuple(result.name for result in self._results if not result.vanishes)
         self.parameter_bytes = self._count_parameter_bytes()
         self.check_shapes()
+
+    def _read(self, program: "torch.export.ExportedProgram") -> None:
+        from ..frontend.torch.graph.signature import arguments_of, results_of
+
+        self._program = program
+        self._arguments = arguments_of(program)
+        self._results = results_of(program)
+        self._expressions: dict[str, Any] = {}
+        # The inputs that the program writes to; None before an import.
+        self._mutated: list[str] | None = None
+        self.numbers = {}
+        self.inputs = tuple(self._specs())
 
     @classmethod
     def load(
@@ -157,10 +162,52 @@ class TorchSource(Source):
             leaves[index] = leaf
             dynamic.append({axis: symbols[name] for axis, name in names.items()} or None)
         args, kwargs = pytree.tree_unflatten(leaves, structure)
-        dims, named_dims = pytree.tree_unflatten(dynamic, structure)
-        # By the parameters of the module, one of which may collect several arguments.
-        bound = inspect.signature(module.forward).bind(*dims, **named_dims)
-        return args, dict(kwargs), dict(bound.arguments)
+        return args, dict(kwargs), dict(_by_parameter(module, dynamic, structure))
+
+    def make_static(self) -> None:
+        """Set a size for every symbolic dim, and export the program again with these sizes.
+
+        A number remains an input; its symbol is bound after the import.
+
+        Raises
+        ------
+        UsageError
+            If neither `shapes` nor an example input determines the size of a dim.
+        CompileError
+            If the program does not accept these sizes.
+        """
+        super().make_static()
+        if not self._expressions:
+            return
+        import torch
+        from torch.utils import _pytree as pytree
+
+        from ..frontend.torch.graph.signature import call_arguments
+
+        sizes = {name: self._static_numbers[name] for name in self.numbers}
+        examples = self._examples
+        if examples is None or not all(map(self._fits_example, self.inputs, examples)):
+            drawn = self.example_inputs(np.random.default_rng(0))
+            examples = [to_torch(value) for value in drawn]
+        examples = [
+            torch.tensor(sizes[spec.name]) if spec.name in sizes else example
+            for spec, example in zip(self.inputs, examples, strict=True)
+        ]
+        args, kwargs = call_arguments(self._program, examples)
+        module = self._module if self._module is not None else self._program.module()
+        dims = None
+        if sizes:
+            structure = pytree.tree_structure((args, kwargs))
+            auto = torch.export.Dim.AUTO
+            names = [argument.name for argument in self._arguments]
+            dynamic = [auto if name in sizes else None for name in names]
+            dims = dict(_by_parameter(module, dynamic, structure))
+        self._read(exported(module, args, kwargs, self.name, dims))
+        self.__dict__.pop("_examples", None)
+        self._given_sizes = {dim: sizes[name] for name, dim in self.numbers.items()}
+
+    def _fits_example(self, spec: TensorSpec, example: Any) -> bool:
+        return spec.name in self.numbers or tuple(example.shape) == self.shapes[spec.name]
 
     @property
     def program(self) -> "torch.export.ExportedProgram":
@@ -336,7 +383,9 @@ class TorchSource(Source):
     def with_outputs(self, names: Sequence[str]) -> "TorchSource":
         part = TorchSource(with_program_outputs(self._program, names), self.name, self.shapes)
         part.output_names = tuple(names)
-        part._is_static = self._is_static
+        if self._is_static:
+            part._is_static, part._static_numbers = True, self._static_numbers
+            part._given_sizes = dict(self._given_sizes)
         return part
 
     def save_in(self, folder: Path) -> Path:
@@ -433,6 +482,14 @@ class TorchSource(Source):
             tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors
         ]
         return self._outputs(module, in_float64)
+
+
+def _by_parameter(module: Any, leaves: Sequence[Any], structure: Any) -> dict[str, Any]:
+    """The leaves by the parameters of a module, one of which may collect several arguments."""
+    from torch.utils import _pytree as pytree
+
+    args, kwargs = pytree.tree_unflatten(leaves, structure)
+    return dict(inspect.signature(module.forward).bind(*args, **kwargs).arguments)
 
 
 def _is_known(dim: "int | torch.SymInt") -> bool:
