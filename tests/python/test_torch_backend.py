@@ -273,6 +273,21 @@ def test_recurrent_layers_are_random_only_with_dropout(layer: nn.Module) -> None
     assert bool(graphs_of_training[0].eager) is isinstance(layer, nn.LSTM)
 
 
+def test_numbers_that_follow_from_sizes_are_computed() -> None:
+    def fold(x: torch.Tensor) -> torch.Tensor:
+        half, rest = x.shape[1] // 2, x.shape[1] % 2
+        y = torch.special.bessel_j0(x)[:, : half * 2]
+        z = y.reshape(x.shape[0], half, 2).sum(1)
+        return z * (half * 3 + rest) + torch.full((x.shape[0], 2), half + 1)
+
+    fast, graphs = compiled(fold, dynamic=True)
+    for shape in ((3, 8), (4, 10), (2, 16)):
+        x = torch.randn(shape)
+        check_equal([fast(x)], [fold(x)])
+    assert graphs[-1].partitions
+    assert list(graphs[-1].eager.values()) == ["aten.special_bessel_j0.default: no converter"]
+
+
 def test_constants_are_computed_while_pytorch_traces() -> None:
     def rounded(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x.clamp(0, 3), torch.div(x, 2, rounding_mode="floor"), x // 3

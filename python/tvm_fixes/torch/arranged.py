@@ -43,8 +43,9 @@ class Arranged:
         The graph.
     arguments : tuple of fx.Node
         The nodes of the whole graph that are the inputs.
-    tensors : int
-        The number of tensors among them; the others are numbers.
+    tensors, symbols : int
+        The number of tensors among them, and of the symbols after these; the others are numbers
+        that follow from both.
     orders : tuple of tuple of int, or of None
         For each output, the permutation that gives its axes back; None if there is none.
     """
@@ -52,6 +53,7 @@ class Arranged:
     module: fx.GraphModule
     arguments: tuple[fx.Node, ...]
     tensors: int
+    symbols: int
     orders: tuple[tuple[int, ...] | None, ...]
 
 
@@ -108,7 +110,8 @@ def arrange(
         *(argument for _, argument in expressions),
     ]
     back = (None if order is None else _inverse(order) for order in orders)
-    return Arranged(fx.GraphModule(part, graph), tuple(used), len(tensors), tuple(back))
+    number = len(plain) + len(extra)
+    return Arranged(fx.GraphModule(part, graph), tuple(used), len(tensors), number, tuple(back))
 
 
 def _expression(node: fx.Node) -> Any:

@@ -59,6 +59,7 @@ class Partition(nn.Module):
         self.eager: fx.GraphModule = arranged.module
         self.operators = sum(node.op == "call_function" for node in arranged.module.graph.nodes)
         self._tensors = arranged.tensors
+        self._determining = arranged.tensors + arranged.symbols
         self._orders = arranged.orders
         self._mod = from_functional_graph(arranged.module)
         self._function: Any = None
@@ -104,7 +105,8 @@ class Partition(nn.Module):
 
     def _results(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
         tensors = [_ready(value, self._alignment) for value in arguments[: self._tensors]]
-        numbers = [tvm.runtime.ShapeTuple([value]) for value in arguments[self._tensors :]]
+        symbols = arguments[self._tensors : self._determining]
+        numbers = [tvm.runtime.ShapeTuple([value]) for value in symbols]
         with self._lock:
             found = self._function(*tensors, *numbers)
         results = []

@@ -12,6 +12,7 @@
 # and limitations under the License.
 """Import of graphs of ATen operators without state, as AOTAutograd makes them."""
 
+import operator
 from collections.abc import Callable, Container
 from typing import Any
 
@@ -66,9 +67,9 @@ def is_random(node: fx.Node) -> bool:
     return _is_tagged(node.target)
 
 
-def _is_tagged(operator: Any) -> bool:
-    overloaded = isinstance(operator, torch._ops.OpOverload)
-    return overloaded and torch.Tag.nondeterministic_seeded in operator.tags
+def _is_tagged(target: Any) -> bool:
+    overloaded = isinstance(target, torch._ops.OpOverload)
+    return overloaded and torch.Tag.nondeterministic_seeded in target.tags
 
 
 def rules_of_graphs(
@@ -106,12 +107,13 @@ def from_functional_graph(module: fx.GraphModule) -> tvm.IRModule:
     module : torch.fx.GraphModule
         A graph of calls of ATen operators that write to no tensor.  The ``meta["val"]`` of each
         node is its fake tensor or symbolic number.  Inputs and outputs are tensors, and inputs may
-        be symbolic numbers, which must follow the tensors that determine their symbols.
+        be symbolic numbers, which must follow the inputs that determine their symbols.
 
     Returns
     -------
     tvm.IRModule
-        The graph as the function ``main``, which returns a tuple.
+        The graph as the function ``main``, which returns a tuple.  Inputs that are expressions of
+        symbols are no parameters of it: it computes them.
 
     Raises
     ------
@@ -120,7 +122,7 @@ def from_functional_graph(module: fx.GraphModule) -> tvm.IRModule:
     """
     importer = ExportedProgramImporter()
     try:
-        mod = importer.import_program(_program(module))
+        mod = importer.import_program(_program(_with_computed_numbers(module)))
     except Exception as error:
         node = importer.context.node
         if node is None:
@@ -128,6 +130,22 @@ def from_functional_graph(module: fx.GraphModule) -> tvm.IRModule:
         raise NodeError(node.name) from error
     spread(mod)
     return mod
+
+
+def _with_computed_numbers(module: fx.GraphModule) -> fx.GraphModule:
+    """The graph with nodes instead of the inputs that are expressions of symbols."""
+    graph = fx.Graph()
+    values: dict[fx.Node, fx.Node] = {}
+    for node in module.graph.nodes:
+        value = node.meta.get("val")
+        is_number = node.op == "placeholder" and isinstance(value, torch.SymInt)
+        if is_number and not value.node.expr.is_Symbol:
+            # The importer reads the recorded value of a number, not the call.
+            values[node] = graph.call_function(operator.add, (0, 0))
+            values[node].meta = dict(node.meta)
+        else:
+            values[node] = graph.node_copy(node, values.__getitem__)
+    return fx.GraphModule(module, graph)
 
 
 def _program(module: fx.GraphModule) -> ExportedProgram:
