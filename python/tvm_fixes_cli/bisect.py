@@ -119,6 +119,8 @@ def _again(arguments: argparse.Namespace, culprit: "Culprit") -> str:
     """The command that shows the difference again; empty without one."""
     if not culprit.names:
         return ""
+    if culprit.node:  # without the fix, nothing can be compared
+        return command_line(arguments, "compare", timeout=None)
     is_module = arguments.source.endswith((".py", ".json")) or ".py:" in arguments.source
     if culprit.over != "fixes" or is_module or arguments.check is not None:
         return command_line(arguments, "bisect", over=[culprit.over])

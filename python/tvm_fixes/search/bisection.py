@@ -24,14 +24,16 @@ import numpy as np
 
 from ..compiler.further_inputs import Groups
 from ..errors import CompileError, UsageError
+from ..fixes import FIXES
+from ..fixes.fix import Kind as FixKind
 from ..runtime.compiled_model import CompiledModel
 from ..source import Source
 from ..support.isolate import OutcomeKind, run_forked
 from ..support.switches import FIX_IDS
 from . import variants
 from .culprit import Culprit, no_difference, smaller, with_degrees
-from .degrees import Limit, Variant, between, most_improved
-from .masked import with_masked_value
+from .degrees import Limit, Variant, between, has_same_error, most_improved
+from .masked import compared, with_masked_value
 from .minimize import minimize
 from .pass_search import PassSearch
 from .problem import Degree, Observed, Problem, disagreement
@@ -39,6 +41,8 @@ from .trial import Progress, Settings, Subject, Trial, observe
 
 OVER = ("fixes", "passes", "kernels")
 """The choices of :func:`bisect`."""
+
+_IMPORTERS = {fix.id for fix in FIXES if fix.kind is FixKind.IMPORTER}
 
 
 @dataclass(frozen=True)
@@ -149,12 +153,14 @@ def bisect(
         raise CompileError(f"{source.name}: expected: {problem}, or not; found: {first.what}")
     if first.shows:
         search.narrow(first)
+    passes = PassSearch(search, whole)
     methods: dict[str, Callable[[], Culprit]] = {
-        "fixes": partial(search.over_fixes, whole),
-        "passes": PassSearch(search, whole).find,
+        "fixes": partial(search.over_fixes, whole, passes),
+        "passes": passes.find,
         "kernels": search.over_kernels,
     }
     culprits = [methods[one]() for one in OVER if one in over and (first.shows or one == "fixes")]
+    culprits = search.with_fix_of_pass(whole, culprits)
     again = whole.again()
     return Bisection(
         source=source.name,
@@ -241,22 +247,48 @@ class _Search:
         label = f"without {names}" if off else "all fixes on"
         return self.variant(label, len(off), self._compile, off)
 
-    def over_fixes(self, whole: Variant) -> Culprit:
+    def _flips(self, whole: Variant, off: Sequence[str]) -> bool:
+        """Whether the model without some fixes shows the problem instead of not, or reversely."""
+        limit = Limit.of(self.problem)
+        bad = limit.is_exceeded(self.without_fixes(tuple(off))) if off else None
+        return bad is (not whole.shows)
+
+    def with_fix_of_pass(self, whole: Variant, culprits: Sequence[Culprit]) -> list[Culprit]:
+        """The findings; if the fix of the pass found makes the difference by itself, it replaces
+        the fixes found, which may only enable the pass."""
+        found = {one.over: one for one in culprits if one.names and whole.shows}
+        fixes, last = found.get("fixes"), found.get("passes")
+        if fixes is None or last is None or fixes.node:
+            return list(culprits)
+        name = last.names[-1].partition(" ")[0]
+        applied = self.ask(variants.fixes_of_passes)
+        by_pass = {} if isinstance(applied, str) else applied
+        of_pass = [fix for fix, passes in by_pass.items() if name in passes]
+        own = next((one for one in of_pass if self._flips(whole, [one])), None)
+        if own is None or own == fixes.names[0]:
+            return list(culprits)
+        others = ", ".join(one for one in fixes.names if one != own)
+        what = (
+            f"{name} belongs to {own}; without only this fix, the model does not show the problem "
+            f"(nor without {others})"
+        )
+        better = with_degrees(Culprit("fixes", [own], what), whole, self.without_fixes((own,)))
+        return [better if one is fixes else one for one in culprits]
+
+    def over_fixes(self, whole: Variant, passes: PassSearch) -> Culprit:
         """The fixes that change the outcome when they are off."""
-        applied, limit = list(whole.first.fixes), Limit.of(self.problem)
-
-        def flips(off: Sequence[str]) -> bool:
-            bad = limit.is_exceeded(self.without_fixes(tuple(off))) if off else None
-            return bad is (not whole.shows)
-
+        applied, flips = list(whole.first.fixes), partial(self._flips, whole)
         names: list[str] = []
         tried: list[str] = []
+        is_imported = False
         if flips(applied):
             names = minimize(applied, flips)
         elif flips(FIX_IDS):  # not every fix reports its use
             names = minimize(FIX_IDS, flips)
-        elif len(applied) > 1:
+        else:
             # Without all of them, the model may not even compile.
+            is_imported = bool(whole.shows) and has_same_error(whole, passes.stock)
+            applied = [one for one in applied if one in _IMPORTERS or not is_imported]
             names = [one for one in applied if flips([one])]
             tried = names[:1]
         if names:
@@ -271,9 +303,12 @@ class _Search:
         found = smaller("fixes", names, where, whole, without) if names else None
         if found is not None:
             return found
-        what = f"none of the {len(applied)} fixes makes a difference"
+        what = f"none of the {len(whole.first.fixes)} fixes makes a difference"
         # Such as the fix with the only converter of an operator.
         needed = [one for one in applied if self.without_fixes((one,)).shows is None]
+        imported = self._at_import(needed) if is_imported and needed else None
+        if imported is not None:
+            return imported
         if whole.shows and needed:
             what += (
                 f"; without {' or '.join(needed)}, the model does not compile or run, so what "
@@ -281,6 +316,21 @@ class _Search:
             )
             return Culprit("fixes", [], what)
         return no_difference("fixes", what, (whole, "with them"), (without, "without them"))
+
+    def _at_import(self, needed: Sequence[str]) -> Culprit | None:
+        """The finding that a fix without which the model does not build imports a node wrong."""
+        found = compared(self._model, self.settings)
+        if found is None or found.first is None:
+            return None
+        names = [one for one in needed if "import" in found.fixes.get(one, ())]
+        if not names:
+            return None
+        node = str(found.first.node)
+        what = (
+            f"the import of {node} by {' or '.join(names)} is probably at fault: TVM's own "
+            "pipeline computes the same, and without the fix, the model does not compile or run"
+        )
+        return Culprit("fixes", names, what, node=node)
 
     def _worsening_fixes(self, whole: Variant, applied: Sequence[str]) -> list[str]:
         """The fixes without which the model shows less of the problem."""
@@ -338,8 +388,9 @@ class _Search:
             names = minimize(kernels, lambda some: limit.rejects(scheduled(tuple(some))))
             worse, better = scheduled(tuple(names)), none
         else:
+            single = () if has_same_error(every, none) else kernels
             rest = {
-                name: scheduled(tuple(one for one in kernels if one != name)) for name in kernels
+                name: scheduled(tuple(one for one in kernels if one != name)) for name in single
             }
             best = most_improved(every, rest)
             names = [] if best is None else [best]

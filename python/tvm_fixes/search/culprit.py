@@ -45,6 +45,9 @@ class Culprit:
     degrees_without : list of Degree
         The same without them, or before the pass.  Without `names`, these are the degrees that do
         not differ beyond noise: those of the model, and without what was searched.
+    node : str
+        The node whose import is probably at fault; then nothing was compared without the fix in
+        `names`, because the model does not compile or run without it.
     """
 
     over: str
@@ -54,6 +57,7 @@ class Culprit:
     diff: str = ""
     degrees: list[Degree] = field(default_factory=list)
     degrees_without: list[Degree] = field(default_factory=list)
+    node: str = ""
 
 
 class Search(Protocol):

@@ -31,6 +31,8 @@ _MAX_NEAR = 1.1
 # The trials of a variant whose latency is close to another, or near a limit.
 _MIN_TRIALS = 5
 
+_ERRORS = (Measure.UNDEFINED, Measure.ERROR)
+
 # The candidates that are tried again, those of the lowest degree first.
 _MAX_CANDIDATES = 3
 
@@ -171,6 +173,18 @@ def between(worse: Variant, better: Variant) -> Limit | None:
         if less.is_worse(more):
             return None
     return None
+
+
+def has_same_error(one: Variant, other: Variant) -> bool:
+    """Whether both have wrong outputs with errors that are finite and equal, up to noise."""
+    if not (one.shows and other.shows):
+        return False
+    pairs = [(one.degrees.get(each), other.degrees.get(each)) for each in _ERRORS]
+    (undefined, also), (error, same) = pairs
+    if undefined is None or also is None or error is None or same is None:
+        return False
+    is_same = not error.is_worse(same) and not same.is_worse(error)
+    return undefined.value == also.value == 0 < error.value and is_same
 
 
 def _repeat(worse: Variant, better: Variant) -> None:

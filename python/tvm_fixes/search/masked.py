@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import CompileError, UsageError
+from ..report.layer_comparison import LayerComparison
 from ..report.layers import compare
 from .problem import Kind, Observed, Problem
 from .trial import Settings
@@ -38,10 +39,16 @@ def with_masked_value(
     is_equal = problem.kind is Kind.WRONG and first.shows is False
     if not is_equal or settings.value or settings.stock:
         return settings
-    opened = settings.open(model)
+    found = compared(model, settings)
+    first_value = None if found is None else found.first
+    return settings if first_value is None else replace(settings, value=first_value.name)
+
+
+def compared(model: Any, settings: Settings) -> LayerComparison | None:
+    """The comparison of a model's values; None without any, such as for a Relax module."""
     try:
-        found = compare(
-            opened,
+        return compare(
+            settings.open(model),
             inputs=settings.inputs or None,
             sizes=settings.sizes,
             magnitude=settings.magnitude,
@@ -53,6 +60,5 @@ def with_masked_value(
             passes=settings.passes,
             **settings.options,
         )
-    except (UsageError, CompileError):  # such as a Relax module, which has no other values
-        return settings
-    return settings if found.first is None else replace(settings, value=found.first.name)
+    except (UsageError, CompileError):
+        return None

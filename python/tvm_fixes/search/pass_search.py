@@ -16,13 +16,13 @@ import itertools
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 
 from ..pipeline import steps
 from ..user_passes import UserPass, read
 from . import variants
 from .culprit import Culprit, Search, no_difference, smaller, with_degrees
-from .degrees import Limit, Variant, between, degree_of, most_improved
+from .degrees import Limit, Variant, between, degree_of, has_same_error, most_improved
 from .minimize import first_change, minimize
 from .problem import Kind
 
@@ -44,6 +44,11 @@ class PassSearch:
 
     search: Search
     whole: Variant
+
+    @cached_property
+    def stock(self) -> Variant:
+        """The imported model with TVM's own pipeline."""
+        return self._after(None, 0)
 
     def find(self) -> Culprit:
         """The pass after which the model shows the problem, or more of it."""
@@ -105,7 +110,7 @@ class PassSearch:
 
         @cache
         def after(number: int) -> Variant:
-            return self._after(runs[number - 1] if number else None, number)
+            return self._after(runs[number - 1], number) if number else self.stock
 
         stock = after(0)
         if stock.shows and not stock.degrees:
@@ -114,6 +119,8 @@ class PassSearch:
         if not ours.shows:
             return Culprit("passes", [], "after all passes, the model does not show the problem")
         limit = between(ours, stock) if stock.shows else Limit.of(self.search.problem)
+        if limit is None and has_same_error(ours, stock):  # the import has it already
+            drops = False
         if limit is None:
             # TVM's own pipeline has the others, too.
             own = [run for run in runs if run.user_pass or run.name not in _TVM_PASSES]

@@ -14,7 +14,7 @@
 
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm
 from tvm import relax
@@ -162,6 +162,13 @@ def passes_of(
                 variants.append(PassRun(at, str(stage.info.name), name, executed, user_pass))
             before = after
     return variants
+
+
+def fixes_of_passes(source: Source, settings: Settings) -> dict[str, list[str]]:
+    """For each fix, the passes that apply it; call it in a forked child."""
+    report = replace(settings, options={**settings.options, "explain": True}).build(source).report
+    explanation = None if report is None else report.explanation
+    return {} if explanation is None else {one.fix: one.by for one in explanation.fixes}
 
 
 def diff_of(source: Source, settings: Settings, run: PassRun) -> str:

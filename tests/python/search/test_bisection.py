@@ -37,6 +37,7 @@ from tvm_fixes.errors import CompileError, UsageError
 from tvm_fixes.report.layers import compare
 from tvm_fixes.search import bisection, variants
 from tvm_fixes.search.bisection import bisect
+from tvm_fixes.search.culprit import Culprit
 from tvm_fixes.search.problem import Degree, Kind, Measure, Observed, Problem
 from tvm_fixes.search.reduction import reduce
 from tvm_fixes.search.trial import ReferencedModule, Settings
@@ -106,13 +107,17 @@ class Added(torch.nn.Module):
 
 
 def test_the_only_converter_of_an_operator(monkeypatch):
-    """Without its fix there is nothing to compare, so the fix itself may be at fault."""
+    """Without its fix there is nothing to compare, so the import itself may be at fault."""
     double_scatter_add(monkeypatch)
     example = torch.ones(3, 2), torch.zeros(1, 2, dtype=torch.int64), torch.ones(1, 2)
     program = torch.export.export(Added(), example)
-    [culprit] = bisect(program, over=["fixes"]).culprits
-    assert culprit.names == []
-    assert "without torch-indexing, the model does not compile or run" in culprit.what
+    found = bisect(program, over=["fixes", "passes"])
+    [culprit, passes] = found.culprits
+    assert culprit.names == ["torch-indexing"] and "scatter_add" in culprit.node
+    assert culprit.what.startswith(f"the import of {culprit.node} by torch-indexing is probably at")
+    assert passes.what.startswith("no pass is at fault: ") and passes.names == []
+    # No pass and no other fix is tried alone.
+    assert found.trials <= 9
     assert compare(program).fixes["torch-indexing"] == ["import"]
 
 
@@ -151,6 +156,40 @@ def test_the_fixes_that_change_the_outcome(monkeypatch, shows, names):
     faked(monkeypatch, shows)
     [culprit] = bisect(model(), over=["fixes"]).culprits
     assert culprit.names == names
+
+
+@pytest.mark.parametrize(
+    "off_alone, names, what",
+    [
+        (
+            {"fold-pad-into-conv"},
+            ["fold-pad-into-conv"],
+            "FoldPadIntoConv belongs to fold-pad-into-conv; without only this fix, the model does "
+            "not show the problem (nor without onnx-pad)",
+        ),
+        (set(), ["onnx-pad"], "without onnx-pad, the model does not show the problem"),
+    ],
+)
+def test_a_fix_that_enables_the_pass_at_fault(monkeypatch, off_alone, names, what):
+    """Without the importer's fix there is no such operator, but the pass is at fault."""
+    applied = ("fold-pad-into-conv", "relu-legalize", "onnx-pad")
+
+    def observe(_problem, _subject, _settings, *, off):
+        return Observed(not off & {"onnx-pad", *off_alone}, "as told", fixes=applied)
+
+    monkeypatch.setattr(bisection, "observe", observe)
+    found_pass = Culprit("passes", ["FoldPadIntoConv"], "as told")
+    monkeypatch.setattr(bisection.PassSearch, "find", lambda _: found_pass)
+    padding = graph(
+        "float[1,1,6,6] x",
+        "float[1,1,6,6] r",
+        "p = Pad (x, pads) r = Conv (p, w)",
+        pads=np.array([0, 0, 1, 1, 0, 0, 1, 1]),
+        w=np.ones((1, 1, 3, 3), "float32"),
+    )
+    fixes, passes = bisect(padding, over=["fixes", "passes"]).culprits
+    assert passes is found_pass
+    assert fixes.names == names and fixes.what == what
 
 
 def test_the_size_that_shows_the_problem_is_searched(monkeypatch):
