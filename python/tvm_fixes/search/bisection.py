@@ -199,7 +199,7 @@ class _Search:
     def narrow(self, first: Observed) -> None:
         """Search only the problem that a trial shows, at its sizes and magnitude of inputs."""
         self.problem = self.problem.like(first)
-        if first.sizes or first.magnitude != 1:
+        if first.shows:
             narrowed = self._subject(self._compile).at(first.sizes, first.magnitude)
             self._inputs, self._further = narrowed.inputs, narrowed.further
 

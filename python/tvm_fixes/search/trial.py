@@ -299,6 +299,9 @@ class Subject:
         first = Drawn(self.inputs, source.magnitude or 1.0)
         candidates = [first, *(drawn for group in self.further for drawn in group)]
         is_known = bool(sizes) or magnitude != first.magnitude
+        shapes = {tuple(np.shape(array) for array in drawn.arrays) for drawn in candidates}
+        if not is_known and len(shapes) == 1:  # the first inputs are those of this magnitude
+            return replace(self, further=())
         specs = source.chosen_inputs()
         inputs = with_sizes(specs, candidates, sizes, magnitude) if is_known else None
         return self if inputs is None else replace(self, inputs=inputs, further=())
