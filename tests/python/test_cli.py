@@ -106,7 +106,11 @@ class TestCompile:
         assert document["output"] == str(tmp_path / "out")
         assert document["target"]["kind"] == "llvm"
         assert document["size_ratio"] > 1
-        assert document["fixes"] == ["comparison-legalize", "elementwise-schedule"]
+        assert document["fixes"] == [
+            "comparison-legalize",
+            "elementwise-schedule",
+            "malloc-alignment",
+        ]
         assert "export" in err
 
     @pytest.mark.parametrize("option, unproved", [("--no-verify", None), ("--verify-each", 0)])

@@ -56,6 +56,9 @@ def compile(source: Any, options: Options) -> CompiledModel:
         that the reference accepts.
     sizes : mapping of str to int, optional
         The sizes of symbolic dims for the comparison; the dims stay symbolic.
+    magnitude : float, optional
+        The factor by which the floats of random inputs of the comparison are multiplied.  By
+        default, a model with 16-bit floats is compared with several.
     output : path, optional
         A directory to save the artifact to, unless its outputs differ from the reference's.
     compare : bool
