@@ -571,9 +571,9 @@ def make():
     Fault(
         "updated inputs that all get the first new value",
         "runtime",
-        "tvm_fixes/runtime/compiled_model.py",
-        "assign(value, results[index])",
-        "assign(value, results[number])",
+        "tvm_fixes/runtime/results.py",
+        "assign(value, fields[index])",
+        "assign(value, fields[number])",
         program("""class Caches(torch.nn.Module):
     def forward(self, x, keys, values):
         keys.copy_(keys + x)

@@ -24,8 +24,6 @@ import numpy as np
 
 from ..compiler.further_inputs import Groups
 from ..errors import CompileError, UsageError
-from ..fixes import FIXES
-from ..fixes.fix import Kind as FixKind
 from ..runtime.compiled_model import CompiledModel
 from ..source import Source
 from ..support.isolate import OutcomeKind, run_forked
@@ -41,8 +39,6 @@ from .trial import Progress, Settings, Subject, Trial, observe
 
 OVER = ("fixes", "passes", "kernels")
 """The choices of :func:`bisect`."""
-
-_IMPORTERS = {fix.id for fix in FIXES if fix.kind is FixKind.IMPORTER}
 
 
 @dataclass(frozen=True)
@@ -288,7 +284,6 @@ class _Search:
         else:
             # Without all of them, the model may not even compile.
             is_imported = bool(whole.shows) and has_same_error(whole, passes.stock)
-            applied = [one for one in applied if one in _IMPORTERS or not is_imported]
             names = [one for one in applied if flips([one])]
             tried = names[:1]
         if names:

@@ -116,8 +116,8 @@ def test_the_only_converter_of_an_operator(monkeypatch):
     assert culprit.names == ["torch-indexing"] and "scatter_add" in culprit.node
     assert culprit.what.startswith(f"the import of {culprit.node} by torch-indexing is probably at")
     assert passes.what.startswith("no pass is at fault: ") and passes.names == []
-    # No pass and no other fix is tried alone.
-    assert found.trials <= 9
+    # Each fix is tried by itself, but no pass.
+    assert found.trials <= 10
     assert compare(program).fixes["torch-indexing"] == ["import"]
 
 
