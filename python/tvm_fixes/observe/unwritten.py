@@ -73,18 +73,18 @@ def unwritten_memory(
     names = [(outputs | updated)[place] for place in range(len(first))]
     fills = iter(_FILLS[1:])
     try:
-        found = disagreements(
+        sentences = disagreements(
             names, first, lambda: _run(model, inputs, next(fills)), runs=len(_FILLS)
         )
     except Exception as error:
         problem = f"fails if new memory holds other numbers: {summarize(error)}"
         return {names[0]: problem}
-    if not found or not _is_steady(model, inputs):
+    if not sentences or not _is_steady(model, inputs):
         return {}
     where = _first_kernel(model, inputs)
     return {
         name: f"depends on memory that nothing wrote{where}; {sentence}"
-        for name, sentence in found.items()
+        for name, sentence in sentences.items()
     }
 
 
@@ -161,8 +161,8 @@ def _first_kernel(model: CompiledModel, inputs: Sequence[np.ndarray]) -> str:
         seen: list[tuple[str, int]] = []
 
         def see(name: str, arguments: Sequence[Any], seen: list[tuple[str, int]] = seen) -> None:
-            tensors = [one for one in arguments if isinstance(one, tvm.runtime.Tensor)]
-            seen.append((name, hash(tuple(raw_bytes(one).tobytes() for one in tensors))))
+            tensors = [value for value in arguments if isinstance(value, tvm.runtime.Tensor)]
+            seen.append((name, hash(tuple(raw_bytes(value).tobytes() for value in tensors))))
 
         _run(model, inputs, fill, see)
         runs.append(seen)

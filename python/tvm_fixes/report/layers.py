@@ -202,37 +202,37 @@ class _Comparing:
 
     def run(self, max_bytes: int) -> LayerComparison:
         self._progress(Step("outputs"))
-        found, further = self._outputs()
+        outputs, further = self._outputs()
         known = self._source.values(self.inputs)
         # If the model fails, only the values before the first failure are compared.
-        self._stops = isinstance(found, str)
+        self._stops = isinstance(outputs, str)
         values: list[ValueComparison] = []
         for group in _groups(known, max_bytes):
             if self._failure is None:
                 self._progress(Step(f"values {len(values) + 1} to {len(values) + len(group)}"))
                 values += self._compare(group)
         is_equal = all(value.result.accepted for value in values)
-        fails = isinstance(found, str) or not all(result.accepted for result in found.results)
-        is_of_code = isinstance(found, str) or not found.runtime
+        fails = isinstance(outputs, str) or not all(result.accepted for result in outputs.results)
+        is_of_code = isinstance(outputs, str) or not outputs.runtime
         is_hidden = fails and is_equal and is_of_code and self._failure is None
         if is_hidden:
             values += self._search([value for value in known if value.name not in self._skipped])
-        problem = found if isinstance(found, str) else ""
-        first = next((one for one in values if not one.result.accepted), None)
+        problem = outputs if isinstance(outputs, str) else ""
+        first = next((value for value in values if not value.result.accepted), None)
         if (fails and not problem) or first is not None:
             self._fill_at(first)
-        if isinstance(found, str):
+        if isinstance(outputs, str):
             if self._failure is None and all(value.result.accepted for value in values):
-                raise CompileError(found)
-            found = _Found(self._reference, [])
+                raise CompileError(outputs)
+            outputs = _Found(self._reference, [])
         comparison = LayerComparison(
             self._source.name,
-            found.reference,
-            found.results,
+            outputs.reference,
+            outputs.results,
             values,
             is_hidden,
             self._skipped,
-            found.stock,
+            outputs.stock,
             list(self._problems),
             problem,
             self._failure,
@@ -242,7 +242,7 @@ class _Comparing:
             self._unstable,
             self._in_order(self._unwritten, known),
             crashes=bool(problem) and self._crashes,
-            runtime=found.runtime,
+            runtime=outputs.runtime,
         )
         suspect = comparison.suspect or self._failure
         return replace(comparison, fixes=self._fixes_at(suspect))
@@ -254,8 +254,8 @@ class _Comparing:
 
         def explained() -> dict[str, list[str]]:
             part = self._source.with_outputs([value.name])
-            found = explain_until_error(part, **self._options).fixes
-            return {one.fix: one.by for one in found if str(value.node) in one.nodes}
+            fixes = explain_until_error(part, **self._options).fixes
+            return {fix.fix: fix.by for fix in fixes if str(value.node) in fix.nodes}
 
         self._progress(Step("fixes at the first difference"))
         return self._isolated(explained)

@@ -195,9 +195,8 @@ class _Search:
     def narrow(self, first: Observed) -> None:
         """Search only the problem that a trial shows, at its sizes and magnitude of inputs."""
         self.problem = self.problem.like(first)
-        if first.shows:
-            narrowed = self._subject(self._compile).at(first.sizes, first.magnitude)
-            self._inputs, self._further = narrowed.inputs, narrowed.further
+        narrowed = self._subject(self._compile).at(first.sizes, first.magnitude)
+        self._inputs, self._further = narrowed.inputs, narrowed.further
 
     def _subject(self, build: Callable[[Source], CompiledModel]) -> Subject:
         def save(folder: Path) -> Path:

@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 from ..frontend.torch.functional_graph import is_random
 from ..frontend.torch.graph.decompositions import is_known, name_of
 
-__all__ = ["Capability", "is_compute"]
+__all__ = ["Capability", "is_compute", "is_view"]
 
 _DTYPES = {
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool),
@@ -35,18 +35,24 @@ _DTYPES = {
 # These read memory, whose order only PyTorch's own results have.
 _READ_MEMORY = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default}
 
-# PyTorch computes them without moving an element.
-_VIEWS = {
-    *("view.default", "reshape.default", "_unsafe_view.default", "permute.default", "t.default"),
-    *("unsqueeze.default", "squeeze.dim", "squeeze.dims", "squeeze.default", "expand.default"),
-    *("alias.default", "detach.default", "transpose.int", "slice.Tensor", "select.int"),
-    *("split_with_sizes.default", "split.Tensor", "clone.default", "lift_fresh_copy.default"),
-}
+# They copy the operand as it is.
+_COPIES = {"_unsafe_view.default", "clone.default", "lift_fresh_copy.default"}
+
+
+def is_view(node: fx.Node) -> bool:
+    """Whether a node is a view, or one of several views, of its first operand."""
+    if node.target is operator.getitem:
+        return is_view(node.args[0])
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    aliases = [value.alias_info for value in node.target._schema.returns]
+    return any(alias is not None and not alias.is_write for alias in aliases)
 
 
 def is_compute(node: fx.Node) -> bool:
-    """Whether a node does more than to view its operand."""
-    return node.target is not operator.getitem and node.target.__name__ not in _VIEWS
+    """Whether a node does more than to view, take or copy its operand."""
+    is_taken = node.target is operator.getitem
+    return not (is_taken or is_view(node) or node.target.__name__ in _COPIES)
 
 
 class Capability(OperatorSupportBase):

@@ -12,7 +12,7 @@
 # and limitations under the License.
 """Compilation of a graph of ATen operators: partitions, and the rest for PyTorch."""
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -22,7 +22,7 @@ from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 from ..errors import summarize
 from ..frontend.torch.call import known_operators
-from ..frontend.torch.functional_graph import NodeError, is_random
+from ..frontend.torch.functional_graph import NodeError, copied, is_random
 from ..frontend.torch.graph.decompositions import name_of
 from .arranged import arrange
 from .capability import Capability, is_compute
@@ -109,7 +109,7 @@ def _random_nodes(module: fx.GraphModule) -> list[str]:
 
 def _split(module: fx.GraphModule, known: Container[str], excluded: Mapping[str, str]) -> _Split:
     """Make partitions, and import them."""
-    split = _Split(_copied(module))
+    split = _Split(copied(module))
     fused = split.module
     groups = _groups(fused, known, excluded)
     fuse_by_partitions(fused, groups, prefix="partition_", always_return_tuple=True)
@@ -124,9 +124,11 @@ def _split(module: fx.GraphModule, known: Container[str], excluded: Mapping[str,
             arranged = arrange(part, call.args, symbols)
             partition = Partition(arranged)
         except NodeError as error:
-            split.failures[error.node] = _reason(part, error.node, error.__cause__)
+            # The importer's graph has nodes of its own, too.
+            failed = [node for node in _calls(part) if node.name == error.node]
+            split.failures |= _failures(failed or _calls(part), error.__cause__ or error)
         except Exception as error:
-            split.failures |= _all_failed(part, error)
+            split.failures |= _failures(_calls(part), error)
         else:
             call.args = arranged.arguments
             setattr(fused, call.target, partition)
@@ -139,17 +141,9 @@ def _split(module: fx.GraphModule, known: Container[str], excluded: Mapping[str,
     return split
 
 
-def _copied(module: fx.GraphModule) -> fx.GraphModule:
-    graph = fx.Graph()
-    values: dict[fx.Node, fx.Node] = {}
-    for node in module.graph.nodes:
-        values[node] = graph.node_copy(node, values.__getitem__)
-    return fx.GraphModule(module, graph)
-
-
 def _renamed(module: fx.GraphModule) -> fx.GraphModule:
     """A copy of a graph, in operators that have converters."""
-    renamed = _copied(module)
+    renamed = copied(module)
     for node in _calls(renamed):
         node.target = _SAME.get(node.target, node.target)
         if node.target is torch.ops.prims.convert_element_type.default:
@@ -180,18 +174,14 @@ def _build(partition: Partition, options: Options) -> dict[str, str]:
     try:
         partition.build(options)
     except Exception as error:
-        return _all_failed(partition.eager, error)
+        return _failures(_calls(partition.eager), error)
     return {}
 
 
-def _all_failed(part: fx.GraphModule, error: BaseException) -> dict[str, str]:
-    return {node.name: _reason(part, node.name, error) for node in _calls(part)}
-
-
-def _reason(part: fx.GraphModule, name: str, error: BaseException | None) -> str:
-    node = next(node for node in part.graph.nodes if node.name == name)
-    message = "" if error is None else summarize(error, 200)
-    return f"{name_of(node.target)}: {message}"
+def _failures(nodes: Iterable[fx.Node], error: BaseException) -> dict[str, str]:
+    """The reason for each node that cannot be compiled."""
+    message = summarize(error, 200)
+    return {node.name: f"{name_of(node.target)}: {message}" for node in nodes}
 
 
 def _described(module: fx.GraphModule, split: _Split, capability: Capability) -> Graph:

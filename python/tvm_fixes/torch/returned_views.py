@@ -19,10 +19,9 @@ whose results are tensors of their own::
     after:  y = add(x, 1); v = select(y, 0, 0); m = mul(v, 2); w = select(y, 0, 0); return y, w, m
 """
 
-import operator
-
-import torch
 from torch import fx
+
+from .capability import is_view
 
 __all__ = ["separate_returned_views"]
 
@@ -40,7 +39,7 @@ def separate_returned_views(graph: fx.Graph) -> list[str]:
 
     def copy_of(node: fx.Node) -> fx.Node:
         chain = []
-        while node not in copies and _is_view(node):
+        while node not in copies and is_view(node):
             chain.append(node)
             node = node.args[0]
         copy = copies.get(node, node)
@@ -56,13 +55,3 @@ def separate_returned_views(graph: fx.Graph) -> list[str]:
         if not node.users:
             graph.erase_node(node)
     return [copy.name for copy in copies.values()]
-
-
-def _is_view(node: fx.Node) -> bool:
-    """Whether a node is a view, or one of several views, of its first operand."""
-    if node.target is operator.getitem:
-        return _is_view(node.args[0])
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return False
-    aliases = [value.alias_info for value in node.target._schema.returns]
-    return any(alias is not None and not alias.is_write for alias in aliases)

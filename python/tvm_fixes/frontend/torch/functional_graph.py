@@ -40,7 +40,7 @@ from .graph.decompositions import further_rules
 from .graph.recurrent_shapes import RECURRENT
 from .importer import ExportedProgramImporter
 
-__all__ = ["NodeError", "from_functional_graph", "is_random", "rules_of_graphs"]
+__all__ = ["NodeError", "copied", "from_functional_graph", "is_random", "rules_of_graphs"]
 
 
 class NodeError(Exception):
@@ -132,20 +132,28 @@ def from_functional_graph(module: fx.GraphModule) -> tvm.IRModule:
     return mod
 
 
-def _with_computed_numbers(module: fx.GraphModule) -> fx.GraphModule:
-    """The graph with nodes instead of the inputs that are expressions of symbols."""
+def copied(module: fx.GraphModule) -> fx.GraphModule:
+    """A graph with nodes of its own."""
     graph = fx.Graph()
     values: dict[fx.Node, fx.Node] = {}
     for node in module.graph.nodes:
-        value = node.meta.get("val")
-        is_number = node.op == "placeholder" and isinstance(value, torch.SymInt)
-        if is_number and not value.node.expr.is_Symbol:
-            # The importer reads the recorded value of a number, not the call.
-            values[node] = graph.call_function(operator.add, (0, 0))
-            values[node].meta = dict(node.meta)
-        else:
-            values[node] = graph.node_copy(node, values.__getitem__)
+        values[node] = graph.node_copy(node, values.__getitem__)
     return fx.GraphModule(module, graph)
+
+
+def _with_computed_numbers(module: fx.GraphModule) -> fx.GraphModule:
+    """The graph with nodes instead of the inputs that are expressions of symbols."""
+    module = copied(module)
+    for node in module.graph.find_nodes(op="placeholder"):
+        value = node.meta["val"]
+        if isinstance(value, torch.SymInt) and not value.node.expr.is_Symbol:
+            # The importer reads the recorded value of a number, not the call.
+            with module.graph.inserting_after(node):
+                number = module.graph.call_function(operator.add, (0, 0))
+            number.meta = node.meta
+            node.replace_all_uses_with(number)
+            module.graph.erase_node(node)
+    return module
 
 
 def _program(module: fx.GraphModule) -> ExportedProgram:

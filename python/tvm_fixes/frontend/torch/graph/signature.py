@@ -133,7 +133,7 @@ def _paths(program: ExportedProgram, spec: Any, arguments: Sequence[Any]) -> lis
     except (AttributeError, RuntimeError, TypeError, ValueError):
         # Some classes, such as the caches of transformers, are made only of tensors that fit.
         nodes = {node.name: node.meta.get("val") for node in program.graph.nodes}
-        made = pytree.tree_unflatten([_like(nodes.get(one.name)) for one in arguments], spec)
+        made = pytree.tree_unflatten([_like(nodes.get(each.name)) for each in arguments], spec)
     return [path for path, _ in leaves_with_paths(made)]
 
 
