@@ -29,6 +29,8 @@ from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
 
 from tvm_fixes.errors import UnsupportedOperatorError, UsageError
+from tvm_fixes.frontend.torch.call import known_operators
+from tvm_fixes.frontend.torch.functional_graph import rules_of_graphs
 from tvm_fixes.torch import Explanation, backend, explain
 from tvm_fixes.torch.backend import Backend
 from tvm_fixes.torch.explanation import Graph
@@ -286,6 +288,19 @@ def test_numbers_that_follow_from_sizes_are_computed() -> None:
         check_equal([fast(x)], [fold(x)])
     assert graphs[-1].partitions
     assert list(graphs[-1].eager.values()) == ["aten.special_bessel_j0.default: no converter"]
+
+
+def test_the_decompositions_of_pytorch_are_listed_once_for_the_enabled_fixes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = rules_of_graphs(known_operators())
+    monkeypatch.setattr(torch.export, "default_decompositions", None)
+    rules, whole = rules_of_graphs(known_operators())
+    assert (rules, whole) == expected
+    assert torch.ops.aten.linear.default in whole and torch.ops.aten.linear.default not in rules
+    monkeypatch.undo()
+    monkeypatch.setenv("TVM_FIXES_DISABLE", "torch-linear")
+    assert torch.ops.aten.linear.default in rules_of_graphs(known_operators())[0]
 
 
 def test_constants_are_computed_while_pytorch_traces() -> None:
