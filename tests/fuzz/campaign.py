@@ -146,6 +146,13 @@ CAMPAIGNS = (
     Campaign("unsorted", "onnx_unsorted", "ONNX graphs whose nodes have a random order"),
     Campaign("slices", "onnx_slices", "slices that end far out of range", **_TORCH),
     Campaign("torch", "torch_programs", "PyTorch programs through torch.export", **_TORCH),
+    Campaign(
+        "torch-compile",
+        "torch_compile",
+        "PyTorch programs through torch.compile, with failures",
+        timeout=240.0,
+        preparation="torch_compile",
+    ),
     Campaign("loops", "torch_recurrent", "PyTorch's recurrent layers and loops", **_TORCH),
     Campaign("opinfo", "opinfo", "PyTorch's own sample inputs of its operators", **_TORCH),
     Campaign("signatures", "torch_signatures", "PyTorch programs of nested arguments", **_TORCH),

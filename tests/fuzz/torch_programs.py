@@ -12,6 +12,7 @@
 # and limitations under the License.
 """The campaign of random PyTorch programs: exported, imported, built and compared."""
 
+import copy
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -73,12 +74,12 @@ def load(p: Program, results: Sequence[str], *, wide: bool = False) -> nn.Module
     """The program as a module; in float64 if `wide`."""
     scope = namespace(wide=wide)
     exec(p.source(results), scope)
-    weights = {name: _widened(t) if wide else t.clone() for name, t in p.weights.items()}
+    weights = {name: widened(t) if wide else t.clone() for name, t in p.weights.items()}
     module: nn.Module = scope["Model"](weights).eval()
     return module
 
 
-def _widened(tensor: torch.Tensor) -> torch.Tensor:
+def widened(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor.clone()
 
 
@@ -202,20 +203,24 @@ def _compare(
         raise AssertionError(
             f"fails at run time, {shapes}: {type(error).__name__}: {error}"
         ) from None
-    if not _kernels_agree(p, results, inputs, wanted):
+
+    def again() -> list[np.ndarray]:
+        return [array_of(t) for t in load(p, results)(*(x.clone() for x in inputs))]
+
+    if not kernels_agree(p, again, wanted):
         return
-    precision = _precision_of(p)
+    precision = precision_of(p)
 
     def truths() -> list[list[np.ndarray]]:
         rng = np.random.default_rng(0)
         runs = []
-        for moved in (False, True, True, True):
+        for is_moved in (False, True, True, True):
             module = load(p, results, wide=True)
-            arrays = [_widened(x) for x in inputs]
-            if moved:
-                arrays = [_moved(x, precision, rng) for x in arrays]
+            arrays = [widened(x) for x in inputs]
+            if is_moved:
+                arrays = [moved(x, precision, rng) for x in arrays]
                 for parameter in module.parameters():
-                    parameter.copy_(_moved(parameter, precision, rng))
+                    parameter.copy_(moved(parameter, precision, rng))
             with torch.no_grad():
                 runs.append([array_of(t) for t in module(*arrays)])
         return runs
@@ -224,15 +229,13 @@ def _compare(
     assert not problem, f"{problem}, inputs {shapes}"
 
 
-def _kernels_agree(
-    p: Program,
-    results: Sequence[str],
-    inputs: tuple[torch.Tensor, ...],
-    wanted: Sequence[np.ndarray],
+def kernels_agree(
+    p: Program, again: Callable[[], list[np.ndarray]], wanted: Sequence[np.ndarray]
 ) -> bool:
     """Whether PyTorch's attention kernels agree on where results are NaN.
 
-    Only tensors of rank 4 have several kernels; of others, NaN and infinity are not judged.
+    Only tensors of rank 4 have several kernels, which `again` runs the program with; of others, NaN
+    and infinity are not judged.
     """
     ranks = {
         v.rank
@@ -244,19 +247,19 @@ def _kernels_agree(
     if ranks != {4}:
         return all(np.isfinite(array).all() for array in wanted)
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        others = [array_of(t) for t in load(p, results)(*(x.clone() for x in inputs))]
+        others = again()
     pairs = zip(wanted, others, strict=True)
     return all(np.array_equal(np.isfinite(a), np.isfinite(b)) for a, b in pairs)
 
 
-def _moved(tensor: torch.Tensor, precision: str, rng: np.random.Generator) -> torch.Tensor:
+def moved(tensor: torch.Tensor, precision: str, rng: np.random.Generator) -> torch.Tensor:
     if not tensor.is_floating_point():
         return tensor
     unit = torch.finfo(getattr(torch, precision)).eps / 2
     return tensor * (1 + unit * torch.from_numpy(rng.uniform(-1, 1, tuple(tensor.shape))))
 
 
-def _precision_of(p: Program) -> str:
+def precision_of(p: Program) -> str:
     dtypes = {v.tensor.dtype for v in p.variables} | {t.dtype for t in p.weights.values()}
     names = [str(d).removeprefix("torch.") for d in dtypes if NAMES.get(d) in FLOATS]
     return max(names, key=_PRECISION.index, default="float64")
@@ -284,8 +287,23 @@ def reproduce(seed: int) -> str:
     p, results = make_program(seed)
     target, way = target_for(seed), Way.of(seed)
 
+    def run(candidate: Program, names: Sequence[str]) -> str | None:
+        return check(candidate, names, target, seed, way=way)
+
+    inputs = [p.scope[name].clone() for name in p.inputs]
+    return f"# target {target!r}, {way}\n{reduced(p, results, run, inputs)}"
+
+
+def reduced(
+    p: Program,
+    results: Sequence[str],
+    run: Callable[[Program, Sequence[str]], str | None],
+    inputs: Sequence[torch.Tensor],
+) -> str:
+    """A program with as few lines and results as have the fault that `run` finds, as source."""
+
     def fault(candidate: Program, names: Sequence[str]) -> str | None:
-        outcome = run_forked(lambda: check(candidate, names, target, seed, way=way), timeout=120)
+        outcome = run_forked(lambda: run(candidate, names), timeout=120)
         if outcome.kind is OutcomeKind.VALUE:
             return None
         return outcome.message if outcome.name == "AssertionError" else str(outcome)
@@ -307,21 +325,21 @@ def reproduce(seed: int) -> str:
         shorter = with_lines(lines)
         try:
             with torch.no_grad():
-                load(shorter, results)(*(p.scope[name].clone() for name in p.inputs))
+                load(shorter, results)(*copy.deepcopy(inputs))
         except Exception:  # a line is missing
             return False
         reproduced = fault(shorter, results)
         return reproduced is not None and _kind(reproduced) == _kind(wanted)
 
     p = with_lines(minimize(p.lines, fails))
-    return f"# target {target!r}, {way}: {fault(p, results)}\n{_as_test(p, results)}"
+    return f"# {fault(p, results)}\n{_as_test(p, results, inputs)}"
 
 
 def _kind(message: str) -> str:
     return "output" if message.startswith("output") else re.sub(r"[^A-Za-z ]+", "", message)[:60]
 
 
-def _as_test(p: Program, results: Sequence[str]) -> str:
+def _as_test(p: Program, results: Sequence[str], given: Sequence[torch.Tensor]) -> str:
     def tensor(value: torch.Tensor) -> str:
         if value.numel() > 64:
             return f"random({str(value.dtype)!r}, {tuple(value.shape)})"
@@ -332,7 +350,7 @@ def _as_test(p: Program, results: Sequence[str]) -> str:
     weights = ", ".join(
         f"{n!r}: {tensor(t)}" for n, t in p.weights.items() if f"self.{n} " in source
     )
-    inputs = ", ".join(tensor(p.scope[name]) for name in p.inputs)
+    inputs = ", ".join(map(tensor, given))
     names = "\n".join(f"{name} = {dtype}" for name, dtype in DTYPES.items() if name in source)
     return (
         f"{names}\n{source}\nweights = {{{weights}}}\ninputs = ({inputs},)\ndynamic = {p.dynamic}"

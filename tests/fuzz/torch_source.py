@@ -93,6 +93,9 @@ class Program:
     variables: list[Variable] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
 
+    clones_before_updates = 0.6
+    """The share of in-place updates that are of a new tensor."""
+
     def __post_init__(self) -> None:
         self.owner = nn.Module()
         self.scope: dict[str, Any] = namespace() | {"self": self.owner}
@@ -180,17 +183,19 @@ class Program:
     def update(self, statement: str, changed: Variable, operands: Sequence[Variable]) -> None:
         """Add a statement that changes `changed`, and tensors that share its memory, in place."""
         storage = changed.tensor.untyped_storage().data_ptr()
-        outside = [self.scope[name] for name in self.inputs]
-        outside += [*self.owner.parameters(), *self.owner.buffers()]
-        if any(t.untyped_storage().data_ptr() == storage for t in outside):
-            return
-        if not self._execute(statement):
+        if not self.may_update(storage) or not self._execute(statement):
             return
         self.lines.append(statement)
         if not all(v.exact for v in operands):
             for variable in self.variables:
                 if variable.tensor.untyped_storage().data_ptr() == storage:
                     variable.exact = variable.exact and not variable.tensor.is_floating_point()
+
+    def may_update(self, storage: int) -> bool:
+        """Whether a statement may write to a memory: unless it is that of an input or parameter."""
+        outside = [self.scope[name] for name in self.inputs]
+        outside += [*self.owner.parameters(), *self.owner.buffers()]
+        return all(t.untyped_storage().data_ptr() != storage for t in outside)
 
     def _execute(self, line: str) -> bool:
         try:

@@ -345,7 +345,7 @@ def update(p: Program) -> None:
     # torch.export and PyTorch differ on updates of elements that share memory.
     if v is None or 0 in v.tensor.stride():
         return
-    if p.chance(0.6):
+    if p.chance(p.clones_before_updates):
         p.let(f"{v.name}.clone()", [v], exact=True)
         v = p.variables[-1]
     n, a = v.name, axis(p, v)

@@ -49,6 +49,7 @@ CASES = {
     "onnx": 32,
     "onnx-old": 16,
     "torch": 6,
+    "torch-compile": 12,
     "signatures": 9,
     "casts": 15,
     "slices": 15,
