@@ -163,6 +163,23 @@ def test_parameters_are_read_in_each_call() -> None:
     assert len(graphs) == 1
 
 
+def test_tensors_that_come_again_are_read_again() -> None:
+    def program(x: torch.Tensor, mask: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.where(mask, x * 2, x), k + 1
+
+    fast, graphs = compiled(program)
+    x, mask, k = torch.randn(4, 4, dtype=torch.bfloat16), torch.ones(4, 4) > 0, torch.arange(4)
+    for turn in range(8):
+        check_equal(fast(x, mask, k), program(x, mask, k))
+        if turn % 2:
+            x.add_(1)
+            mask[0].logical_not_()
+        if turn == 4:
+            x.data = torch.randn(4, 4, dtype=torch.bfloat16)
+            k = k * 3
+    assert len(graphs) == 1
+
+
 def test_gradients_stay_with_pytorch(caplog: pytest.LogCaptureFixture) -> None:
     layer = nn.Linear(8, 4)
     fast, graphs = compiled(layer)
@@ -338,7 +355,7 @@ def test_a_partition_that_fails_is_run_by_pytorch_with_one_warning(
 ) -> None:
     calls = []
 
-    def fail(self: Partition, arguments: object) -> None:
+    def fail(self: Partition, arguments: object, others: object) -> None:
         calls.append(arguments)
         raise RuntimeError("a broken kernel")
 

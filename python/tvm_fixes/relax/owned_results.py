@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Which results of a lowered function share no memory with anything that lives longer."""
+"""The memory of the results of a lowered function."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -47,12 +47,7 @@ def owned_results(mod: tvm.IRModule, name: str) -> tuple[int, ...]:
         left out.
     """
     function = mod[name]
-    values = {
-        binding.var: binding.value
-        for block in function.body.blocks
-        for binding in block.bindings
-        if isinstance(binding, relax.VarBinding | relax.MatchCast)
-    }
+    values = _values(function)
     every = list(bindings(function))
     tensors_in = Counter(_storage_of(binding.value) for binding in every)
     kept = {
@@ -70,6 +65,26 @@ def owned_results(mod: tvm.IRModule, name: str) -> tuple[int, ...]:
         if storage is not None and tensors_in[storage] == 1 and origin not in kept:
             owned.setdefault(origin, index)
     return tuple(owned.values())
+
+
+def results_in_parameters(mod: tvm.IRModule, name: str) -> dict[int, int]:
+    """The results of a function of the virtual machine that are in the memory of a parameter.
+
+    Each has the index of the parameter, of which it may be a view.
+    """
+    function = mod[name]
+    values, params = _values(function), list(function.params)
+    origins = [_origin(field, values) for field in _fields(function.body.body, values)]
+    return {index: params.index(var) for index, var in enumerate(origins) if var in params}
+
+
+def _values(function: relax.Function) -> _Values:
+    return {
+        binding.var: binding.value
+        for block in function.body.blocks
+        for binding in block.bindings
+        if isinstance(binding, relax.VarBinding | relax.MatchCast)
+    }
 
 
 def _fields(result: relax.Expr, values: _Values) -> list[relax.Expr]:

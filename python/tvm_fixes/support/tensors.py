@@ -136,6 +136,34 @@ def _writable_alias(array: np.ndarray) -> np.ndarray:
     return np.asarray(_Alias(array)).view(array.dtype)
 
 
+class _Memory:
+    """The interface of bytes at an address, which belong to somebody else."""
+
+    def __init__(self, address: int, size: int):
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
+def tensor_at(address: int, shape: tuple[int, ...], dtype: str) -> tvm.runtime.Tensor:
+    """A tensor at an address, to be used only while its memory exists.
+
+    Parameters
+    ----------
+    address : int
+        The address of the first element.
+    shape : tuple of int
+        Without zeros.
+    dtype : str
+        TVM's name.
+    """
+    raw = np.asarray(_Memory(address, nbytes_of(shape, dtype)))
+    return tvm_ffi.from_dlpack(raw)._create_view(shape, dtype)
+
+
 def is_plain_array(array: np.ndarray) -> bool:
     """Whether NumPy and TVM can share the memory of arrays of this dtype."""
     dtype = array.dtype

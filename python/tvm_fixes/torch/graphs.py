@@ -30,11 +30,9 @@ from .explanation import Graph
 from .options import Options
 from .partition import Partition
 from .returned_views import separate_returned_views
+from .updates import COPY, updated_inputs
 
 __all__ = ["compile_graph"]
-
-_COPY = torch.ops.aten.copy_.default
-"""AOTAutograd appends these for the inputs that a model writes to."""
 
 # AOTAutograd makes numbers that are computed from tensors, tensors, with operators of its own.
 _SAME = {torch.ops.aten.true_divide.Tensor: torch.ops.aten.div.Tensor}
@@ -94,7 +92,7 @@ def _obstacle(module: fx.GraphModule) -> str:
     """Why no part of a graph can be compiled; empty if one can."""
     for node in _calls(module):
         schema = getattr(node.target, "_schema", None)
-        if schema is not None and schema.is_mutable and node.target is not _COPY:
+        if schema is not None and schema.is_mutable and node.target is not COPY:
             return f"{name_of(node.target)}: writes to a tensor"
     return ""
 
@@ -122,7 +120,9 @@ def _split(module: fx.GraphModule, known: Container[str], excluded: Mapping[str,
         part = getattr(fused, call.target)
         try:
             arranged = arrange(part, call.args, symbols)
-            partition = Partition(arranged)
+            updates = updated_inputs(arranged, call)
+            others = _other_tensors(fused, call) if updates else ()
+            partition = Partition(arranged, updates, others)
         except NodeError as error:
             # The importer's graph has nodes of its own, too.
             failed = [node for node in _calls(part) if node.name == error.node]
@@ -130,15 +130,22 @@ def _split(module: fx.GraphModule, known: Container[str], excluded: Mapping[str,
         except Exception as error:
             split.failures |= _failures(_calls(part), error)
         else:
-            call.args = arranged.arguments
+            call.args = (*arranged.arguments, *others)
             setattr(fused, call.target, partition)
             split.partitions[call.target] = partition
     # What reads an input must run before it is written to.
     last = fused.graph.output_node()
-    for node in fused.graph.find_nodes(op="call_function", target=_COPY):
+    for node in fused.graph.find_nodes(op="call_function", target=COPY):
         last.prepend(node)
     fused.recompile()
     return split
+
+
+def _other_tensors(module: fx.GraphModule, call: fx.Node) -> list[fx.Node]:
+    """The inputs of a graph that are tensors, and are used, but not by the call."""
+    nodes = module.graph.find_nodes(op="placeholder")
+    used = [node for node in nodes if node.users and call not in node.users]
+    return [node for node in used if isinstance(node.meta["val"], torch.Tensor)]
 
 
 def _renamed(module: fx.GraphModule) -> fx.GraphModule:
@@ -158,7 +165,7 @@ def _groups(
     """The nodes of each partition."""
     views = separate_returned_views(module.graph)
     capability = Capability(known, {**excluded, **dict.fromkeys(views, "a view that is returned")})
-    calls = [node for node in _calls(module) if node.target is not _COPY and node.name not in views]
+    calls = [node for node in _calls(module) if node.target is not COPY and node.name not in views]
     if all(capability.is_node_supported(None, node) for node in calls):
         groups = [calls]
     else:
@@ -189,7 +196,7 @@ def _described(module: fx.GraphModule, split: _Split, capability: Capability) ->
     left = {node.name for node in _calls(split.module)}
     eager: dict[str, str] = {}
     for node in _calls(module):
-        if node.name not in left or node.target is _COPY or not is_compute(node):
+        if node.name not in left or node.target is COPY or not is_compute(node):
             continue
         reason = capability.obstacle(node)
         if reason is not None and not _is_of_sizes(node):

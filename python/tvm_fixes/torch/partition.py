@@ -14,7 +14,7 @@
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,12 +25,13 @@ from tvm import relax
 from ..errors import summarize
 from ..frontend.torch.functional_graph import from_functional_graph
 from ..lowering import pipeline
-from ..relax.owned_results import owned_results
+from ..relax.owned_results import owned_results, results_in_parameters
+from ..relax.updates import with_updates
 from ..runtime import after_fork
 from ..support.serial import in_turn
-from ..support.tensors import ALIGNMENT, to_tvm
 from ..tirx.transform.lower_alignment import alignment_of
 from .arranged import Arranged
+from .inputs import Inputs
 from .options import Options
 
 __all__ = ["Partition"]
@@ -45,6 +46,10 @@ class Partition(nn.Module):
     ----------
     arranged : Arranged
         The graph.
+    updates : mapping of int to int
+        The inputs that compiled code may update in place, each with the output of its new value.
+    others : sequence of fx.Node
+        Other tensors that a call gets: inputs that are updated must not share memory with them.
 
     Attributes
     ----------
@@ -54,17 +59,24 @@ class Partition(nn.Module):
         The number of operators.
     """
 
-    def __init__(self, arranged: Arranged) -> None:
+    def __init__(
+        self, arranged: Arranged, updates: Mapping[int, int], others: Sequence[fx.Node] = ()
+    ) -> None:
         super().__init__()
         self.eager: fx.GraphModule = arranged.module
         self.operators = sum(node.op == "call_function" for node in arranged.module.graph.nodes)
         self._tensors = arranged.tensors
         self._determining = arranged.tensors + arranged.symbols
+        self._count = len(arranged.arguments)
         self._orders = arranged.orders
-        self._mod = from_functional_graph(arranged.module)
+        mod = from_functional_graph(arranged.module)
+        names = [str(param.name) for param in mod["main"].params]
+        self._mod = with_updates(mod, {names[index]: updates[index] for index in updates})
+        values = _values(arranged.arguments[: arranged.tensors])
+        self._inputs = Inputs(values, list(updates), _values(others))
+        self._updates = {output: index for index, output in updates.items()}
         self._function: Any = None
         self._owned: tuple[int, ...] = ()
-        self._alignment = ALIGNMENT
         self._renew()
         after_fork.renew(self)
 
@@ -83,18 +95,33 @@ class Partition(nn.Module):
         with target:
             mod = pipeline(layout=options.layout)(self._mod)
         self._owned = owned_results(mod, "main")
-        self._alignment = alignment_of(mod)
+        places = results_in_parameters(mod, "main")
+        # Other new values are results with memory of their own.
+        self._updates = {o: i for o, i in self._updates.items() if places.get(o) == i}
+        self._inputs.alignment = alignment_of(mod)
         executable = relax.build(mod, target, relax_pipeline=None)
         return after_fork.guarded(relax.VirtualMachine(executable, tvm.cpu())["main"])
 
     def forward(self, *arguments: Any) -> tuple[torch.Tensor, ...]:
-        """Run the partition on tensors and numbers; the results share no memory with them."""
+        """Run the partition.
+
+        Parameters
+        ----------
+        *arguments
+            Those of the graph, and the other tensors.
+
+        Returns
+        -------
+        results : tuple of torch.Tensor
+            They share no memory with the arguments, except those that are updated in place.
+        """
+        own = arguments[: self._count]
         if self._function is None:
-            return self._in_axes_of_pytorch(self.eager(*arguments))
+            return self._in_axes_of_pytorch(self.eager(*own))
         try:
-            results = self._results(arguments)
+            results = self._results(own, arguments[self._count :])
         except Exception as error:
-            results = self.eager(*arguments)
+            results = self.eager(*own)
             # PyTorch would have raised, too, for wrong arguments.
             self._function = None
             _log.warning(
@@ -103,30 +130,34 @@ class Partition(nn.Module):
             )
         return self._in_axes_of_pytorch(results)
 
-    def _results(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
-        tensors = [_ready(value, self._alignment) for value in arguments[: self._tensors]]
+    def _results(
+        self, arguments: Sequence[Any], others: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        tensors = list(arguments[: self._tensors])
         symbols = arguments[self._tensors : self._determining]
         numbers = [tvm.runtime.ShapeTuple([value]) for value in symbols]
         with self._lock:
-            found = self._function(*tensors, *numbers)
+            values = self._inputs.ready(tensors, others)
+            found = self._function(*values, *numbers)
         results = []
-        for index, value in enumerate(found):
-            result = value if isinstance(value, torch.Tensor) else torch.from_dlpack(value)
-            if not result.numel():
-                # TVM's strides of an empty tensor differ from PyTorch's.
-                results.append(result.new_empty(result.shape))
-                continue
-            results.append(result if index in self._owned else result.clone())
+        for index in range(len(self._orders)):
+            if index in self._updates:
+                results.append(tensors[self._updates[index]])
+            else:
+                results.append(self._result(found[index], index in self._owned))
         return results
+
+    def _result(self, value: Any, is_owned: bool) -> torch.Tensor:
+        result = value if isinstance(value, torch.Tensor) else torch.from_dlpack(value)
+        if not result.numel():
+            # TVM's strides of an empty tensor differ from PyTorch's.
+            return result.new_empty(result.shape)
+        return result if is_owned else result.clone()
 
     def _in_axes_of_pytorch(self, results: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         pairs = zip(results, self._orders, strict=True)
         return tuple(r if order is None else r.permute(order) for r, order in pairs)
 
 
-def _ready(value: torch.Tensor, alignment: int) -> Any:
-    """A tensor that kernels can read: contiguous and aligned."""
-    if value.is_contiguous() and not value.data_ptr() % alignment and not value.is_neg():
-        if value.numel():
-            return value
-    return to_tvm(value, alignment)
+def _values(nodes: Sequence[fx.Node]) -> list[torch.Tensor]:
+    return [node.meta["val"] for node in nodes]

@@ -23,7 +23,8 @@ from tvm.script import relax as R
 from helpers.onnx_graphs import program
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.lowering import pipeline
-from tvm_fixes.relax.owned_results import owned_results
+from tvm_fixes.relax.owned_results import owned_results, results_in_parameters
+from tvm_fixes.relax.updates import with_updates
 
 CONSTANTS = {"c": np.ones((2, 2), "float32"), "rows": np.array([-1, 2])}
 
@@ -57,6 +58,22 @@ def test_results_of_models(nodes, expected):
         outputs=outputs,
     )
     assert owned(from_onnx(model)) == expected
+
+
+def test_results_in_parameters():
+    """An updated parameter, a view of one, and results of their own."""
+    nodes = {
+        "y": ("ScatterND", ["x", "at", "row"]),
+        "z": ("Neg", ["y"]),
+        "v": ("Identity", ["w"]),
+    }
+    inputs = {name: ("float32", (4, 4)) for name in "xw"} | {"row": ("float32", (1, 4))}
+    model = program(nodes, inputs, {"at": np.array([[2]])}, outputs=["y", "z", "v"])
+    mod = from_onnx(model)
+    with tvm.target.Target("llvm"):
+        copying, updating = (pipeline()(m) for m in (mod, with_updates(mod, {"x": 0})))
+    assert results_in_parameters(copying, "main") == {2: 1}
+    assert results_in_parameters(updating, "main") == {0: 0, 2: 1}
 
 
 def test_two_views_of_one_result():
