@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from . import terminal
 from .again import command_line
 from .arguments import Commands, Result, add_command
-from .search import add_model, add_problem, add_settings, search
+from .search import add_model, add_problem, add_settings, search, show_unstable
 from .terminal import EQUAL, FAILED
 
 if TYPE_CHECKING:
@@ -48,9 +48,6 @@ examples:
 _OVER = ("fixes", "passes", "kernels")
 
 _MAX_DIFF_LINES = 40
-
-# The runs that show whether a value varies.
-_RUNS = 10
 
 
 def add(commands: Commands) -> None:
@@ -94,12 +91,7 @@ def _run(arguments: argparse.Namespace) -> Result:
         console = terminal.console()
         show = partial(console.print, markup=False, highlight=False, soft_wrap=True)
         show(f"{found.problem}: {'yes' if found.shows else 'no'}; {found.what}")
-        if found.unstable:
-            show(found.unstable)
-            from .console import print_command
-
-            line = command_line(arguments, "compare", repeat=_RUNS)
-            print_command(console, "next", line, "finds the first value that varies")
+        show_unstable(console, arguments, found.unstable)
         if found.value:
             show(f"{'value':<12}{found.value}, instead of the outputs")
         for culprit in found.culprits:

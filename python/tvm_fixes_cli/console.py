@@ -35,6 +35,7 @@ from tvm_fixes.runtime.report import (
     DIFFERENT,
     EQUAL,
     REFERENCE_OFF,
+    REFERENCE_VARIES,
     WITHIN,
     FurtherComparison,
     OutputComparison,
@@ -44,6 +45,7 @@ from tvm_fixes.runtime.report import (
     describe_off,
     describe_rounds,
     describe_sizes,
+    describe_varying,
     worst_verdict,
 )
 from tvm_fixes.source.preflight import Preflight
@@ -55,7 +57,13 @@ from .terminal import command_text, size_text
 if TYPE_CHECKING:
     from tvm_fixes.frontend.relay import ProgramDescription
 
-COLORS = {EQUAL: "green", WITHIN: "green", REFERENCE_OFF: "yellow", DIFFERENT: "red"}
+COLORS = {
+    EQUAL: "green",
+    WITHIN: "green",
+    REFERENCE_OFF: "yellow",
+    REFERENCE_VARIES: "yellow",
+    DIFFERENT: "red",
+}
 """The color of each verdict."""
 
 # The maximum number of rows in a table of an inspection without --all.
@@ -278,7 +286,8 @@ def render_comparison(found: LayerComparison, console: Console, *, show_all: boo
     for label, value in _comparison_rows(found):
         table.add_row(label, value)
     console.print(table, highlight=False)
-    off = [value for value in found.reference_off if value not in found.growth]
+    off = [*found.varying, *found.reference_off]
+    off = [value for value in off if value not in found.growth]
     listed = found.values if show_all else [*off, *found.growth]
     shown = listed if show_all else listed[:_MAX_ROWS]
     if shown:
@@ -304,6 +313,13 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
         rows.append(("runtime", f"[red]{escape(f'{name}: {sentence}')}[/]"))
     for name, sentence in list(found.unwritten.items())[:_MAX_PLACES]:
         rows.append(("unwritten memory", f"[red]{escape(f'{name} {sentence}')}[/]"))
+    if varies := describe_varying(found.reference, found.first_inputs):
+        rows.append(("reference varies", f"[yellow]{escape(varies)}[/]"))
+    if found.varying:
+        label = "" if varies else "reference varies"
+        rows.append((label, f"[yellow]first at {_place(found.varying[0])}[/]"))
+        if not varies:
+            rows.append(("", escape(found.varying[0].result.variation)))
     if found.reference_off:
         rows.append(("reference off", f"[yellow]first at {_place(found.reference_off[0])}[/]"))
     if found.failure is not None:
@@ -350,6 +366,9 @@ def _equal_of(
     if off:
         verb = "differs" if len(off) == 1 else "differ"
         text += f"; {len(off)} {describe_off(reference, off, verb=verb, whose=whose)}"
+    varying = sum(result.verdict == REFERENCE_VARIES for result in results)
+    if varying:
+        text += f"; {varying} not comparable"
     return f"[{COLORS[worst_verdict(results)]}]{escape(text)}[/]"
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import terminal
 from .arguments import Commands, Result, add_command
-from .search import add_model, add_problem, add_settings, search
+from .search import add_model, add_problem, add_settings, search, show_unstable
 from .terminal import EQUAL, INTERRUPTED
 
 if TYPE_CHECKING:
@@ -91,5 +91,6 @@ def _run(arguments: argparse.Namespace) -> Result:
         )
         for label, text in rows:
             console.print(f"{label:<12}{text}", markup=False, highlight=False, soft_wrap=True)
+        show_unstable(console, arguments, found.unstable)
 
     return INTERRUPTED if found.interrupted else EQUAL, write

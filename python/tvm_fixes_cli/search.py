@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import early, terminal
+from .again import command_line
 from .arguments import (
     add_building,
     add_layout,
@@ -41,6 +42,10 @@ from .terminal import Failure
 if TYPE_CHECKING:
     from tvm_fixes.search.problem import Problem
     from tvm_fixes.search.trial import Settings, Trial
+
+
+# The runs that show whether a value varies.
+_RUNS = 10
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -171,6 +176,18 @@ def search(arguments: argparse.Namespace, run: Callable[..., Any]) -> Any:
         except OSError as error:
             place = error.filename or getattr(arguments, "output", None) or arguments.source
             raise Failure(f"{place}: {error.strerror}") from error
+
+
+def show_unstable(console: Any, arguments: argparse.Namespace, sentence: str) -> None:
+    """Print that runs disagree, and the command that looks further; nothing without a sentence."""
+    if not sentence:
+        return
+    console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    if arguments.slower_than is None:
+        from .console import print_command
+
+        line = command_line(arguments, "compare", repeat=_RUNS)
+        print_command(console, "next", line, "finds the first value that varies")
 
 
 def _print_trial(console: Any, trial: "Trial") -> None:

@@ -23,7 +23,8 @@ import numpy as np
 from ..errors import CompileError, UsageError, summarize
 from ..observe import latency
 from ..observe.reference_process import ReferenceProcess
-from ..observe.unwritten import MAX_REPEATED_SECONDS, unwritten_memory
+from ..observe.repetition import disagreements
+from ..observe.unwritten import MAX_REPEATED_SECONDS, unwritten_memory, varying
 from ..observe.verdicts import Evidence, compare_all
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.manifest import TensorSpec, describe_shape
@@ -87,7 +88,16 @@ class Reference(AbstractContextManager["Reference"]):
             partial(self.source.float64_outputs, self.inputs),
             partial(self.source.stepwise_outputs, self.inputs),
             partial(self.source.exported_outputs, self.inputs),
+            self._again,
         )
+
+    def _again(self) -> list[np.ndarray]:
+        """The outputs of another run with these inputs."""
+        first, self._outputs = self._outputs, None
+        try:
+            return self.outputs()
+        finally:
+            self._outputs = first
 
     def block(self, runs: int, budget: float) -> list[float]:
         """Time the reference: see :func:`tvm_fixes.observe.latency.block`."""
@@ -258,6 +268,28 @@ def run_model(model: CompiledModel, inputs: Sequence[np.ndarray]) -> list[np.nda
 def results_of(model: CompiledModel) -> list[TensorSpec]:
     """The outputs of the model, and the inputs that it overwrites."""
     return [*model.outputs, *(model.inputs[place] for place in model.manifest.hidden_updates())]
+
+
+def varying_results(
+    model: CompiledModel, inputs: Sequence[np.ndarray], first: Sequence[np.ndarray], runs: int
+) -> dict[str, str]:
+    """The results that are not the same in all runs with the same inputs, each with a sentence.
+
+    As many further runs follow in memory that holds NaN: see
+    :func:`tvm_fixes.observe.unwritten.varying`.
+
+    Parameters
+    ----------
+    model : CompiledModel
+    inputs : sequence of numpy.ndarray
+    first : sequence of numpy.ndarray
+        The results of the first run: :func:`run_model`.
+    runs : int
+        The number of runs, with the first.
+    """
+    names = [spec.name for spec in results_of(model)]
+    found = disagreements(names, first, lambda: run_model(model, inputs)[: len(names)], runs)
+    return found | varying(names, model, inputs, runs)
 
 
 def _compare(

@@ -14,12 +14,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import ml_dtypes
 import numpy as np
 
-from ..runtime.report import BOTH, FLOAT64, OURS, ROUNDING, THEIRS, OutputComparison
+from ..runtime.report import BOTH, FLOAT64, OURS, ROUNDING, THEIRS, VARYING, OutputComparison
 from .comparison import compare, judge
+from .repetition import disagreements
 from .sensitivity import Rounding, examine
 
 # The runs of the reference with different rounding errors: those that always run, and those that
@@ -55,12 +57,15 @@ class Evidence:
     exported : callable
         The outputs of what is compiled and runs in float64, if that is not the reference itself;
         None otherwise.
+    again : callable
+        The outputs of another run of the reference as it is; None if there is none.
     """
 
     rounded: Callable[[Sequence[int]], list[list[np.ndarray]]]
     exact: Callable[[], Sequence[np.ndarray] | None]
     stepwise: Callable[[], list[list[np.ndarray]]] = field(default=list)
     exported: Callable[[], Sequence[np.ndarray] | None] = field(default=lambda: None)
+    again: Callable[[], Sequence[np.ndarray] | None] = field(default=lambda: None)
 
 
 def compare_all(
@@ -90,16 +95,21 @@ def compare_all(
     if there is no run in float64, or only one that is itself at fault.  Otherwise, that run decides
     which of the two is off.  This also applies to outputs within the tolerances that differ by
     more than a few units in the last place: a model that hardly rounds shows smaller faults.
+    Nothing is decided about an output of which two runs of the reference itself differ beyond the
+    tolerances.
     """
     found = [
         compare(name, *pair, rtol=rtol, atol=atol)
         for name, *pair in zip(names, ours, theirs, strict=True)
     ]
+    found = _unless_varying(found, ours, theirs, evidence, rtol, atol)
     pairs = list(zip(ours, theirs, strict=True))
     open_places = [
         place
         for place, (one, pair) in enumerate(zip(found, pairs, strict=True))
-        if _is_like(pair[:1], pair[1:]) and not (one.max_abs_error is not None and _is_near(*pair))
+        if one.reason != VARYING
+        and _is_like(pair[:1], pair[1:])
+        and not (one.max_abs_error is not None and _is_near(*pair))
     ]
     if rtol is not None or atol is not None or not open_places:
         return found
@@ -138,6 +148,33 @@ def compare_all(
         if is_export_off and not found[place].accepted:
             found[place] = replace(found[place], problem=f"{found[place].problem}; {_EXPORT_OFF}")
     return found
+
+
+def _unless_varying(
+    found: Sequence[OutputComparison],
+    ours: Sequence[np.ndarray],
+    theirs: Sequence[np.ndarray],
+    evidence: Evidence,
+    rtol: float | None,
+    atol: float | None,
+) -> list[OutputComparison]:
+    """The results; the reference is no evidence for an output of which two of its own runs differ
+    beyond the tolerances."""
+    again = None if all(one.equal for one in found) else evidence.again()
+    if again is None:
+        return list(found)
+    judged = []
+    for one, own, first, second in zip(found, ours, theirs, again, strict=True):
+        # What has another type, or an infinity that neither run has, is a fault anyway.
+        is_typed = (own.dtype, own.ndim) == (first.dtype, first.ndim)
+        is_finite = one.max_abs_error is not None or first.shape != second.shape
+        varies = not one.equal and is_typed and is_finite
+        if varies and not compare(one.name, second, first, rtol=rtol, atol=atol).equal:
+            again_once = partial(list[np.ndarray], [second])
+            [sentence] = disagreements([one.name], [first], again_once, runs=2).values()
+            one = replace(one, reason=VARYING, variation=sentence)
+        judged.append(one)
+    return judged
 
 
 def _differs(

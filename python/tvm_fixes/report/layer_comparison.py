@@ -17,7 +17,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..relax.source_nodes import SourceNode
-from ..runtime.report import REFERENCE_OFF, FurtherComparison, OutputComparison
+from ..runtime.report import (
+    REFERENCE_OFF,
+    REFERENCE_VARIES,
+    FurtherComparison,
+    OutputComparison,
+)
 
 
 @dataclass(frozen=True)
@@ -177,6 +182,11 @@ class LayerComparison:
         return [value for value in self.values if value.result.verdict == REFERENCE_OFF]
 
     @property
+    def varying(self) -> list[ValueComparison]:
+        """The values that cannot be compared, because runs of the reference vary."""
+        return [value for value in self.values if value.result.verdict == REFERENCE_VARIES]
+
+    @property
     def first_stock(self) -> ValueComparison | None:
         """The first value of plain TVM that is not accepted; None without one."""
         return next((v for v in self.values if v.stock is not None and not v.stock.accepted), None)
@@ -218,6 +228,7 @@ class LayerComparison:
             "first": None if self.first is None else self.first.name,
             "growth": [value.name for value in self.growth],
             "reference_off": [value.name for value in self.reference_off],
+            "varying": [value.name for value in self.varying],
         }
 
     def to_json(self) -> str:

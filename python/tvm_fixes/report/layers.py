@@ -31,11 +31,10 @@ from ..compiler import compile as compile_model
 from ..compiler.further_inputs import FurtherInputs, Groups
 from ..compiler.inputs import load_inputs
 from ..compiler.options import Options
-from ..compiler.reference import Reference, results_of, run_model
+from ..compiler.reference import Reference, results_of, run_model, varying_results
 from ..errors import CompileError, UsageError, summarize
-from ..observe.repetition import disagreements
 from ..observe.runtime_faults import runtime_faults
-from ..observe.unwritten import MAX_REPEATED_SECONDS, unwritten_memory, varying
+from ..observe.unwritten import MAX_REPEATED_SECONDS, unwritten_memory
 from ..observe.verdicts import compare_all
 from ..runtime.compiled_model import CompiledModel
 from ..runtime.report import FurtherComparison, OutputComparison, Report
@@ -396,10 +395,7 @@ class _Comparing:
                 (_count(np.isnan, a), _count(np.isnan, b), _count(np.isinf, a), _count(np.isinf, b))
                 for a, b in zip(ours, theirs, strict=True)
             ]
-            unstable = disagreements(
-                names, ours, lambda: run_model(model, self.inputs)[: len(names)], self._repeat
-            )
-            unstable |= varying(names, model, self.inputs, self._repeat)
+            unstable = varying_results(model, self.inputs, ours, self._repeat)
             limit = math.inf if self._fill_memory else MAX_REPEATED_SECONDS
             filled = partial(unwritten_memory, model, self.inputs, limit)
             found = _Found(

@@ -19,12 +19,14 @@ from typing import Any
 
 from .explanation import Explanation
 
-ROUNDING, FLOAT64 = "rounding", "float64"
+ROUNDING, FLOAT64, VARYING = "rounding", "float64", "varying"
 """Why an output is accepted although it differs by more than the tolerances: by no more than runs
-of the reference with other rounding errors do, or because the run in float64 agrees with it."""
+of the reference with other rounding errors do, because the run in float64 agrees with it, or
+because runs of the reference itself differ as much, such as those of random numbers."""
 
 EQUAL, WITHIN, DIFFERENT = "equal", "equal within rounding", "different"
 REFERENCE_OFF = "differs; the float64 run agrees with ours"
+REFERENCE_VARIES = "not comparable; the reference is not deterministic"
 """The verdicts."""
 
 OURS, THEIRS, BOTH = "ours", "reference", "both"
@@ -63,8 +65,8 @@ class OutputComparison:
         The largest absolute differences of ours and of the reference from the reference in float64.
         It runs if rounding does not explain the difference.  None if it did not run.
     reason : str
-        Why it is accepted beyond the tolerances: :data:`ROUNDING`, or :data:`FLOAT64` for one that
-        differs because the reference is off; empty otherwise.
+        Why it is accepted beyond the tolerances: :data:`ROUNDING`, :data:`FLOAT64` for one that
+        differs because the reference is off, or :data:`VARYING`; empty otherwise.
     rounding_error : float or None
         The largest absolute difference among runs of the reference with other rounding errors.
         None if they did not run.
@@ -74,6 +76,9 @@ class OutputComparison:
         Empty otherwise.
     outside : int
         The number of elements outside the tolerances, or whose error is undefined.
+    variation : str
+        How two runs of the reference with the same inputs differ, beyond the tolerances, if that is
+        the `reason`; empty otherwise.
     """
 
     name: str
@@ -91,17 +96,21 @@ class OutputComparison:
     rounding_error: float | None = None
     rounds: str = ""
     outside: int = 0
+    variation: str = ""
 
     @property
     def accepted(self) -> bool:
-        """Whether it is equal, or the run in float64 agrees with it instead of the reference."""
-        return self.equal or self.reason == FLOAT64
+        """Whether it is equal, or the reference is no evidence against it: the run in float64
+        agrees with ours instead, or runs of the reference vary as much."""
+        return self.equal or self.reason in (FLOAT64, VARYING)
 
     @property
     def verdict(self) -> str:
-        """:data:`EQUAL`, :data:`WITHIN`, :data:`REFERENCE_OFF` or :data:`DIFFERENT`."""
+        """:data:`EQUAL`, :data:`WITHIN`, :data:`REFERENCE_OFF`, :data:`REFERENCE_VARIES` or
+        :data:`DIFFERENT`."""
         if not self.equal:
-            return REFERENCE_OFF if self.accepted else DIFFERENT
+            excuses = {FLOAT64: REFERENCE_OFF, VARYING: REFERENCE_VARIES}
+            return excuses.get(self.reason, DIFFERENT)
         return WITHIN if self.reason == ROUNDING else EQUAL
 
     def to_dict(self) -> dict[str, Any]:
@@ -300,7 +309,8 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """:data:`EQUAL`, :data:`WITHIN`, :data:`REFERENCE_OFF` or :data:`DIFFERENT`.
+        """:data:`EQUAL`, :data:`WITHIN`, :data:`REFERENCE_OFF`, :data:`REFERENCE_VARIES` or
+        :data:`DIFFERENT`.
 
         Of the outputs' verdicts, it is the last in this order; ``"not compared"`` without any.
         An output that depends on memory that nothing wrote is different.
@@ -349,6 +359,8 @@ class Report:
         where = f" with {place}" if self._place != self.first_inputs else ""
         if self.verdict == REFERENCE_OFF:
             return describe_off(self.reference, self._shown, where=where)
+        if self.verdict == REFERENCE_VARIES:
+            return describe_varying(self.reference, self._place)
         if self.verdict == WITHIN:
             rounded = [output for output in self._shown if output.verdict == WITHIN]
             worst = max(rounded, key=lambda output: output.max_abs_error or 0.0)
@@ -398,7 +410,7 @@ class Report:
 def worst_verdict(outputs: Iterable[OutputComparison]) -> str:
     """The verdict that comes last in the order of :attr:`OutputComparison.verdict`."""
     found = {output.verdict for output in outputs}
-    order = (DIFFERENT, REFERENCE_OFF, WITHIN)
+    order = (DIFFERENT, REFERENCE_VARIES, REFERENCE_OFF, WITHIN)
     return next((verdict for verdict in order if verdict in found), EQUAL)
 
 
@@ -421,6 +433,18 @@ def describe_off(
     error = largest_error(output for output in outputs if output.verdict == REFERENCE_OFF)
     by = "" if error is None else f" by {error:.2g}"
     return f"{verb} from {reference}{by}{where}; the float64 run agrees with {whose}"
+
+
+def describe_varying(reference: str | None, compared: FurtherComparison) -> str:
+    """Describe that the reference is not deterministic, with values, in one line; empty if nothing
+    shows it."""
+    first = next((output for output in compared.outputs if output.variation), None)
+    if first is None:
+        return ""
+    where = f" with {compared.where}" if compared.where else ""
+    return (
+        f"not comparable: {reference} is not deterministic{where}: {first.name}: {first.variation}"
+    )
 
 
 def describe_rounds(reference: str | None, output: OutputComparison) -> str:

@@ -35,7 +35,7 @@ from .masked import compared, with_masked_value
 from .minimize import minimize
 from .pass_search import PassSearch
 from .problem import Degree, Observed, Problem, disagreement
-from .trial import Progress, Settings, Subject, Trial, observe
+from .trial import REPEAT, Progress, Settings, Subject, Trial, observe
 
 OVER = ("fixes", "passes", "kernels")
 """The choices of :func:`bisect`."""
@@ -61,8 +61,8 @@ class Bisection:
     value : str
         The intermediate value that was searched instead of the outputs; empty for these.
     unstable : str
-        How two trials of the model as it is disagree, or that the noise of its latency includes the
-        limit, so that the search may be wrong; empty otherwise.
+        How runs of the model with the same inputs differ, or two trials of it, or that the noise of
+        its latency includes the limit, so that the search may be wrong; empty otherwise.
     trials : int
     seconds : float
     degrees : list of Degree
@@ -157,7 +157,7 @@ def bisect(
     }
     culprits = [methods[one]() for one in OVER if one in over and (first.shows or one == "fixes")]
     culprits = search.with_fix_of_pass(whole, culprits)
-    again = whole.again()
+    unstable = first.unstable or disagreement(first, whole.again()) or problem.doubt(first)
     return Bisection(
         source=source.name,
         problem=str(problem),
@@ -166,7 +166,7 @@ def bisect(
         culprits=culprits,
         magnitude=search.magnitude,
         value=settings.value,
-        unstable=disagreement(first, again) or problem.doubt(first),
+        unstable=unstable,
         trials=search.trials,
         seconds=round(time.monotonic() - search.start, 1),
         degrees=list(first.degrees),
@@ -205,7 +205,8 @@ class _Search:
             return path
 
         opened = partial(self.settings.open, self._model)
-        return Subject(opened, build, self._inputs, save, self._further)
+        repeat = 1 if self.trials else REPEAT
+        return Subject(opened, build, self._inputs, save, self._further, repeat=repeat)
 
     def _try(
         self,

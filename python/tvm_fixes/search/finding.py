@@ -16,7 +16,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from ..runtime.report import OutputComparison, Report, describe_compared
+from ..runtime.report import OutputComparison, Report, describe_compared, describe_varying
 from .problem import Degree, Kind, Measure
 
 
@@ -42,6 +42,10 @@ class Finding:
         As of the trial.
     lost_dims : str
         A sentence about the dims that must be symbolic and are not, if any.
+    is_valid : bool
+        Whether there is a reference to compare with, which gives the same results each time.
+    unstable : str
+        As of the trial.
     """
 
     kind: Kind | None
@@ -53,6 +57,8 @@ class Finding:
     magnitude: float = 1.0
     tolerances: tuple[float, ...] = ()
     lost_dims: str = ""
+    is_valid: bool = True
+    unstable: str = ""
 
 
 def describe(report: Report) -> Finding:
@@ -70,6 +76,9 @@ def describe(report: Report) -> Finding:
     where = report.decisive
     degrees = degrees_of(where.outputs)
     wrong = next((output for output in where.outputs if not output.accepted), None)
+    varies = describe_varying(report.reference, where)
+    if wrong is None and varies:
+        return Finding(None, varies, is_valid=False)
     if wrong is None:
         compared = describe_compared(report.first_inputs, report.further)
         known = "equal" if report.equal else report.comparison

@@ -174,6 +174,9 @@ class Observed:
         The factor of random floats in the inputs with which it differs.
     tolerances : tuple of float
         Relative and absolute tolerances beyond which an output differs; empty if none differs.
+    unstable : str
+        A sentence about an output that is not the same in all runs with the same inputs, if the
+        trial repeats the run, and if there is one.
     """
 
     shows: bool | None
@@ -185,6 +188,7 @@ class Observed:
     accepted: bool = True
     magnitude: float = 1.0
     tolerances: tuple[float, ...] = ()
+    unstable: str = ""
 
 
 def disagreement(first: Observed, again: Observed) -> str:

@@ -35,10 +35,10 @@ from .kernel_parts import statements_of
 from .masked import with_masked_value
 from .minimize import improve, minimize
 from .parts import Candidate, Parts, smallest
-from .problem import Kind, Observed, Problem, cause_of
+from .problem import Kind, Observed, Problem, cause_of, disagreement
 from .relax_parts import RelaxCandidate, RelaxParts, is_defined
 from .script import write_script
-from .trial import Progress, Settings, Subject, Trial, observe
+from .trial import REPEAT, Progress, Settings, Subject, Trial, observe
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,9 @@ class Reduction:
         Whether a Ctrl-C ended the search early.
     value : str
         The intermediate value that was searched instead of the outputs; empty for these.
+    unstable : str
+        That runs of the model with the same inputs differ, with values, so that the result may
+        depend on chance; empty otherwise.
     """
 
     source: str
@@ -78,6 +81,7 @@ class Reduction:
     seconds: float
     interrupted: bool
     value: str = ""
+    unstable: str = ""
 
     def to_json(self) -> str:
         """The fields as a JSON object."""
@@ -147,7 +151,11 @@ def reduce(
         if progress is not None:
             progress(Trial(f"the value {settings.value}", 0, first))
     if not first.shows:
-        raise CompileError(f"{source.name}: expected: {problem}; found: {first.what}")
+        unstable = first.unstable
+        if first.shows is False and not unstable:
+            unstable = disagreement(first, observe(problem, whole, settings))
+        what = "; ".join(filter(None, (first.what, unstable)))
+        raise CompileError(f"{source.name}: expected: {problem}; found: {what}")
     problem = problem.like(first)
     inputs = whole.at(first.sizes, first.magnitude).inputs
     parts = parts_of(source, inputs)
@@ -163,10 +171,14 @@ def reduce(
     if search.smallest is None:
         if interrupted:
             raise KeyboardInterrupt
+        unstable = first.unstable or disagreement(first, observe(problem, whole, settings))
+        what = "; ".join(filter(None, (search.whole, unstable)))
         raise CompileError(
-            f"{source.name}: no part of the model shows the problem: {problem}; {search.whole}"
+            f"{source.name}: no part of the model shows the problem: {problem}; {what}"
         )
-    return search.result(source, len(parts.operators), interrupted)
+    found = search.result(source, len(parts.operators), interrupted)
+    is_known = interrupted or first.unstable
+    return replace(found, unstable=first.unstable if is_known else search.disagreement())
 
 
 def parts_of(source: Source, inputs: list[np.ndarray]) -> Parts:
@@ -197,7 +209,8 @@ def _whole(model: Any, inputs: list[np.ndarray], further: Groups, settings: Sett
             raise UsageError("a check of a model needs a file")
         return Path(model)
 
-    return Subject(partial(settings.open, model), settings.build, inputs, save, further)
+    opened = partial(settings.open, model)
+    return Subject(opened, settings.build, inputs, save, further, repeat=REPEAT)
 
 
 def _fingerprint(
@@ -318,6 +331,14 @@ class _Search:
             candidate.save,
             symbolic=candidate.symbolic,
         )
+
+    def disagreement(self) -> str:
+        """A sentence, if the runs or the trials of the smallest candidate disagree."""
+        assert self.smallest is not None
+        candidate, observed = self.smallest
+        again = replace(self._subject(candidate), repeat=REPEAT)
+        repeated = observe(self._problem, again, self._settings)
+        return repeated.unstable or disagreement(observed, repeated)
 
     def result(self, source: Source, before: int, interrupted: bool) -> Reduction:
         """Write the smallest candidate."""

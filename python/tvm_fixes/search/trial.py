@@ -34,8 +34,9 @@ from ..compiler.further_inputs import FurtherInputs, Groups
 from ..compiler.inputs import load_inputs
 from ..compiler.linking import export
 from ..compiler.reference import Reference as ReferenceModel
-from ..compiler.reference import compare_outputs
+from ..compiler.reference import compare_outputs, run_model, varying_results
 from ..errors import CompileError, UsageError, summarize
+from ..observe.unwritten import MAX_REPEATED_SECONDS
 from ..pipeline import Phase
 from ..relax.transform.prepare_layout import PrepareLayout
 from ..runtime.compiled_model import CompiledModel
@@ -58,6 +59,9 @@ from .problem import Degree, Kind, Measure, Observed, Problem, cause_of
 _MIN_GIGABYTES = 0.1
 
 _MAX_LISTED = 10
+
+REPEAT = 5
+"""The runs of the whole model in its first trial."""
 
 
 @dataclass(frozen=True)
@@ -273,6 +277,8 @@ class Subject:
     symbolic : mapping of str to sequence of int
         The axes of inputs that are symbolic in the model: if one is not, only the problem itself
         is an answer.
+    repeat : int
+        The number of runs with the same inputs, if the results are compared with the reference's.
     """
 
     open: Callable[[], Source]
@@ -281,6 +287,7 @@ class Subject:
     save: Callable[[Path], Path]
     further: Groups = ()
     symbolic: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    repeat: int = 1
 
     def lost_dims(self, source: Source) -> str:
         """A sentence, if dims of the source are static that must be symbolic; empty otherwise."""
@@ -366,7 +373,7 @@ def _judge(problem: Problem, outcome: Outcome) -> Observed:
     found = cast(Finding, outcome.value)
     if found.kind is Kind.FAILS:
         return Observed(_fits(problem, found.kind, found.what), found.what, fixes=found.fixes)
-    if found.what.startswith(_INVALID):
+    if not found.is_valid:
         return Observed(None, found.what)
     is_problem = found.kind is problem.kind
     if problem.kind in (Kind.SLOWER, Kind.LARGER):
@@ -382,6 +389,7 @@ def _judge(problem: Problem, outcome: Outcome) -> Observed:
         degrees=found.degrees,
         accepted=found.accepted,
         tolerances=found.tolerances,
+        unstable=found.unstable,
     )
 
 
@@ -390,9 +398,6 @@ def _fits(problem: Problem, kind: Kind, what: str) -> bool | None:
     if problem.kind is kind and problem.cause in ("", cause_of(what)):
         return True
     return None
-
-
-_INVALID = "no reference: "
 
 
 def _examine(kind: Kind, subject: Subject, settings: Settings, off: frozenset[str]) -> Finding:
@@ -405,7 +410,7 @@ def _examine(kind: Kind, subject: Subject, settings: Settings, off: frozenset[st
             reference = ReferenceModel(source, subject.inputs)
             reference.outputs()
         except Exception as error:
-            return Finding(None, f"{_INVALID}{summarize(error)}")
+            return Finding(None, f"no reference: {summarize(error)}", is_valid=False)
     with switches.without(off), switches.collect() as applied:
         try:
             found = _run(kind, subject, source, settings, reference)
@@ -442,12 +447,27 @@ def _run(
         if report.decisive.accepted:
             others = FurtherInputs(model, reference, settings.rtol, settings.atol)
             report = others.added(report, subject.further, all_groups=False)
-        return describe(report)
+        return replace(describe(report), unstable=_unstable(model, subject, report))
     if kind is Kind.LARGER:
         nbytes = model.manifest.nbytes
         return Finding(None, f"{nbytes} bytes", (Degree.counted(Measure.BYTES, nbytes),))
     model.run(*[value.copy() for value in subject.inputs])
     return Finding(None, "runs")
+
+
+def _unstable(model: CompiledModel, subject: Subject, report: Report) -> str:
+    """A sentence about a result that differs among runs, with the inputs that decide."""
+    if subject.repeat < 2:
+        return ""
+    where = report.decisive
+    inputs = subject.at(where.sizes, where.magnitude).inputs
+    start = time.monotonic()
+    first = run_model(model, inputs)
+    if time.monotonic() - start > MAX_REPEATED_SECONDS:
+        return ""
+    found = varying_results(model, inputs, first, subject.repeat)
+    sentences = [f"not deterministic: {name}: {sentence}" for name, sentence in found.items()]
+    return next(iter(sentences), "")
 
 
 def _mapped_gigabytes() -> float:

@@ -14,6 +14,7 @@
 
 import json
 import re
+from functools import partial
 
 import numpy as np
 import onnx
@@ -22,13 +23,17 @@ import tvm.testing
 
 import tvm_fixes
 from helpers.planted_faults import graph, model
+from tvm_fixes.errors import CompileError
 from tvm_fixes.observe import unwritten
 from tvm_fixes.observe.repetition import disagreements
 from tvm_fixes.observe.unwritten import varying
+from tvm_fixes.report.layers import compare
 from tvm_fixes.runtime.compiled_model import CompiledModel
-from tvm_fixes.search import bisection
+from tvm_fixes.search import bisection, reduction
 from tvm_fixes.search.bisection import bisect
 from tvm_fixes.search.problem import Observed
+from tvm_fixes.search.reduction import reduce
+from tvm_fixes.search.trial import REPEAT
 from tvm_fixes.support.ambient import Fill
 from tvm_fixes_cli import main
 
@@ -70,6 +75,78 @@ def test_compare_repeats_runs(monkeypatch, tmp_path, capfd):
     assert main([*words, "--json"]) == 1
     assert "r" in json.loads(capfd.readouterr().out)["unstable"]
     assert main(["compare", "model.onnx", "--repeat", "0"]) == 2
+
+
+def random_numbers():
+    nodes = "n = RandomUniformLike (x) t = Tanh (x) r = Add (t, n)"
+    return graph("float[4,8] x", "float[4,8] r", nodes)
+
+
+def test_a_reference_that_varies():
+    """ONNX Runtime draws other numbers in each run."""
+    found = compare(random_numbers())
+    assert found.accepted and not found.equal and found.first is None
+    assert [value.name for value in found.varying] == ["n", "r"]
+    assert found.varying[0].result.variation.startswith("2 different results in 2 runs: at [0, 0] ")
+    assert found.to_dict()["varying"] == ["n", "r"]
+
+
+@pytest.mark.parametrize("search", [partial(bisect, over=["fixes"]), reduce])
+def test_no_search_with_a_reference_that_varies(search, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = (
+        r"found: not comparable: ONNX Runtime \S+ is not deterministic: r: 2 different .* at \["
+    )
+    with pytest.raises(CompileError, match=message):
+        search(random_numbers())
+
+
+def vary(monkeypatch):
+    """Let each run add another number."""
+    right, runs = CompiledModel.run, []
+
+    def run(self, *args, **kwargs):
+        result = right(self, *args, **kwargs)
+        runs.append(1)
+        return result + np.float32(len(runs))
+
+    monkeypatch.setattr(CompiledModel, "run", run)
+
+
+@pytest.mark.parametrize("search", ["bisect --over fixes", "reduce"])
+def test_searches_say_that_the_model_varies(search, monkeypatch, tmp_path, capfd):
+    small = graph("float[4] x, float[4] z", "float[4] r", "t = Tanh (x) r = Sub (t, z)")
+    onnx.save(small, tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    vary(monkeypatch)
+    command, *options = search.split()
+    main([command, "model.onnx", *options, "-q"])
+    sentence, line = capfd.readouterr().out.partition("not deterministic: ")[2].splitlines()[:2]
+    assert re.match(r"r: 5 different results in 5 runs: at \[0\] (\S+, ){4}…", sentence)
+    assert re.match(r"next: tvm-fixes compare model.onnx .*--repeat 10$", line)
+
+
+def test_reduce_says_that_the_smallest_part_varies(monkeypatch, tmp_path):
+    trials = []
+
+    def observe(problem, subject, settings):
+        trials.append(subject.repeat)
+        unstable = "not deterministic: r" if len(trials) > 1 and subject.repeat > 1 else ""
+        return Observed(True, "r is off", unstable=unstable)
+
+    monkeypatch.setattr(reduction, "observe", observe)
+    assert reduce(model(), output=tmp_path).unstable == "not deterministic: r"
+    assert trials[0] == trials[-1] == REPEAT and set(trials[1:-1]) == {1}
+
+
+def test_reduce_says_that_trials_of_the_model_disagree(monkeypatch, tmp_path):
+    shows = iter([False, True])
+    monkeypatch.setattr(
+        reduction, "observe", lambda *_: Observed(next(shows), "r is off", accepted=True)
+    )
+    monkeypatch.setattr(reduction, "with_masked_value", lambda _, settings, *__: settings)
+    with pytest.raises(CompileError, match="not deterministic: two trials of the model find: "):
+        reduce(model(), output=tmp_path)
 
 
 @pytest.mark.parametrize("shows, is_stable", [((True, False), False), ((True, True), True)])

@@ -23,7 +23,15 @@ from helpers.onnx_graphs import program as onnx_program
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.compiler.reference import Reference
 from tvm_fixes.observe.verdicts import Evidence, compare_all
-from tvm_fixes.runtime.report import FLOAT64, OURS, REFERENCE_OFF, ROUNDING, Report
+from tvm_fixes.runtime.report import (
+    FLOAT64,
+    OURS,
+    REFERENCE_OFF,
+    REFERENCE_VARIES,
+    ROUNDING,
+    VARYING,
+    Report,
+)
 from tvm_fixes.source import open_source
 from tvm_fixes.source.onnx import OnnxSource
 from tvm_fixes.source.rounding import moved
@@ -120,6 +128,33 @@ def test_a_reference_whose_optimizer_is_off_excuses_nothing():
     assert not judged(off(1e-6) - np.float32(0.4), theirs, 1e-6)[0].accepted
     assert not judged(off(1e-6) - np.float32(0.6), theirs, 1e-6, EXACT)[0].accepted
     assert judged(off(1e-6), theirs, 1e-6, EXACT)[0].reason == FLOAT64
+
+
+def test_a_reference_whose_runs_differ_decides_nothing():
+    """Such as random numbers, for which the run in float64 or of rounding would be chance."""
+    theirs, wide = off(1e-6), [off(1e-6, 4)]
+
+    def verdict(ours, again, **tolerances):
+        evidence = Evidence(lambda seeds: [wide] * len(seeds), lambda: wide, again=lambda: [again])
+        return compare_all(["y"], [ours], [theirs], evidence, **tolerances)[0]
+
+    other = theirs + np.float32(0.5)
+    found = verdict(off(0) - np.float32(0.5), other)
+    assert found.accepted and not found.equal and found.reason == VARYING
+    where = f"at [0, 0] {theirs[0, 0]!s}, {other[0, 0]!s}"
+    assert found.variation == f"2 different results in 2 runs: {where}"
+    assert verdict(off(0) - np.float32(0.5), other, rtol=0.1).reason == VARYING
+    report = Report("m", None, {}, 1, 1, reference="R 1", outputs=[found])
+    assert report.verdict == REFERENCE_VARIES and report.accepted
+    known = f"not comparable: R 1 is not deterministic: y: {found.variation}"
+    assert report.comparison == known
+    # The last bits of a sum may depend on the threads.
+    assert not verdict(off(0) - np.float32(0.5), np.nextafter(theirs, np.float32(9))).accepted
+    assert verdict(theirs, other).equal
+    broken = theirs.copy()
+    broken[0] = np.nan
+    for ours in (broken, theirs.astype("float64"), theirs[:9]):
+        assert not verdict(ours, other).accepted
 
 
 def test_ours_may_be_as_far_from_float64_as_the_reference():
