@@ -130,9 +130,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     if not grids.is_full():
         # Imports TVM, which a process that only distributes the tests does not need.
-        from helpers import linking, quick_decompositions
+        from helpers import linking, quick_decompositions, quick_kernels
 
         linking.use_linker()
+        quick_kernels.use()
         quick_decompositions.use()
     # Loaded modules stay alive, so exclude them from garbage collection.
     gc.collect()
