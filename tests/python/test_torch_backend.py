@@ -15,6 +15,7 @@
 import copy
 import importlib.metadata
 import logging
+import math
 import os
 import signal
 import threading
@@ -318,6 +319,21 @@ def test_the_decompositions_of_pytorch_are_listed_once_for_the_enabled_fixes(
     monkeypatch.undo()
     monkeypatch.setenv("TVM_FIXES_DISABLE", "torch-linear")
     assert torch.ops.aten.linear.default in rules_of_graphs(known_operators())[0]
+
+
+def test_sizes_that_are_rounded_floats_are_computed() -> None:
+    def padded(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        n = x.shape[0]
+        rows = math.ceil(n / 4) * 4
+        coordinates = torch.arange(0.5, n) / 8
+        enlarged = F.interpolate(x[None, None], scale_factor=1.7)
+        return x + coordinates[:, None], F.pad(x, (0, 0, 0, rows - n)).view(-1, 4, 3), enlarged * 2
+
+    fast, graphs = compiled(padded, dynamic=True)
+    for rows in (9, 12, 15):
+        x = torch.randn(rows, 3)
+        check_equal(fast(x), padded(x))
+    assert len(graphs[-1].partitions) == 1 and not graphs[-1].eager
 
 
 def test_constants_are_computed_while_pytorch_traces() -> None:

@@ -13,6 +13,7 @@
 """Programs with dynamic dims: their sizes, and operators on them."""
 
 import io
+import math
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ import tvm
 import tvm.testing
 from torch.utils._sympy import functions
 from tvm import relax, tirx
+from tvm_ffi import structural_walk
 
 from helpers.relax_modules import cpu
 from helpers.torch_programs import Call, check_function, import_exported, random
@@ -31,6 +33,7 @@ from tvm_fixes.errors import InputError
 from tvm_fixes.frontend.torch import ExportedProgramImporter, from_exported_program
 from tvm_fixes.frontend.torch.values.symbols import Symbols
 from tvm_fixes.support import switches
+from tvm_fixes.tirx.loop_nest import substitute
 
 X = random(5, 3, dtype=torch.float32, seed=0)
 OTHERS = [(random(rows, 3, dtype=torch.float32, seed=rows),) for rows in (4, 9)]
@@ -289,6 +292,43 @@ def test_expressions(expression: str, expected: int) -> None:
     got = symbols.convert(eval(expression, vars(functions) | {"s": s}))
     symbols.analyzer.bind(variable, tirx.const(7, "int64"))
     assert int(symbols.analyzer.simplify(got)) == expected
+
+
+@pytest.mark.parametrize("rounding", ["CeilToInt", "FloorToInt", "TruncToInt"])
+@pytest.mark.parametrize(
+    ("value", "is_exact"),
+    [
+        ("IntTrueDiv(s - 9, 4)", True),
+        ("FloatTrueDiv(ToFloat(s) - 0.5, 1.0)", True),
+        ("IntTrueDiv(100, s)", True),
+        ("1.5*ToFloat(s) + 0.25", True),
+        ("0.7*ToFloat(s)", False),
+        ("3*IntTrueDiv(s, 3) - 8", False),
+    ],
+)
+def test_rounded_floats(rounding: str, value: str, is_exact: bool) -> None:
+    s = sympy.Symbol("s", integer=True, positive=True)
+    symbols = Symbols()
+    variable = tirx.Var("s", "int64")
+    symbols.bind(s, variable)
+    names = vars(functions) | {"s": s}
+    expression = eval(f"{rounding}({value})", names)
+    got = symbols.convert(expression)
+    is_trunc_of_negative = rounding == "TruncToInt" and "- 9" in value
+    assert has_no_floats(got) == (is_exact and not is_trunc_of_negative)
+    for n in range(1, 60):
+        wanted = getattr(math, rounding[:-5].lower())(float(eval(value, names | {"s": n})))
+        place = {variable: tirx.const(n, "int64")}
+        found = symbols.analyzer.simplify(substitute(got, place))
+        assert int(found) == wanted, (n, got)
+
+
+def has_no_floats(expression: tirx.Expr) -> bool:
+    """Whether an expression has no float; any must be without calls, which Relax rejects."""
+    parts: list[tirx.Expr] = []
+    structural_walk(expression, (tirx.Expr, parts.append))
+    assert not any(isinstance(part, relax.Call) for part in parts)
+    return all(part.ty.dtype != "float64" for part in parts)
 
 
 def test_static_shapes_need_no_fix() -> None:

@@ -26,6 +26,7 @@ from tvm.sym import Analyzer
 
 from ....errors import OpNotImplemented
 from ...extents import MAX_EXTENT
+from .rounding import rounded_to_int, with_integer_quotients
 
 __all__ = ["Size", "Symbols"]
 
@@ -50,12 +51,6 @@ def _comparison(relation: Callable[..., tirx.Expr]) -> Callable[[Any, Any], tirx
     return lambda lhs, rhs: relation(*_integers(lhs, rhs))
 
 
-def _to_int(rounding: Callable[..., tirx.Expr]) -> Callable[[Any, torch.dtype], Any]:
-    return lambda value, _dtype: (
-        value if isinstance(value, int) else rounding(value).astype("int64")
-    )
-
-
 class _Arithmetic:
     """The operations on TVM expressions that PyTorch's interpreter of SymPy expressions calls.
 
@@ -69,9 +64,9 @@ class _Arithmetic:
     minimum = staticmethod(tirx.min)
     maximum = staticmethod(tirx.max)
     truediv = int_truediv = staticmethod(_quotient)
-    floor_to_int = staticmethod(_to_int(tirx.floor))
-    ceil_to_int = staticmethod(_to_int(tirx.ceil))
-    trunc_to_int = staticmethod(_to_int(tirx.trunc))
+    floor_to_int = staticmethod(rounded_to_int(tirx.GT, -1))
+    ceil_to_int = staticmethod(rounded_to_int(tirx.LT, 1))
+    trunc_to_int = staticmethod(rounded_to_int(None, 0))
     eq = staticmethod(_comparison(tirx.EQ))
     ne = staticmethod(_comparison(tirx.NE))
     lt = staticmethod(_comparison(tirx.LT))
@@ -212,5 +207,5 @@ class Symbols:
 def _expression(size: Any) -> Any:
     """Return a plain number itself, or the SymPy expression of a symbolic number."""
     if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
-        return size.node.expr
-    return size
+        size = size.node.expr
+    return with_integer_quotients(size) if isinstance(size, sympy.Basic) else size
