@@ -14,12 +14,13 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 import tvm
 import tvm.testing
 from tvm import relax
 
 from helpers.grids import sample
-from helpers.relax_modules import call, cpu
+from helpers.relax_modules import call, cpu, merge
 from helpers.torch_programs import Call, import_exported, run_functions
 from tvm_fixes.fixes.torch_importer import INDEXING
 from tvm_fixes.frontend.torch import from_exported_program
@@ -204,6 +205,33 @@ def test_scatters():
             "number": (lambda x: x.scatter_add(0, torch.tensor(0), x * 2), torch.tensor(3.0)),
         }
     )
+
+
+FROM_START = {
+    "embedding": lambda x, rows, i: F.embedding(i, x),
+    "embedding_bag": lambda x, rows, i: F.embedding_bag(i, x, torch.tensor([0, 2])),
+    "gather": lambda x, rows, i: x.gather(1, i.reshape(3, 1)),
+    "index_add": lambda x, rows, i: x.index_add(0, i, rows, alpha=2),
+    "index_copy": lambda x, rows, i: x.index_copy(1, i, rows.T),
+    "index_select": lambda x, rows, i: x.index_select(1, i),
+    "index_reduce": lambda x, rows, i: x.index_reduce(0, i, rows, "amax"),
+    "nll_loss": lambda x, rows, i: F.nll_loss(rows, i, ignore_index=1),
+    "scatter": lambda x, rows, i: x.scatter(0, i.reshape(3, 1), rows),
+}
+
+
+def test_negative_indices_are_out_of_range_where_pytorch_rejects_them():
+    x, rows = data(4, 4), data(3, 4, seed=1)
+    index, wrong = torch.tensor([2, 0, 1]), torch.tensor([2, -1, 1])
+    mods = {n: import_exported(Call(f), (x, rows, index)) for n, f in FROM_START.items()}
+    vm = relax.VirtualMachine(relax.build(merge(mods), cpu(), relax_pipeline=pipeline()), tvm.cpu())
+    for name, function in FROM_START.items():
+        got = call(vm, name, x.numpy(), rows.numpy(), index.numpy())
+        torch.testing.assert_close(torch.from_numpy(got), function(x, rows, index))
+        with pytest.raises((IndexError, RuntimeError)):
+            function(x, rows, wrong)
+        with pytest.raises(AssertionError, match="index -1 is out of range"):
+            call(vm, name, x.numpy(), rows.numpy(), wrong.numpy())
 
 
 def test_scatters_of_booleans():

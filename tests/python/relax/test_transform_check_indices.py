@@ -20,7 +20,7 @@ from tvm import relax, tirx
 from helpers.relax_modules import build, call, calls, merge, tensor
 from tvm_fixes import verify
 from tvm_fixes.lowering import pipeline
-from tvm_fixes.relax.legalize.indices import FIX_ID
+from tvm_fixes.relax.legalize.indices import FIX_ID, from_start
 from tvm_fixes.relax.transform import CheckIndices
 from tvm_fixes.support import switches
 from tvm_fixes.support.isolate import run_forked
@@ -102,6 +102,29 @@ def test_an_index_out_of_range_is_an_error_that_names_it(checking, name):
         assert outcome.name == "AssertionError", outcome
         text = f"{name}: index {wrong} is out of range for axis {axis} of {extent} elements"
         assert text in outcome.message
+
+
+def test_a_mark_forbids_negative_indices_and_leaves_no_cast():
+    mod = build(
+        {"x": tensor(n, 5), "i": tensor(k, 5, dtype="int64")},
+        lambda _, x, i: op.gather_elements(x, from_start(i), axis=0),
+    )
+    with LLVM:
+        kernels = [name.name_hint for name in pipeline()(mod).functions]
+    assert sorted(kernels) == ["check_indices", "gather_elements", "main", "shape_func"]
+    vm = machine({"marked": mod})
+    x, i = np.arange(20, dtype="float32").reshape(4, 5), np.ones((2, 5), "int64")
+    assert (call(vm, "marked", x, i) == x[1]).all()
+    i[1, 1] = -1
+    with pytest.raises(AssertionError, match="index -1 is out of range for axis 0 of 4"):
+        call(vm, "marked", x, i)
+    with switches.without([FIX_ID]):
+        assert number_of_checks(mod) == 0
+    place = build(
+        {"x": tensor(n, 5)},
+        lambda b, x: op.take(x, from_start(b.emit(op.arange(3))), axis=1),
+    )
+    assert number_of_checks(place) == 0
 
 
 def tuples_and_numbers():

@@ -29,6 +29,7 @@ from ...fixes.torch_importer import (
     ATTENTION,
     DECOMPOSITIONS,
     DYNAMIC_SHAPES,
+    INDEXING,
     INSTANCE_NORM,
     INTERPOLATE,
     LINEAR,
@@ -85,6 +86,7 @@ def core_rules(known: Container[str], whole: Container[str] = ()) -> dict[Any, C
         ACTIVATIONS: [torch.ops.aten.celu.default, torch.ops.aten.selu.default],
         INSTANCE_NORM: [torch.ops.aten.instance_norm.default],
         LOOPS: list(RECURRENT),
+        INDEXING: [torch.ops.aten.index_add.default, torch.ops.aten.index_copy.default],
         # PyTorch rejects its own decompositions: one writes to a tensor of 16-bit floats, the other
         # reads the number of an index of rank 0.
         DECOMPOSITIONS: [torch.ops.aten.renorm.default, torch.ops.aten.take.default],

@@ -35,7 +35,8 @@ A negative index counts from the end.  On a CPU, the pass
 range.  Without the pass, and on a GPU, a kernel reads the nearest element, and drops a write.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tvm import relax, te, tirx
 from tvm.sym import Analyzer
@@ -43,6 +44,7 @@ from tvm.sym import Analyzer
 from ...fixes.elements import INDEX_LEGALIZE as FIX_ID
 from ...support import ambient, switches
 from ...tirx.util import is_zero
+from ..ir import operator_name
 
 
 def takes_effect(*shaped: relax.Expr) -> bool:
@@ -58,6 +60,29 @@ def wrap_negative(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
     if str(index.ty.dtype).startswith(("uint", "bool")):
         return value
     return value + (value < 0).astype("int64") * extent
+
+
+def from_start(index: relax.Expr) -> relax.Expr:
+    """`index`, with the mark that a negative one is out of range instead of from the end.
+
+    The mark is two casts that change no value, since some operators take only int64.
+    """
+    if not str(index.ty.dtype).startswith("int"):
+        return index
+    return relax.op.astype(relax.op.astype(index, "uint64"), "int64")
+
+
+def source_from_start(
+    index: relax.Expr, bound_to: Callable[[relax.Var], relax.Expr | None]
+) -> relax.Expr | None:
+    """The operand of :func:`from_start` for its result; None for another value."""
+    value: Any = index
+    for dtype in ("int64", "uint64"):
+        value = bound_to(value) if isinstance(value, relax.Var) else value
+        if operator_name(value) != "relax.astype" or str(value.ty.dtype) != dtype:
+            return None
+        value = value.args[0]
+    return value if str(value.ty.dtype).startswith("int") else None
 
 
 def clamp_index(index: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:

@@ -27,7 +27,7 @@ from ...tirx.util import OPAQUE, assertion_failure, checked_copy, count_of, exte
 from ..analysis import operator_calls
 from ..index_ranges import Ranges
 from ..ir import relax_functions
-from ..legalize.indices import is_at_most
+from ..legalize.indices import is_at_most, source_from_start
 
 _PART = 4096
 """The number of indices that the check covers per loop."""
@@ -188,17 +188,19 @@ class _Checks(PyExprMutator):
         is_tensor = isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
         if not is_tensor or "int" not in str(ty.dtype):
             return indices
+        source = source_from_start(indices, self.lookup_binding)
         if ignored is None and self.ranges.are_within(indices, extents):
-            return indices
+            return indices if source is None else source
         self.count += 1
         operator = name.removeprefix("relax.")
         checked = self.builder_.call_te(
             _checked,
-            indices,
+            indices if source is None else source,
             operator,
             operator in _ROWS,
             list(axes),
             ignored,
+            source is not None,
             *extents,
             primfunc_name_hint="check_indices",
             primfunc_attrs={"op_pattern": OPAQUE},
@@ -252,12 +254,13 @@ def _checked(
     in_rows: bool,
     axes: Sequence[int],
     ignored: int | None,
+    is_from_start: bool,
     *extents: tirx.Expr,
 ) -> te.Tensor:
     """A checked copy of the indices as non-negative int64.
 
     If `in_rows`, each row of the last axis has one index per axis. For a loss, `ignored` is a valid
-    index, and negative indices do not count from the end.
+    index, and negative indices do not count from the end; neither do they if `is_from_start`.
     """
     shape, dtype = list(indices.shape), str(indices.dtype)
     outer = shape[:-1] if in_rows else shape
@@ -286,7 +289,7 @@ def _checked(
                 at = [*position, tirx.const(column, "int64")] if in_rows else position
                 value = tirx.BufferLoad(ins[0], at)
                 place = value.astype("int64")
-                if not dtype.startswith("uint") and ignored is None:
+                if not dtype.startswith("uint") and ignored is None and not is_from_start:
                     place = place + (place < 0).astype("int64") * extent
                 is_out = tirx.any(place < 0, place >= extent)
                 if ignored is not None:

@@ -30,13 +30,21 @@ from tvm.sym import Analyzer
 
 from ....errors import OpNotImplemented
 from ....fixes.torch_importer import INDEXING
-from ....relax.legalize.indices import broadcast
+from ....relax.legalize.indices import broadcast, from_start
 from ...dtypes import dtype_of
 from ...extents import static_extent
 from ..call import Call, converts
+from ..values.operands import operand_of
 
 _END = 2**63 - 1
 """PyTorch's end of a slice without an end."""
+
+
+_FROM_START = {
+    *("embedding.default", "gather.default", "index_select.default"),
+    *("index_add.default", "index_copy.default"),
+}
+"""The operators whose negative indices PyTorch rejects."""
 
 
 def _shape_of(value: relax.Expr) -> list[tirx.Expr]:
@@ -54,11 +62,30 @@ def _permuted(call: Call, value: relax.Expr, axes: Sequence[int]) -> relax.Expr:
     return call.emit(relax.op.permute_dims(value, list(axes)))
 
 
+def _marked(call: Call, index: relax.Expr) -> relax.Expr:
+    """An index; negative ones are out of range for most operators."""
+    return call.emit(from_start(index)) if call.operator in _FROM_START else index
+
+
 @converts("embedding.default", fix=INDEXING, noted=True)
 def convert_embedding(call: Call) -> relax.Expr:
     """Convert a lookup of rows."""
     weight, indices = call.operands[:2]
-    return call.emit(relax.op.take(weight, indices, axis=0))
+    return call.emit(relax.op.take(weight, _marked(call, indices), axis=0))
+
+
+@converts("index_select.default", fix=INDEXING)
+def convert_index_select(call: Call) -> relax.Expr:
+    """Convert a selection along an axis, from the start only."""
+    x, axis, index = call.arguments(input=None, dim=None, index=None)
+    return call.emit(relax.op.take(x, _marked(call, index), axis))
+
+
+@converts("gather.default", fix=INDEXING)
+def convert_gather(call: Call) -> relax.Expr:
+    """Convert a selection of one element along an axis for each result, from the start only."""
+    x, axis, index = call.arguments(input=None, dim=None, index=None)
+    return call.emit(relax.op.gather_elements(x, _marked(call, index), axis))
 
 
 @converts("take.default", fix=INDEXING, noted=True)
@@ -128,7 +155,7 @@ def _put(
         return _put_along(call, x, axes[0], indices[0], values, reduction)
     values = _permuted(call, values, order)
     columns = [emit(relax.op.broadcast_to(call.astype(index, "int64"), outer)) for index in indices]
-    rows = emit(relax.op.stack(columns, axis=-1))
+    rows = _marked(call, emit(relax.op.stack(columns, axis=-1)))
     if not outer:
         rows = emit(relax.op.expand_dims(rows, 0))
         values = emit(relax.op.expand_dims(values, 0))
@@ -145,7 +172,7 @@ def _put_along(
     column = [1] * len(shape)
     column[axis] = -1
     index = emit(relax.op.reshape(call.astype(index, "int64"), column))
-    index = emit(relax.op.broadcast_to(index, shape))
+    index = _marked(call, emit(relax.op.broadcast_to(index, shape)))
     return emit(relax.op.scatter_elements(x, index, values, axis, reduction))
 
 
@@ -183,6 +210,25 @@ def _put_where(
     if accumulate:
         values = emit(relax.op.add(x, values))
     return emit(relax.op.where(mask, values, x))
+
+
+@converts("index_add.default", "index_copy.default", fix=INDEXING)
+def convert_index_add(call: Call) -> relax.Expr:
+    """Convert an assignment or an addition to slices, whose indices are from the start only."""
+    x, axis, index, source, alpha = call.arguments(
+        input=None, dim=None, index=None, source=None, alpha=1
+    )
+    source = operand_of(call, source, dtype_of(x))
+    if alpha != 1:
+        source = call.emit(relax.op.multiply(source, operand_of(call, alpha, dtype_of(x))))
+    index = call.emit(relax.op.reshape(index, (-1,)))
+    rows = list(x.ty.shape.values) or [1]
+    own = call.emit(relax.op.reshape(x, rows)) if not x.ty.ndim else x
+    rows[axis % len(rows)] = index.ty.shape.values[0]
+    source = call.emit(relax.op.reshape(source, rows)) if source.ty.ndim < len(rows) else source
+    is_added = call.operator == "index_add.default"
+    updated = _put(call, own, [axis % len(rows)], [index], source, is_added)
+    return updated if x.ty.ndim else call.emit(relax.op.reshape(updated, ()))
 
 
 @converts("slice_scatter.default", fix=INDEXING, noted=True)

@@ -19,6 +19,7 @@ from tvm.sym import Analyzer
 
 from ....errors import OpAttributeInvalid
 from ....fixes.torch_importer import INDEXING
+from ....relax.legalize.indices import from_start
 from ...dtypes import dtype_of
 from ..call import Call, converts
 
@@ -59,6 +60,7 @@ def _scattered(
     if source.ty.ndim == 0 and shape:
         source = emit(relax.op.broadcast_to(source, shape))
     source = _cropped(call, call.astype(source, dtype_of(x)), shape)
+    index = emit(from_start(index))
     if not x.ty.ndim:
         x, index, source = (emit(relax.op.reshape(e, (1,))) for e in (x, index, source))
         updated = emit(relax.op.scatter_elements(x, index, source, 0, reduction))
