@@ -32,6 +32,7 @@ from torch._dynamo.exc import BackendCompilerFailed
 from tvm_fixes.errors import UnsupportedOperatorError, UsageError
 from tvm_fixes.frontend.torch.call import known_operators
 from tvm_fixes.frontend.torch.functional_graph import rules_of_graphs
+from tvm_fixes.runtime import after_fork
 from tvm_fixes.torch import Explanation, backend, explain
 from tvm_fixes.torch.backend import Backend
 from tvm_fixes.torch.explanation import Graph
@@ -467,21 +468,37 @@ def test_threads_and_children_run_a_compiled_model() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_child_runs_a_model_that_another_thread_ran_at_the_fork(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_fork_waits_for_calls_but_not_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     build = Partition.build
     monkeypatch.setattr(Partition, "build", lambda self, o: (made.append(self), build(self, o)))
     fast, _ = compiled(lambda x: x + 1)
     x = torch.ones(3)
     assert fast(x).eq(2).all()
-    with made[0]._lock:
+    is_held, is_forked = threading.Event(), threading.Event()
+
+    def call(seconds: float) -> None:
+        with made[0].lock:
+            is_held.set()
+            is_forked.wait(seconds)
+
+    for patience, is_run in ((60, True), (0.1, False)):
+        monkeypatch.setattr(after_fork, "_PATIENCE", patience)
+        is_held.clear()
+        thread = threading.Thread(target=call, args=(0.3 if is_run else 60,))
+        thread.start()
+        assert is_held.wait(60)
         child = os.fork()
         if child == 0:
             signal.alarm(20)
-            os._exit(0 if fast(x).eq(2).all() else 1)
-    assert os.waitpid(child, 0)[1] == 0
+            # PyTorch runs the partition if compiled code cannot.
+            is_right = bool(fast(x).eq(2).all()) and (made[0]._function is not None) == is_run
+            os._exit(0 if is_right else 1)
+        is_forked.set()
+        thread.join()
+        is_forked.clear()
+        assert os.waitpid(child, 0)[1] == 0
+    assert fast(x).eq(2).all() and made[0]._function is not None
 
 
 if __name__ == "__main__":

@@ -48,10 +48,12 @@ class Library:
     ----------
     directory : Path
     manifest : Manifest
-    lock : threading.Lock
+    lock : threading.RLock
         Held during each call: the virtual machine has only one stack of frames, and releases the
         GIL while it runs.
     """
+
+    lock: threading.RLock
 
     def __init__(
         self,
@@ -61,16 +63,11 @@ class Library:
     ):
         self.directory = Path(directory)
         self.manifest = manifest
-        self.lock = threading.Lock()
         self._owner = owner
-        after_fork.renew(self)
+        after_fork.give_lock(self)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a compiled model cannot be pickled: save it, and load it where it runs")
-
-    def _renew(self) -> None:
-        """Replace the lock in a forked child: the thread that held it may not exist there."""
-        self.lock = threading.Lock()
 
     @cached_property
     def device(self) -> tvm.runtime.Device:
@@ -91,6 +88,7 @@ class Library:
         )
         if problem:
             raise ArtifactError(f"{self.directory} cannot run here: {problem}")
+        after_fork.check()
         try:
             return relax.VirtualMachine(_load(self.directory / LIBRARY), self.device)
         except Exception as error:

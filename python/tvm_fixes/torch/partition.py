@@ -59,6 +59,8 @@ class Partition(nn.Module):
         The number of operators.
     """
 
+    lock: threading.RLock
+
     def __init__(
         self, arranged: Arranged, updates: Mapping[int, int], others: Sequence[fx.Node] = ()
     ) -> None:
@@ -77,12 +79,7 @@ class Partition(nn.Module):
         self._updates = {output: index for index, output in updates.items()}
         self._function: Any = None
         self._owned: tuple[int, ...] = ()
-        self._renew()
-        after_fork.renew(self)
-
-    def _renew(self) -> None:
-        # Another thread may hold the lock while this process forks.
-        self._lock = threading.Lock()
+        after_fork.give_lock(self)
 
     def build(self, options: Options) -> None:
         """Compile the partition for the options' target."""
@@ -91,6 +88,7 @@ class Partition(nn.Module):
 
     @in_turn
     def _built(self, options: Options) -> Any:
+        after_fork.check()
         target = options.resolved_target()
         with target:
             mod = pipeline(layout=options.layout)(self._mod)
@@ -136,7 +134,7 @@ class Partition(nn.Module):
         tensors = list(arguments[: self._tensors])
         symbols = arguments[self._tensors : self._determining]
         numbers = [tvm.runtime.ShapeTuple([value]) for value in symbols]
-        with self._lock:
+        with self.lock:
             values = self._inputs.ready(tensors, others)
             found = self._function(*values, *numbers)
         results = []
