@@ -315,12 +315,31 @@ def test_extents_that_are_expressions(axes, extent):
         np.testing.assert_allclose(got, lhs @ rhs, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("rows", "is_tiled"), [(255, False), (256, True)])
-def test_a_matrix_is_laid_out_for_many_rows(rows: int, is_tiled: bool) -> None:
-    case = Case((rows, 64), (64, 128))
-    text = legalized(case.module()).script()
-    assert ('T.sblock("in_tiles")' in text) == is_tiled
-    check([case])
+@pytest.mark.parametrize(("batch", "rows"), [((), 32), ((2,), 256)])
+def test_a_matrix_is_laid_out_for_many_rows(batch: tuple[int, ...], rows: int) -> None:
+    few, many = (Case((*batch, count, 64), (*batch, 64, 128)) for count in (rows - 1, rows))
+    for case, is_tiled in ((few, False), (many, True)):
+        assert ('T.sblock("in_tiles")' in legalized(case.module()).script()) == is_tiled
+    check([few, many])
+
+
+def test_a_matrix_is_packed_by_a_kernel_of_its_own() -> None:
+    """Its permute is part of that kernel, and columns beyond the last tile are not read."""
+    shapes = {"lhs": (3, 13, 50), "weight": (70, 50)}
+
+    def emit(builder: relax.BlockBuilder, lhs: relax.Expr, weight: relax.Expr) -> relax.Expr:
+        return relax.op.matmul(lhs, builder.emit(relax.op.permute_dims(weight)))
+
+    mod = build({name: tensor(*shape) for name, shape in shapes.items()}, emit)
+    with CPU:
+        lowered = pipeline()(mod)
+    names = {var.name_hint for var in lowered.functions}
+    assert names >= {"fused_transpose_in_tiles", "matmul"} and "transpose" not in names
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype("float32") for shape in shapes.values()]
+    vm = relax.VirtualMachine(relax.build(lowered, CPU, relax_pipeline=None), tvm.cpu())
+    got = vm["main"](*map(tvm.runtime.tensor, arrays)).numpy()
+    np.testing.assert_allclose(got, arrays[0] @ arrays[1].T, rtol=1e-5, atol=1e-5)
 
 
 def test_small_products_start_no_threads() -> None:

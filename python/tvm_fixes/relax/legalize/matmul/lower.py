@@ -19,9 +19,10 @@ Mechanism
 Here the output is computed one register tile at a time. For each element of the common axis, the
 microkernel loads one row of the tile from the second operand, in vectors, and multiplies it by one
 element of each row of the first. A constant matrix that the whole batch shares is packed tile by
-tile at compile time; other matrices are packed at run time if the tiles do not divide the columns,
-or if many rows are multiplied. Calls with unknown shapes, and calls that are not known to be for a
-CPU, go to TVM's function.
+tile at compile time, and one that is computed or an input by a kernel of its own if many rows are
+multiplied by it. The matrices of a batch are packed within the product if the tiles do not divide
+the columns, or if many rows are multiplied. Calls with unknown shapes, and calls that are not known
+to be for a CPU, go to TVM's function.
 
 The steps of :func:`_lower`:
 
@@ -36,6 +37,7 @@ The steps of :func:`_lower`:
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import tvm
 import tvm_ffi
@@ -51,13 +53,16 @@ from ....tirx.util import count_of
 from ...ir import in_block
 from ..override import Legalize, legalizes
 from ..targets import multiply_accumulate_of, schedules_for_cpu, target_of
-from .packing import Packing, pack
+from .packing import Packing, pack, pack_at_run_time
 from .product import Product, broadcast_extents
 from .schedule import schedule
 from .tiles import Tile, choose_tile, depth_chunk, in_streams
 
 # With fewer rows, packing floats for a dot product takes longer than it saves.
 _MIN_ROWS_TO_PACK_FLOATS = 16
+# With fewer rows, packing floats in a kernel of its own takes longer than it saves.  The rows of an
+# unpacked tile are in different pages and fall on few sets of the L1 cache.
+_MIN_ROWS_TO_PACK_APART = 32
 
 
 @legalizes("relax.matmul")
@@ -71,7 +76,32 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         packing = packing_of(call)
         if packing is not None:
             return _lower(bb, bb.emit, call, pack(rhs, packing, str(call.op.name)))
+    if _is_read_often(call):
+        return _lower(bb, bb.emit, call, _packed_apart(bb, call))
     return _lower(bb, bb.emit, call)
+
+
+def _is_read_often(call: relax.Call) -> bool:
+    """Whether packing a matrix that is not constant takes less time than it saves."""
+    rows, shape = _rows_of(call), call.args[1].ty.shape.values
+    is_static = all(isinstance(extent, tirx.IntImm) for extent in (rows, *shape))
+    if len(shape) != 2 or not is_static or rows.value < _MIN_ROWS_TO_PACK_APART:
+        return False
+    chosen = _multiply_accumulate(call, packed=True)
+    return chosen.depth == 1 and str(call.args[1].ty.dtype) == chosen.accumulator
+
+
+def _packed_apart(bb: relax.BlockBuilder, call: relax.Call) -> relax.Var | None:
+    """The second operand, packed by a kernel of its own, which fuses with a permute before it."""
+    packing = packing_of(call)
+    if packing is None or packing.streams > 1:
+        return None
+    compute = partial(
+        pack_at_run_time,
+        columns=packing.columns,
+        multiply_accumulate=_multiply_accumulate(call, packed=True),
+    )
+    return bb.emit_te(compute, call.args[1], primfunc_name_hint="in_tiles")
 
 
 def packing_of(call: relax.Call) -> Packing | None:
