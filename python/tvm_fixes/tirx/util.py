@@ -104,6 +104,13 @@ def contains(
     return any(found)
 
 
+def values_of(extents: Iterable[tirx.Expr]) -> tuple[int, ...] | None:
+    """The values of extents; None if one is symbolic."""
+    known = list(extents)
+    is_static = all(isinstance(extent, tirx.IntImm) for extent in known)
+    return tuple(extent.value for extent in known) if is_static else None
+
+
 def count_of(extents: Iterable[tirx.Expr]) -> tirx.Expr:
     """The product of extents as an int64."""
     count: tirx.Expr = tirx.const(1, "int64")

@@ -23,7 +23,7 @@ from tvm.sym import Analyzer
 
 from ....support import switches
 from ....target.cpu import Cpu
-from ....tirx.util import OPAQUE, divides, is_one
+from ....tirx.util import OPAQUE, divides, is_one, values_of
 from ...layouts import Layout, to_layout
 from ..override import Legalize, legalizes
 from ..targets import cpu_of, multiply_accumulate_of
@@ -112,7 +112,7 @@ def _legalize(
     kernel = to_layout(bb, kernel, Layout(attrs.kernel_layout), convolution.kernel_layout)
     name = call.op.name.rpartition(".")[2]
     out_layout = Layout(attrs.out_layout)
-    shapes = [_static(expr) for expr in (data, kernel, call)]
+    shapes = [values_of(expr.ty.shape.values) for expr in (data, kernel, call)]
     if None not in shapes:
         dtypes = str(data.ty.dtype), str(kernel.ty.dtype)
         func = _static_kernel(convolution, *shapes[:2], *dtypes, cpu)
@@ -129,13 +129,6 @@ def _legalize(
     if convolution.out_layout == out_layout:
         return result
     return to_layout(bb, bb.emit(result), convolution.out_layout, out_layout)
-
-
-def _static(expr: relax.Expr) -> tuple[int, ...] | None:
-    """The shape of a tensor; None if it has symbols."""
-    extents = list(expr.ty.shape.values)
-    is_static = all(isinstance(extent, tirx.IntImm) for extent in extents)
-    return tuple(extent.value for extent in extents) if is_static else None
 
 
 @functools.lru_cache(maxsize=_MAX_KERNELS)

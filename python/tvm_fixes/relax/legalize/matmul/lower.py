@@ -35,6 +35,7 @@ The steps of :func:`_lower`:
 5. Restore the shape of the call.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -49,7 +50,7 @@ from ....fixes.matmul import MATMUL_LEGALIZE as FIX_ID
 from ....support import switches
 from ....target.cpu import Cpu
 from ....tirx.accumulation import MultiplyAccumulate
-from ....tirx.util import count_of
+from ....tirx.util import count_of, values_of
 from ...ir import in_block
 from ..override import Legalize, legalizes
 from ..targets import multiply_accumulate_of, schedules_for_cpu, target_of
@@ -57,6 +58,9 @@ from .packing import Packing, pack, pack_at_run_time
 from .product import Product, broadcast_extents
 from .schedule import schedule
 from .tiles import Tile, choose_tile, depth_chunk, in_streams
+
+# The number of cached kernels; a model has fewer.
+_MAX_KERNELS = 256
 
 # With fewer rows, packing floats for a dot product takes longer than it saves.
 _MIN_ROWS_TO_PACK_FLOATS = 16
@@ -195,14 +199,50 @@ def _lower(
     lhs = pad_to_multiple(emit, lhs, -1, multiply_accumulate.depth)
     rhs = pad_to_multiple(emit, rhs, -2, multiply_accumulate.depth) if packed is None else packed
     product = Product(str(call.ty.dtype), multiply_accumulate, tile, columns)
-    func, args, out_type = gen_call_tir_inputs(product.compute, lhs, rhs)
+    func, args, out_types = _call_of(product, lhs, rhs)
+    out = relax.call_tir(bb.add_func(func, "matmul"), args, out_types)
+    return reshape_to(emit, emit(out), list(call.ty.shape.values))
+
+
+def _call_of(
+    product: Product, lhs: relax.Expr, rhs: relax.Expr
+) -> tuple[tirx.PrimFunc, relax.Expr, list[relax.TensorType]]:
+    """The scheduled kernel of a product, and the arguments and the types of a call to it."""
+    shapes = [values_of(expr.ty.shape.values) for expr in (lhs, rhs)]
+    columns = [] if product.packed_columns is None else [product.packed_columns]
+    key = values_of(columns)
+    if None not in shapes and key is not None:
+        func, shape = _static_kernel(
+            replace(product, packed_columns=None),
+            key,
+            *((shape, str(expr.ty.dtype)) for shape, expr in zip(shapes, (lhs, rhs), strict=True)),
+        )
+        out_type = relax.TensorType(shape, product.out_dtype, lhs.ty.vdevice)
+        return func, relax.Tuple([lhs, rhs]), [out_type]
+    func, args, out_types = gen_call_tir_inputs(product.compute, lhs, rhs)
     # A bound of the columns would make extents of vectors symbolic: compute for any number of them.
-    if packed is None and (free := with_free_columns(rhs)) is not rhs:
+    if product.packed_columns is None and (free := with_free_columns(rhs)) is not rhs:
         func, args, _ = gen_call_tir_inputs(product.compute, lhs, free)
         args = [rhs if arg.same_as(free) else arg for arg in args]
-    func = schedule(func, tile, multiply_accumulate.dot_product)
-    out = relax.call_tir(bb.add_func(func, "matmul"), args, out_type)
-    return reshape_to(emit, emit(out), list(call.ty.shape.values))
+    return schedule(func, product.tile, product.multiply_accumulate.dot_product), args, out_types
+
+
+@functools.lru_cache(maxsize=_MAX_KERNELS)
+def _static_kernel(
+    product: Product,
+    packed_columns: tuple[int, ...],
+    *operands: tuple[tuple[int, ...], str],
+) -> tuple[tirx.PrimFunc, list[tirx.Expr]]:
+    """The kernel of a product of static shapes, and its shape, cached: models repeat products."""
+    if packed_columns:
+        product = replace(product, packed_columns=tirx.const(*packed_columns, "int64"))
+    lhs, rhs = (
+        relax.Var(name, relax.TensorType(*operand))
+        for name, operand in zip(("lhs", "rhs"), operands, strict=True)
+    )
+    func, _, [out_type] = gen_call_tir_inputs(product.compute, lhs, rhs)
+    func = schedule(func, product.tile, product.multiply_accumulate.dot_product)
+    return func, list(out_type.shape.values)
 
 
 def _applies(call: relax.Call) -> bool:
