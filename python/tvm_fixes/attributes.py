@@ -116,9 +116,17 @@ RELAY_NAME = Attribute(
     writers="frontend.relay.graph.translator",
 )
 
+CODE_PARTS = Attribute(
+    "tvm_fixes.code_parts",
+    "module",
+    "LLVM may compile the kernels in parts",
+    writers="target.code_parts",
+    readers="target.code_parts",
+)
+
 OWN = (
     *(TILE, LAST_COLUMNS, RECURRENCE, COPIES_FIRST, IS_COPY),
-    *(RUN, UPDATES, LIFTED, LOOP, RELAY_NAME),
+    *(RUN, UPDATES, LIFTED, LOOP, RELAY_NAME, CODE_PARTS),
 )
 """Our attributes."""
 

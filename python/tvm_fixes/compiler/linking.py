@@ -15,7 +15,6 @@
 import shutil
 import tempfile
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +41,7 @@ from ..support.isolate import OutcomeKind, run_forked
 from ..support.temporary import TemporaryDirectory
 from ..support.tensors import ALIGNMENT
 from ..target import cuda_libraries
+from ..target.code_parts import write_objects
 from ..target.linker import linker_for
 from ..tirx.transform.lower_alignment import alignment_of
 from .options import FULL_DISK
@@ -183,14 +183,18 @@ def _link(
     if strip:
         arguments["options"] = [*arguments.get("options", []), "-s"]
     linker = linker_for(target)
+
+    def write() -> None:
+        objects = write_objects(executable, workspace)
+        if objects:
+            objects += arguments.get("addons", [])
+            linker(str(library), objects, arguments.get("options", ()))
+        else:
+            executable.export_library(
+                str(library), fcompile=linker, workspace_dir=workspace, **arguments
+            )
+
     # In a child: LLVM calls exit() if it cannot write an object file.
-    write = partial(
-        executable.export_library,
-        str(library),
-        fcompile=linker,
-        workspace_dir=workspace,
-        **arguments,
-    )
     outcome = run_forked(write, timeout=None)
     if outcome.kind is OutcomeKind.VALUE:
         return

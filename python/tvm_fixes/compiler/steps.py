@@ -48,6 +48,7 @@ from ..support.instruments import watched_by
 from ..support.memory import Scratch
 from ..support.switches import Applied
 from ..target import cuda
+from ..target.code_parts import divisible
 from ..tirx.transform.apply_gpu_schedule import ScheduledKernel
 from ..user_passes import UserPassRun, read
 from . import linking
@@ -290,7 +291,7 @@ def build_executable(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMEx
     """Build a module that :func:`lower` returned."""
     if target.kind.name == "cuda":
         return cuda.build(mod, target)
-    return relax.build(mod, target, relax_pipeline=None)
+    return relax.build(divisible(mod), target, relax_pipeline=None)
 
 
 def export(compilation: Compilation) -> None:

@@ -29,6 +29,7 @@ import tvm_ffi
 
 from ..fixes.elements import SLP_VECTORIZER as FIX_ID
 from ..support import switches
+from .code_parts import at_once, joined, parts_of
 
 _BUILD = "target.build.llvm"
 _OPTION = "-vectorize-slp=false"
@@ -40,6 +41,9 @@ def register() -> None:
     stock = tvm_ffi.get_global_func(_BUILD)
 
     def build(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
+        return joined(at_once(lambda part: build_part(part, target), parts_of(mod)))
+
+    def build_part(mod: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
         try:
             return stock(mod, target)
         except tvm.error.InternalError as error:
