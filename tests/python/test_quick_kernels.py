@@ -17,8 +17,8 @@ import pytest
 import tvm
 import tvm.testing
 from tvm import relax
+from tvm.s_tir import Schedule
 
-from helpers import quick_kernels
 from helpers.grids import is_full
 from helpers.relax_modules import UNOPTIMIZED_CPU, build, call, tensor
 from tvm_fixes import pipeline
@@ -39,14 +39,22 @@ def assertions(built: relax.VMExecutable) -> int:
     return len(re.findall("call .*@__tvm_set_raised", code))
 
 
-@pytest.mark.skipif(is_full(), reason="the full tier keeps the checks")
+QUICK = pytest.mark.skipif(is_full(), reason="the full tier builds as users do")
+
+
+@QUICK
 def test_only_unoptimized_kernels_without_assertions_of_their_own_are_unchecked() -> None:
-    quick_kernels.use()
     assert assertions(executable(UNOPTIMIZED_CPU, "add")) == 0
     checks = assertions(executable(OPTIMIZED_CPU, "add"))
     assert checks > 0
     assert assertions(executable(UNOPTIMIZED_CPU, "floor_divide")) > checks
     assert assertions(executable(OPTIMIZED_CPU, "floor_divide")) > checks
+
+
+@QUICK
+def test_methods_of_schedules_are_called_without_checks() -> None:
+    assert "_type_checker" not in Schedule.split.__code__.co_filename
+    assert "_type_checker" not in Schedule.compute_at.__code__.co_filename
 
 
 def test_values_are_the_same() -> None:
