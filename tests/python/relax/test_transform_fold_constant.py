@@ -320,6 +320,23 @@ def test_instruments_see_one_pass():
     assert seen == ["FoldConstant"]
 
 
+@pytest.mark.parametrize("rows, level", [(2, 0), (1024, None)])
+def test_only_kernels_of_much_data_are_optimized(monkeypatch, rows, level):
+    levels = []
+    build_kernels = relax.build
+
+    def recorded(mod, target, **options):
+        levels.append(target.attrs.get("opt-level"))
+        return build_kernels(mod, target, **options)
+
+    monkeypatch.setattr(relax, "build", recorded)
+    w = integers(rows, 32, seed=2)
+    mod = build({}, lambda _builder: op.exp(relax.const(w)))
+    folded = tensor_of(transform.FoldConstant()(mod)["main"].body.body)
+    tvm.testing.assert_allclose(folded.numpy(), np.exp(w), rtol=1e-6)
+    assert levels == [level]
+
+
 def test_switched_off(monkeypatch):
     monkeypatch.setenv(switches.ENVIRONMENT_VARIABLE, "fold-constant")
     mod = build(

@@ -29,10 +29,22 @@ from ...support.instruments import unwatched
 from ...support.tensors import raw_bytes
 from ...tirx import semantics
 from ...tirx.dot_product import has_instruction
-from ..ir import is_kernel_call, leaves, map_leaves, tensor_of, variables, with_body
+from ..ir import (
+    is_kernel_call,
+    leaves,
+    map_leaves,
+    static_bytes,
+    tensor_of,
+    variables,
+    with_body,
+)
 from .make import empty_constant
 
 _TARGET = "llvm"
+
+# To optimize a kernel takes longer than to compute this many bytes without optimizations.
+_UNOPTIMIZED = tvm.target.Target({"kind": "llvm", "opt-level": 0})
+_SMALL = 1 << 16
 
 
 def evaluate(
@@ -118,7 +130,10 @@ def _run(
             raise ValueError(f"{name} has an instruction that only some CPUs have")
     module = _legalized(functions)
     module["main"] = _writing_to_parameters(module["main"])
-    executable = relax.build(module, _TARGET, relax_pipeline=_lowering())
+    values = [*params.values(), *(binding.var for binding in bound)]
+    is_small = sum(static_bytes(var.ty) or 0 for var in values) <= _SMALL
+    target = _UNOPTIMIZED if is_small else tvm.target.Target(_TARGET)
+    executable = relax.build(module, target, relax_pipeline=_lowering())
     machine = relax.VirtualMachine(executable, tvm.cpu())
     memory = [empty_constant(_extents(var), str(var.ty.dtype)) for var in results]
     for tensor, found in zip(memory, machine["main"](*params, *memory), strict=True):
