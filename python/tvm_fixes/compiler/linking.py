@@ -14,7 +14,8 @@
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +38,7 @@ from ..runtime.manifest import (
     package_versions,
 )
 from ..runtime.weights import write_weights
-from ..support.isolate import OutcomeKind, run_forked
+from ..support.isolate import OutcomeKind, forked
 from ..support.temporary import TemporaryDirectory
 from ..support.tensors import ALIGNMENT
 from ..target import cuda_libraries
@@ -141,9 +142,11 @@ def link(
     owner = TemporaryDirectory()
     try:
         directory = Path(owner.name)
-        with tempfile.TemporaryDirectory(dir=directory) as workspace:
-            _link(executable, directory / LIBRARY, workspace, target, strip)
-        written = _write_weights(directory / WEIGHTS, weights) if weights else None
+        with (
+            tempfile.TemporaryDirectory(dir=directory) as workspace,
+            _linking(executable, directory / LIBRARY, workspace, target, strip),
+        ):
+            written = _write_weights(directory / WEIGHTS, weights) if weights else None
         manifest = Manifest(
             **signature._asdict(),
             target=targets.to_json(target),
@@ -172,13 +175,15 @@ def _write_weights(path: Path, weights: Mapping[str, Weight]) -> WeightsRecord:
         ) from error
 
 
-def _link(
+@contextmanager
+def _linking(
     executable: relax.VMExecutable,
     library: Path,
     workspace: str,
     target: tvm.target.Target,
     strip: bool,
-) -> None:
+) -> Iterator[None]:
+    """Link the library while the ``with`` block runs."""
     arguments = cuda_libraries.link_arguments(target)
     if strip:
         arguments["options"] = [*arguments.get("options", []), "-s"]
@@ -195,7 +200,9 @@ def _link(
             )
 
     # In a child: LLVM calls exit() if it cannot write an object file.
-    outcome = run_forked(write, timeout=None)
+    with forked(write) as outcomes:
+        yield
+    [outcome] = outcomes
     if outcome.kind is OutcomeKind.VALUE:
         return
     said = [line for line in outcome.output.splitlines() if line.startswith("LLVM ERROR:")]

@@ -188,6 +188,29 @@ def run_forked(fn: Callable[[], object], *, timeout: float | None) -> Outcome:
     return run_all_forked([fn], timeout=timeout, jobs=1)[0]
 
 
+@contextmanager
+def forked(fn: Callable[[], object]) -> Iterator[list[Outcome]]:
+    """Call `fn` as :func:`run_forked` does, while the ``with`` block runs.
+
+    If the block raises, the child is killed.
+
+    Yields
+    ------
+    list of Outcome
+        Empty; it has the outcome after the block.
+    """
+    outcomes: list[Outcome] = []
+    child = start_forked(fn)
+    ended = False
+    try:
+        yield outcomes
+        multiprocessing.connection.wait([child.sentinel])
+        ended = True
+    finally:
+        with interrupts_deferred():
+            outcomes.append(child.finish(timed_out=not ended))
+
+
 def run_all_forked(
     fns: Sequence[Callable[[], object]], *, timeout: float | None, jobs: int
 ) -> list[Outcome]:

@@ -30,7 +30,7 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from tvm_fixes.support.isolate import OutcomeKind, run_all_forked, run_forked
+from tvm_fixes.support.isolate import OutcomeKind, forked, run_all_forked, run_forked
 
 
 def test_value():
@@ -166,6 +166,21 @@ def test_the_parent_is_untouched():
     assert run_forked(change, timeout=30).kind is OutcomeKind.VALUE
     assert "TVM_FIXES_TEST" not in os.environ
     assert os.getcwd() == directory
+
+
+def test_a_call_beside_a_block():
+    with forked(lambda: 3) as outcomes:
+        assert outcomes == []
+    assert [outcome.value for outcome in outcomes] == [3]
+
+
+def test_a_block_that_raises_ends_the_call():
+    with (
+        pytest.raises(ZeroDivisionError),
+        forked(lambda: time.sleep(60)) as outcomes,
+    ):
+        _ = 1 / 0
+    assert [outcome.kind for outcome in outcomes] == [OutcomeKind.TIMEOUT]
 
 
 def test_no_zombie_and_no_open_file_is_left():
