@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tvm
 import tvm_ffi
 
@@ -36,15 +37,6 @@ _clear = tvm_ffi.get_global_func("vm.builtin.memory_manager.clear")
 _ONE_OUTPUT = (tvm.runtime.Tensor, tvm.runtime.ShapeTuple)
 
 
-class _Loan(weakref.ref[Any]):
-    """A reference to a result in memory of the pool."""
-
-    __slots__ = ("max_idle_bytes", "nbytes")
-
-    nbytes: int
-    max_idle_bytes: int
-
-
 class _Pool:
     """The memory of results in the pool of TVM.
 
@@ -53,7 +45,8 @@ class _Pool:
     """
 
     def __init__(self) -> None:
-        self.loans: dict[int, _Loan] = {}
+        self.loans: dict[int, tuple[weakref.ref[Any], int, int]] = {}
+        """For each result that the caller has, its size, and the memory that may be idle then."""
         self.idle_bytes = 0
         """The memory of dropped results that no later result has."""
         self._idle: dict[int, int] = {}
@@ -61,22 +54,25 @@ class _Pool:
 
     def lend(self, arrays: Sequence[Any]) -> None:
         """Note that the caller has results of one call."""
-        limit = max(MAX_IDLE_BYTES, 2 * sum([array.nbytes for array in arrays]))
+        total = sum([array.nbytes for array in arrays])
         for array in arrays:
-            nbytes = array.nbytes
-            loan = _Loan(array, self._take_back)
-            loan.nbytes, loan.max_idle_bytes = nbytes, limit
-            self.loans[id(loan)] = loan
-            if self._idle.get(nbytes):
-                self._idle[nbytes] -= 1
-                self.idle_bytes -= nbytes
+            self.lend_one(array, array.nbytes, total)
 
-    def _take_back(self, loan: _Loan) -> None:
-        self.loans.pop(id(loan), None)
-        nbytes = loan.nbytes
-        self._idle[nbytes] = self._idle.get(nbytes, 0) + 1
+    def lend_one(self, array: Any, nbytes: int, total: int) -> None:
+        """Note that the caller has a result of a call whose results have `total` bytes."""
+        loan = weakref.ref(array, self._take_back)
+        self.loans[id(loan)] = loan, nbytes, total
+        idle = self._idle
+        if idle.get(nbytes):
+            idle[nbytes] -= 1
+            self.idle_bytes -= nbytes
+
+    def _take_back(self, loan: weakref.ref[Any]) -> None:
+        _, nbytes, total = self.loans.pop(id(loan))
+        idle = self._idle
+        idle[nbytes] = idle.get(nbytes, 0) + 1
         self.idle_bytes += nbytes
-        if self.idle_bytes > loan.max_idle_bytes:
+        if self.idle_bytes > MAX_IDLE_BYTES and self.idle_bytes > 2 * total:
             self.idle_bytes = 0
             self._idle.clear()
             _clear()
@@ -102,6 +98,17 @@ def returned(result: Any, owned: Collection[int], *, as_torch: bool) -> Any:
     outputs : array, or tuple of arrays
         In memory of their own: large ones in `owned` in that of the result, the others are copies.
     """
+    if type(result) is tvm.runtime.Tensor and owned and not as_torch:
+        # The usual case; after a large model has run, Python's code comes from memory.
+        try:
+            array = np.from_dlpack(result)
+        except (BufferError, RuntimeError):
+            pass
+        else:
+            nbytes = array.nbytes
+            if nbytes > MAX_BYTES and array.flags.writeable:
+                _pool.lend_one(array, nbytes, nbytes)
+                return array
     # Not a tuple of outputs: a ShapeTuple is a single output, too.
     fields = [result] if isinstance(result, _ONE_OUTPUT) else fields_of(result)
     outputs = _arrays(fields, owned, as_torch)
