@@ -209,13 +209,17 @@ def user_passes(
                 print(terminal.printable(text), end="", file=sys.stderr)
 
 
-def add_building(parser: argparse.ArgumentParser) -> None:
-    """Add the options with which a model is built otherwise: a problem may appear only then."""
+def add_static(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--static",
         action="store_true",
         help="make all dims static, with the sizes from --shape or PyTorch's example inputs",
     )
+
+
+def add_building(parser: argparse.ArgumentParser) -> None:
+    """Add the options with which a model is built otherwise: a problem may appear only then."""
+    add_static(parser)
     parser.add_argument(
         "--no-verify", dest="verify", action="store_false", help="do not verify the module"
     )

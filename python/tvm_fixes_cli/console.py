@@ -332,6 +332,7 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
         rows.append(("", f"first seen at {_place(rounded)}"))
     if found.first is not None:
         node, problem = found.first.node, found.first.result.problem
+        problem += f", with {found.first_inputs.where}" if found.first_inputs.where else ""
         name = f", node {escape(node.name)}" if node.path else ""
         rows.append(("first difference", f"[red]{escape(str(node))}[/]{name}"))
         rows.append(("", escape(problem)))

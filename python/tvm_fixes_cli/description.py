@@ -13,32 +13,22 @@
 """The description of a model, and of files that are not models, without TVM and PyTorch."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
 from . import terminal
+from .package import package_module
 from .terminal import FAILED, WRONG_USE, Failure
 
 Dim = int | str
 Command = tuple[str, str]
 """A command line, and what it does."""
 
-LIBRARY, TEXT, ZIP = "a library", "a text file", "a zip archive"
-"""Kinds of files that some models are, or may begin like."""
+_kinds = package_module("support/file_kinds.py")
+LIBRARY: str = _kinds.LIBRARY
+"""The kind of a file that may be an artifact's library."""
 
-# The first bytes of files that are often given for a model.
-_HEADS = (
-    (rb"version https://git-lfs", "a pointer of Git LFS, not the model; `git lfs pull` gets it"),
-    (rb"..\0\0TFL3", "a TFLite model, which cannot be imported; export the model to ONNX"),
-    (rb"\x89HDF", "an HDF5 file, such as Keras writes; export the model to ONNX"),
-    (rb"PK\x03\x04", ZIP),
-    (rb"\x7fELF", LIBRARY),
-    (rb"\s*<", "a page of HTML or XML, perhaps of a download that failed"),
-    (rb"\Z", "empty"),
-    (rb"[\t\n\r\x20-\x7e]+\Z", TEXT),
-)
 _EXPECTED = {"onnx": "a readable ONNX file", ".pt2": "a file of torch.export.save"}
 _MAX_OPERATORS = 8
 
@@ -158,14 +148,18 @@ def check_kind(path: str) -> None:
     """
     kind = kind_of(path)
     # An ONNX file may begin with text.
-    if kind not in ("", ZIP if path.endswith(".pt2") else TEXT):
+    if kind not in ("", _kinds.ZIP if path.endswith(".pt2") else _kinds.TEXT):
         raise Failure(f"{path}: not {_EXPECTED[path[-4:]]}: it is {kind}", FAILED)
 
 
 def malformed(path: str, reason: object) -> Failure:
     """The failure for a file that a reader rejects."""
     text = " ".join(str(reason).split())[:200]
-    what = f"it is {TEXT}" if kind_of(path) == TEXT else f"truncated, or another format ({text})"
+    what = (
+        f"it is {_kinds.TEXT}"
+        if kind_of(path) == _kinds.TEXT
+        else f"truncated, or another format ({text})"
+    )
     return Failure(f"{path}: not {_EXPECTED[path[-4:]]}: {what}", FAILED)
 
 
@@ -178,9 +172,6 @@ def kind_of(path: str) -> str:
         If it cannot be read.
     """
     try:
-        with open(path, "rb") as file:
-            head = file.read(64)
+        return str(_kinds.kind_of(path))
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}", WRONG_USE) from error
-    kinds = (kind for pattern, kind in _HEADS if re.match(pattern, head, re.DOTALL))
-    return next(kinds, "")

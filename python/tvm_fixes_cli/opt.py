@@ -29,8 +29,11 @@ from .arguments import (
     add_params,
     add_passes,
     add_shape,
+    add_sizes,
+    add_static,
     add_target,
     shapes_of,
+    sizes_of,
     user_passes,
 )
 from .package import loaded
@@ -115,6 +118,8 @@ def add(commands: Commands) -> None:
     parser.add_argument("--no-verify", action="store_true", help="do not verify the module")
     add_params(parser)
     add_shape(parser)
+    add_sizes(parser)
+    add_static(parser)
     add_loading(parser)
     parser.add_argument(
         "--json", action="store_true", help="print the passes and the module as one JSON object"
@@ -129,7 +134,7 @@ def _run(arguments: argparse.Namespace) -> Result:
     passes = arguments.passes or ("pipeline" if arguments.user_passes else "")
     if arguments.source is None:
         raise Failure("opt needs a file, or --list or --print-pipeline", WRONG_USE)
-    shapes = shapes_of(arguments)
+    shapes, sizes = shapes_of(arguments), sizes_of(arguments)
     early.check(arguments, None if arguments.source == "-" else arguments.source)
     with loaded(with_torch=early.needs_torch(arguments.source), imports=arguments.imports):
         import tvm
@@ -151,6 +156,8 @@ def _run(arguments: argparse.Namespace) -> Result:
                 verify=not arguments.no_verify,
                 on_change=_print_change if arguments.print_changed else None,
                 shapes=shapes,
+                sizes=sizes,
+                static=arguments.static,
                 trust=arguments.trust,
                 params=arguments.params,
                 user_passes=own[: len(own) - len(more)],

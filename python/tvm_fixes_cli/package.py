@@ -14,6 +14,7 @@
 
 import gc
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -56,6 +57,19 @@ def without_init() -> None:
     if spec is None:
         raise ImportError("tvm_fixes")
     sys.modules["tvm_fixes"] = importlib.util.module_from_spec(spec)
+
+
+def package_module(path: str) -> ModuleType:
+    """A module of the package that needs none of the others, without loading the package."""
+    package = importlib.util.find_spec("tvm_fixes")
+    if package is None or not package.submodule_search_locations:
+        raise ImportError("tvm_fixes")
+    file = os.path.join(package.submodule_search_locations[0], path)
+    spec = importlib.util.spec_from_file_location(f"tvm_fixes_cli.{os.path.basename(path)}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @contextmanager

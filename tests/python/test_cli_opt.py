@@ -24,6 +24,7 @@ import tvm
 import tvm.testing
 
 from helpers.models import onnx_conv
+from helpers.planted_faults import graph
 from helpers.unused_binding import SCRIPT
 from tvm_fixes.passes import make
 from tvm_fixes.source.module_file import read_module
@@ -54,6 +55,17 @@ class TestOpt:
         assert opt(tmp_path / "model.onnx") == 0
         out, err = capfd.readouterr()
         assert "R.nn.conv2d(" in out and "call_tir" not in out and err == ""
+
+    def test_dims_are_static_with_sizes(self, tmp_path, capfd):
+        path = tmp_path / "model.onnx"
+        onnx.save(graph("float[N,8] x", "float[N,8] r", "r = Relu (x)"), path)
+        assert opt(path, "--size", "N=7") == 0
+        assert "x: R.Tensor((N, 8)" in capfd.readouterr().out
+        assert opt(path, "--static", "--shape", "x=7,8") == 0
+        assert "x: R.Tensor((7, 8)" in capfd.readouterr().out
+        (tmp_path / "module.py").write_text(SCRIPT)
+        assert opt(tmp_path / "module.py", "--static") == 2
+        assert "only for a model" in capfd.readouterr().err
 
     def test_without_passes_the_import_is_verified(self, tmp_path, capfd):
         path = tmp_path / "module.py"

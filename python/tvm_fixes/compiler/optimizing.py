@@ -26,8 +26,8 @@ from .. import target as targets
 from .. import verifier
 from ..errors import CompileError, UsageError, summarize
 from ..observe.changes import Change, WatchChanges
-from ..source import Params, Shapes
-from ..source.module_file import read_module
+from ..source import Params, Shapes, Source
+from ..source.module_file import open_module
 from ..support.instruments import watched_by
 from ..support.serial import in_turn
 from ..user_passes import Given, UserPass, read
@@ -82,6 +82,8 @@ def opt(
     verify: bool = True,
     on_change: Callable[[Change], None] | None = None,
     shapes: Shapes | None = None,
+    sizes: Mapping[str, int] | None = None,
+    static: bool = False,
     trust: bool = False,
     params: Params | None = None,
     user_passes: Iterable[Given] = (),
@@ -105,7 +107,7 @@ def opt(
     on_change : callable, optional
         Called after each pass that changes the module, also after those that run within another,
         with its name, the text before and after, and their difference.
-    shapes, trust, params
+    shapes, sizes, static, trust, params
         As for :func:`tvm_fixes.compile`; only if `source` is a file.
     user_passes : iterable
         Passes of your own for each ``pipeline`` in `passes`, as for :func:`tvm_fixes.compile`.
@@ -135,7 +137,8 @@ def opt(
     if isinstance(source, tvm.IRModule):
         mod = source
     else:
-        mod = read_module(source, shapes, trust=trust, params=params)
+        opened = open_module(source, shapes, trust=trust, params=params)
+        mod = _imported(opened, sizes or {}, static)
     changes: list[str] = []
 
     def changed(change: Change) -> None:
@@ -155,6 +158,20 @@ def opt(
             runs.append(PassRun(name, round(time.perf_counter() - start, 3), tuple(changes)))
             changes.clear()
     return Optimized(mod, tuple(runs))
+
+
+def _imported(
+    opened: tvm.IRModule | Source, sizes: Mapping[str, int], static: bool
+) -> tvm.IRModule:
+    """The module of what a file has, which is not verified."""
+    if isinstance(opened, Source):
+        opened.set_sizes(sizes)
+        if static:
+            opened.make_static()
+        return opened.to_relax()
+    if sizes or static:
+        raise UsageError("sizes can be given, and dims be made static, only for a model")
+    return opened
 
 
 def _named(

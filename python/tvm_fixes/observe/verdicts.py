@@ -19,6 +19,7 @@ from functools import partial
 import ml_dtypes
 import numpy as np
 
+from ..errors import CompileError
 from ..runtime.report import BOTH, FLOAT64, OURS, ROUNDING, THEIRS, VARYING, OutputComparison
 from .comparison import compare, judge
 from .repetition import disagreements
@@ -97,7 +98,17 @@ def compare_all(
     more than a few units in the last place: a model that hardly rounds shows smaller faults.
     Nothing is decided about an output of which two runs of the reference itself differ beyond the
     tolerances.
+
+    Raises
+    ------
+    CompileError
+        If the numbers of outputs differ.
     """
+    if not len(names) == len(ours) == len(theirs):
+        raise CompileError(
+            f"expected {len(theirs)} results, those of the reference with the new values of the "
+            f"inputs that it changes; the compiled model has {len(ours)}: {', '.join(names)}"
+        )
     found = [
         compare(name, *pair, rtol=rtol, atol=atol)
         for name, *pair in zip(names, ours, theirs, strict=True)

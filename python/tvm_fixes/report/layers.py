@@ -247,14 +247,19 @@ class _Comparing:
         return replace(comparison, fixes=self._fixes_at(suspect))
 
     def _fixes_at(self, value: ValueComparison | ValueFailure | None) -> dict[str, list[str]]:
-        """The fixes applied at the node of a value, by a compilation up to it."""
+        """The fixes applied at the node of a value, by a compilation up to it.
+
+        The first are those applied at fewest other nodes, whose values are equal: the fault is
+        probably in what is special to the node.
+        """
         if value is None:
             return {}
 
         def explained() -> dict[str, list[str]]:
             part = self._source.with_outputs([value.name])
             fixes = explain_until_error(part, **self._options).fixes
-            return {fix.fix: fix.by for fix in fixes if str(value.node) in fix.nodes}
+            there = [fix for fix in fixes if str(value.node) in fix.nodes]
+            return {fix.fix: fix.by for fix in sorted(there, key=lambda fix: len(fix.nodes))}
 
         self._progress(Step("fixes at the first difference"))
         return self._isolated(explained)

@@ -24,6 +24,7 @@ import numpy as np
 
 from ..compiler.further_inputs import Groups
 from ..errors import CompileError, UsageError
+from ..fixes import FIXES
 from ..runtime.compiled_model import CompiledModel
 from ..source import Source
 from ..support.isolate import OutcomeKind, run_forked
@@ -34,11 +35,13 @@ from .degrees import Limit, Variant, between, has_same_error, most_improved
 from .masked import compared, with_masked_value
 from .minimize import minimize
 from .pass_search import PassSearch
-from .problem import Degree, Observed, Problem, disagreement
+from .problem import Degree, Kind, Observed, Problem, disagreement
 from .trial import REPEAT, Progress, Settings, Subject, Trial, observe
 
 OVER = ("fixes", "passes", "kernels")
 """The choices of :func:`bisect`."""
+
+_CHECKS = [fix.id for fix in FIXES if fix.family == "verifier"]
 
 
 @dataclass(frozen=True)
@@ -273,19 +276,25 @@ class _Search:
 
     def over_fixes(self, whole: Variant, passes: PassSearch) -> Culprit:
         """The fixes that change the outcome when they are off."""
-        applied, flips = list(whole.first.fixes), partial(self._flips, whole)
+        # A check of the verifier only reports an error, unless nothing else is at fault.
+        checks = _CHECKS if self.problem.kind is Kind.FAILS else []
+        every = [one for one in FIX_IDS if one not in checks]
+        applied = [one for one in whole.first.fixes if one not in checks]
+        flips = partial(self._flips, whole)
         names: list[str] = []
         tried: list[str] = []
         is_imported = False
         if flips(applied):
             names = minimize(applied, flips)
-        elif flips(FIX_IDS):  # not every fix reports its use
-            names = minimize(FIX_IDS, flips)
+        elif flips(every):  # not every fix reports its use
+            names = minimize(every, flips)
         else:
             # Without all of them, the model may not even compile.
             is_imported = bool(whole.shows) and has_same_error(whole, passes.stock)
             names = [one for one in applied if flips([one])]
             tried = names[:1]
+        if not names and checks and flips(checks):
+            return self._by_verifier(minimize(checks, flips))
         if names:
             outcome = "does not show" if whole.shows else "shows"
             what = f"without {', '.join(names)}, the model {outcome} the problem"
@@ -311,6 +320,14 @@ class _Search:
             )
             return Culprit("fixes", [], what)
         return no_difference("fixes", what, (whole, "with them"), (without, "without them"))
+
+    def _by_verifier(self, checks: list[str]) -> Culprit:
+        """The finding that only checks of the verifier make the difference."""
+        what = (
+            f"no fix but {', '.join(checks)} makes a difference: the verifier reports the "
+            "problem, so the module is wrong where it says, or this check is"
+        )
+        return Culprit("fixes", checks, what)
 
     def _at_import(self, needed: Sequence[str]) -> Culprit | None:
         """The finding that a fix without which the model does not build imports a node wrong."""

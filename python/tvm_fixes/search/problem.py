@@ -84,8 +84,12 @@ class Problem:
         """A sentence, if the limit is within the noise of a trial's latency; empty otherwise."""
         for degree in observed.degrees if self.kind is Kind.SLOWER else ():
             if degree.low <= self.limit <= degree.high:
-                return f"the limit of {self.limit:g} is within the noise of {degree}"
+                return self.doubt_of(degree)
         return ""
+
+    def doubt_of(self, degree: "Degree") -> str:
+        """A sentence about a latency whose noise includes the limit."""
+        return f"the limit of {self.limit:g} is within the noise of {degree}"
 
 
 class Measure(StrEnum):

@@ -30,12 +30,13 @@ from ..source import Source
 from ..source.onnx import OnnxSource
 from ..source.relax import RelaxSource
 from ..source.torch import TorchSource
+from .degrees import Limit, Variant
 from .journal import Journal
 from .kernel_parts import statements_of
 from .masked import with_masked_value
 from .minimize import improve, minimize
 from .parts import Candidate, Parts, smallest
-from .problem import Kind, Observed, Problem, cause_of, disagreement
+from .problem import Kind, Measure, Observed, Problem, cause_of, disagreement
 from .relax_parts import RelaxCandidate, RelaxParts, is_defined
 from .script import write_script
 from .trial import REPEAT, Progress, Settings, Subject, Trial, observe
@@ -66,8 +67,8 @@ class Reduction:
     value : str
         The intermediate value that was searched instead of the outputs; empty for these.
     unstable : str
-        That runs of the model with the same inputs differ, with values, so that the result may
-        depend on chance; empty otherwise.
+        That runs of the model with the same inputs differ, with values, or that the noise of its
+        latency includes the limit, so that the result may depend on chance; empty otherwise.
     """
 
     source: str
@@ -177,8 +178,8 @@ def reduce(
             f"{source.name}: no part of the model shows the problem: {problem}; {what}"
         )
     found = search.result(source, len(parts.operators), interrupted)
-    is_known = interrupted or first.unstable
-    return replace(found, unstable=first.unstable if is_known else search.disagreement())
+    unstable = first.unstable or problem.doubt(first)
+    return replace(found, unstable=unstable or ("" if interrupted else search.disagreement()))
 
 
 def parts_of(source: Source, inputs: list[np.ndarray]) -> Parts:
@@ -278,8 +279,7 @@ class _Search:
                 known["shows"], known["what"], known["seconds"], tolerances=tolerances
             )
         else:
-            observed = observe(self._problem, self._subject(candidate), self._settings)
-            self.trials += 1
+            observed = self._tried(candidate)
             if observed.shows and self._depends_on_memory(candidate):
                 observed = replace(observed, shows=None, what="it reads what it has not written")
             names = ("shows", "what", "seconds", "tolerances")
@@ -292,6 +292,20 @@ class _Search:
             size = len(candidate.operators)
             self._progress(Trial(candidate.label, size, observed, known is not None))
         return bool(observed.shows)
+
+    def _tried(self, candidate: Candidate) -> Observed:
+        """The trial of a candidate; near the limit of a latency, up to five."""
+
+        def once() -> Observed:
+            self.trials += 1
+            return observe(self._problem, self._subject(candidate), self._settings)
+
+        variant = Variant(once)
+        shows = Limit.of(self._problem).is_exceeded(variant)
+        degree = variant.degrees.get(Measure.LATENCY)
+        if shows is not None or degree is None:
+            return replace(variant.first, shows=shows)
+        return replace(variant.first, shows=None, what=self._problem.doubt_of(degree))
 
     def _depends_on_memory(self, candidate: Candidate) -> bool:
         """Whether a candidate's kernels read what they have not written, so that it proves nothing.
@@ -338,7 +352,8 @@ class _Search:
         candidate, observed = self.smallest
         again = replace(self._subject(candidate), repeat=REPEAT)
         repeated = observe(self._problem, again, self._settings)
-        return repeated.unstable or disagreement(observed, repeated)
+        unstable = repeated.unstable or disagreement(observed, repeated)
+        return unstable or self._problem.doubt(repeated)
 
     def result(self, source: Source, before: int, interrupted: bool) -> Reduction:
         """Write the smallest candidate."""

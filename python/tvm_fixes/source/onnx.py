@@ -27,6 +27,7 @@ import tvm
 
 from ..errors import CompileError, UnsupportedOperatorError, UsageError, summarize
 from ..runtime.manifest import Dim, TensorSpec
+from ..support.file_kinds import kind_of
 from ..support.memory import map_bytes, tensor_in
 from ..support.tensors import array_of, nbytes_of, raw_bytes
 from ..support.threads import thread_count
@@ -66,9 +67,9 @@ def read_model(path: Path) -> "onnx.ModelProto":
     try:
         return onnx.load(path, load_external_data=False)
     except Exception as error:
-        raise CompileError(
-            f"{path}: not a readable ONNX file (truncated, or not ONNX): {summarize(error)}"
-        ) from error
+        kind = kind_of(str(path))
+        reason = f": it is {kind}" if kind else f" (truncated, or not ONNX): {summarize(error)}"
+        raise CompileError(f"{path}: not a readable ONNX file{reason}") from error
 
 
 class OnnxSource(Source):

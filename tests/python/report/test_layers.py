@@ -12,7 +12,9 @@
 # and limitations under the License.
 """tvm_fixes.debug.compare: planted faults, and what it says about them."""
 
+import io
 import json
+import re
 import subprocess
 from dataclasses import replace
 
@@ -28,8 +30,17 @@ from torch import nn
 from tvm import relax, tirx
 from tvm_ffi import structural_map
 
+from helpers import planted_faults
 from helpers.grids import is_full
-from helpers.planted_faults import Rewrite, in_kernels, rewriting
+from helpers.planted_faults import (
+    Rewrite,
+    graph,
+    in_kernels,
+    large_rows_swapped,
+    model,
+    plant_wrong_softmax,
+    rewriting,
+)
 from helpers.preparation import prepare_forks
 from tvm_fixes.compiler import steps
 from tvm_fixes.compiler.reference import Reference
@@ -194,6 +205,24 @@ def test_the_fixes_at_a_failure_are_named(monkeypatch):
     found = compare(program)
     assert found.failure is not None and "slice" in str(found.failure.node)
     assert found.fixes == {"torch-dynamic-shapes": ["import"]}
+
+
+def test_the_fix_that_is_special_to_the_node_is_named_first(monkeypatch):
+    """The values of the other nodes with a fix are equal."""
+    plant_wrong_softmax(monkeypatch)
+    nodes = "a = Relu (x) b = Relu (a) s = Softmax (b) r = Abs (s)"
+    found = compare(graph("float[4,8] x", "float[4,8] r", nodes))
+    assert found.first.name == "s"
+    assert next(iter(found.fixes)) == "softmax-legalize"
+
+
+def test_the_size_of_a_difference_is_shown(monkeypatch):
+    planted_faults.plant(monkeypatch, schedules=large_rows_swapped)
+    found = compare(model(rows="n"))
+    stream = io.StringIO()
+    render_comparison(found, Console(file=stream, width=200))
+    assert found.sizes == {"n": 7}
+    assert re.search(r"first difference +Sub d *\n +\d+ of \d+ .*, with n=7", stream.getvalue())
 
 
 def plant_failure_of_the_whole_model(monkeypatch):

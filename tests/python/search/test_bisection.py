@@ -159,6 +159,33 @@ def test_the_fixes_that_change_the_outcome(monkeypatch, shows, names):
 
 
 @pytest.mark.parametrize(
+    "hides, names, what",
+    [
+        ({"pad-legalize", "verify-types"}, ["pad-legalize"], "without pad-legalize, "),
+        ({"verify-types"}, ["verify-types"], "no fix but verify-types makes a difference: "),
+    ],
+)
+def test_the_verifier_only_reports_a_failure(monkeypatch, hides, names, what):
+    applied = ("relu-legalize", "pad-legalize", "verify-types", "verify-operators")
+
+    def observe(_problem, _subject, _settings, *, off):
+        return Observed(not off & hides, "verify: relax.nn.relu: as told", fixes=applied)
+
+    monkeypatch.setattr(bisection, "observe", observe)
+    [culprit] = bisect(model(), Problem(Kind.FAILS), over=["fixes"]).culprits
+    assert culprit.names == names and culprit.what.startswith(what)
+
+
+def test_results_that_the_reference_returns_besides(tmp_path):
+    """Without the fix, the compiled program does not return the new value of the input."""
+    program = torch.export.export(Updating(), (torch.zeros(2, 3), torch.ones(2, 3)))
+    trials = []
+    bisect(program, over=["fixes"], progress=trials.append)
+    [without] = [one.observed.what for one in trials if one.label == "without torch-mutations"]
+    assert "expected 2 results, those of the reference" in without and "has 1: " in without
+
+
+@pytest.mark.parametrize(
     "off_alone, names, what",
     [
         (

@@ -12,6 +12,7 @@
 # and limitations under the License.
 """``reduce`` ends with the operators of a planted fault, and with a script that reproduces it."""
 
+import itertools
 import json
 import os
 import runpy
@@ -33,7 +34,7 @@ from helpers.preparation import prepare_forks
 from tvm_fixes.errors import CompileError
 from tvm_fixes.frontend.torch.ops import shapes
 from tvm_fixes.search import reduction
-from tvm_fixes.search.problem import Kind, Observed, Problem, cause_of
+from tvm_fixes.search.problem import Degree, Kind, Measure, Observed, Problem, cause_of
 from tvm_fixes.search.reduction import reduce
 from tvm_fixes.search.torch_parts import TorchParts
 from tvm_fixes.search.trial import Settings, Subject
@@ -350,6 +351,28 @@ def test_values_that_matter_are_kept(monkeypatch, tmp_path):
     assert "np.random.default_rng(0).standard_normal((99,))" in script
     np.testing.assert_array_equal(np.load(tmp_path / "values.npz")["array0"], x)
     assert run_script(found.script).kind is OutcomeKind.VALUE
+
+
+def test_latencies_near_the_limit_are_measured_again(monkeypatch, tmp_path):
+    """A part whose noise includes the limit does not show that it is slow."""
+    trials = []
+
+    def observe(problem, subject, settings):
+        number = len(subject.open().whole_model().graph.node)
+        trials.append(number)
+        ratio, noise = (3.0, 0.1) if number == 7 else (2.05, 0.5)
+        degree = Degree(Measure.LATENCY, ratio, ratio - noise, ratio + noise)
+        return Observed(ratio > 2, f"{ratio} x the reference", degrees=(degree,))
+
+    monkeypatch.setattr(reduction, "observe", observe)
+    monkeypatch.setattr(reduction, "write_script", lambda *_: tmp_path / "reproduce.py")
+    found = reduce(model(), Problem(Kind.SLOWER, 2.0), output=tmp_path)
+    assert len(found.operators) == 7 and found.unstable == ""
+    assert any(one == two < 7 for one, two in itertools.pairwise(trials))
+    near = Degree(Measure.LATENCY, 2.2, 1.9, 2.5)
+    monkeypatch.setattr(reduction, "observe", lambda *_: Observed(True, "2.2 x", degrees=(near,)))
+    with pytest.raises(CompileError, match=r"the limit of 2 is within the noise of 2\.2 x"):
+        reduce(model(), Problem(Kind.SLOWER, 2.0), output=tmp_path / "near")
 
 
 def test_causes_have_neither_names_nor_numbers():
