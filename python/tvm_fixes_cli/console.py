@@ -336,6 +336,9 @@ def _comparison_rows(found: LayerComparison) -> list[tuple[str, str]]:
         name = f", node {escape(node.name)}" if node.path else ""
         rows.append(("first difference", f"[red]{escape(str(node))}[/]{name}"))
         rows.append(("", escape(problem)))
+        if found.skipped_before:
+            names = ", ".join(found.skipped_before[:_MAX_PLACES])
+            rows.append(("", escape(f"or before it, at what is not compared: {names}")))
     elif (off := [one for one in found.outputs if not one.accepted]) and not found.runtime:
         rows.append(("first difference", "none: the outputs differ only if nothing else is one"))
         rows.append(("", escape(f"{off[0].name}: {off[0].problem}")))

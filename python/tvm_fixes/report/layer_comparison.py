@@ -109,6 +109,8 @@ class LayerComparison:
         `values` then ends with the first one that differs when only it is an output.
     skipped : dict of str to str
         Values that could not be compared, with the reason.
+    skipped_before : list of str
+        Those before the first value that differs, which may be at fault instead.
     stock_outputs : list of OutputComparison
         The outputs of plain TVM, if it ran.
     stock_problems : list of str
@@ -140,6 +142,7 @@ class LayerComparison:
     fixes: dict[str, list[str]] = field(default_factory=dict)
     crashes: bool = False
     runtime: dict[str, str] = field(default_factory=dict)
+    skipped_before: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> bool:

@@ -242,9 +242,19 @@ class _Comparing:
             self._in_order(self._unwritten, known),
             crashes=bool(problem) and self._crashes,
             runtime=outputs.runtime,
+            skipped_before=self._skipped_before(first, known),
         )
         suspect = comparison.suspect or self._failure
         return replace(comparison, fixes=self._fixes_at(suspect))
+
+    def _skipped_before(
+        self, first: ValueComparison | None, known: Sequence[ModelValue]
+    ) -> list[str]:
+        """The values before the first that differs which could not be compared."""
+        names = [value.name for value in known]
+        if first is None or first.name not in names:
+            return []
+        return [name for name in names[: names.index(first.name)] if name in self._skipped]
 
     def _fixes_at(self, value: ValueComparison | ValueFailure | None) -> dict[str, list[str]]:
         """The fixes applied at the node of a value, by a compilation up to it.

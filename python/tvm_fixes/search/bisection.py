@@ -332,7 +332,7 @@ class _Search:
     def _at_import(self, needed: Sequence[str]) -> Culprit | None:
         """The finding that a fix without which the model does not build imports a node wrong."""
         found = compared(self._model, self.settings)
-        if found is None or found.first is None:
+        if found is None or found.first is None or found.skipped_before:
             return None
         names = [one for one in needed if "import" in found.fixes.get(one, ())]
         if not names:

@@ -48,7 +48,7 @@ from tvm_fixes.debug import compare
 from tvm_fixes.errors import CompileError, UsageError
 from tvm_fixes.frontend.onnx.call import Context
 from tvm_fixes.frontend.onnx.graph import external
-from tvm_fixes.frontend.torch.ops import slices
+from tvm_fixes.frontend.torch.ops import fourier, slices
 from tvm_fixes.lowering import stages
 from tvm_fixes.report import layers, stock
 from tvm_fixes.runtime.report import FLOAT64, OURS, ROUNDING
@@ -214,6 +214,24 @@ def test_the_fix_that_is_special_to_the_node_is_named_first(monkeypatch):
     found = compare(graph("float[4,8] x", "float[4,8] r", nodes))
     assert found.first.name == "s"
     assert next(iter(found.fixes)) == "softmax-legalize"
+
+
+def test_a_value_that_is_not_compared_may_be_at_fault_instead(monkeypatch):
+    """A complex number is no output, so its wrong scale first shows at the next value."""
+
+    class Spectrum(nn.Module):
+        def forward(self, x):
+            return torch.fft.rfft(x, norm="ortho").abs()
+
+    right = fourier._normalized
+    monkeypatch.setattr(fourier, "_normalized", lambda *args: right(*args[:3], 0))
+    found = compare(torch.export.export(Spectrum(), (torch.randn(2, 8),)))
+    assert found.first.node.operator == "aten.abs.default"
+    [name] = found.skipped_before
+    assert "complex64" in found.skipped[name]
+    stream = io.StringIO()
+    render_comparison(found, Console(file=stream, width=300))
+    assert f"or before it, at what is not compared: {name}" in stream.getvalue()
 
 
 def test_the_size_of_a_difference_is_shown(monkeypatch):
