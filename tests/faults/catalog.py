@@ -31,8 +31,8 @@ class Fault:
     ----------
     name : str
     kind : str
-        Where the fault is: an importer, a pass, a kernel, the runtime, threads, sizes, dtypes or
-        the reference.
+        Where the fault is: an importer, a pass, a kernel, the runtime, threads, sizes, dtypes,
+        control flow, complex numbers or the reference.
     file : str
         The changed file, below ``python``.
     right, wrong : str
@@ -130,6 +130,17 @@ OF_A_RELAY_PROGRAM = ("compile {model}", "bisect {model} --fails", "reduce {mode
 
 OF_A_MODULE = ("bisect {model}", "reduce {model} -o reduced")
 """The commands for a Relax module, whose reference is TVM's own pipeline."""
+
+SCAN = graph(
+    "float[100,4] x, float[4] s",
+    "float[4] y, float[100,4] z",
+    """a = Tanh(x)
+       y, z = Scan<
+         num_scan_inputs = 1,
+         body = step (float[4] h, float[4] r) => (float[4] n, float[4] o)
+           { q = Mul(h, h) k = Add(q, r) n = Tanh(k) o = Identity(n) }
+       >(s, a)""",
+)
 
 FAULTS = (
     Fault(
@@ -690,5 +701,40 @@ def make():
         ),
         ("nn.instance_norm",),
         OF_A_RELAY_PROGRAM,
+    ),
+    Fault(
+        "a scan whose second half runs first",
+        "control flow",
+        "tvm_fixes/frontend/recursion.py",
+        "order = (high, low) if self._backwards else (low, high)",
+        "order = (low, high) if self._backwards else (high, low)",
+        SCAN,
+        ("Scan",),
+    ),
+    Fault(
+        "a scan that never ends",
+        "control flow",
+        "tvm_fixes/frontend/recursion.py",
+        "is_done, is_single = fewer_than(1), fewer_than(2)",
+        "is_done, is_single = fewer_than(1), fewer_than(1)",
+        SCAN,
+        ("Scan",),
+        ("compare {model}", "bisect {model} --crashes"),
+    ),
+    Fault(
+        "an orthonormal transform with the scale of an inverse one",
+        "complex numbers",
+        "tvm_fixes/frontend/torch/ops/fourier.py",
+        "factor = 1 / (math.sqrt(count) if mode == 1 else count)",
+        "factor = 1 / (math.sqrt(count) if mode == 2 else count)",
+        program("""class Spectrum(torch.nn.Module):
+    def forward(self, x):
+        return torch.fft.rfft(x.tanh(), norm="ortho").abs()
+
+
+def make():
+    return Spectrum().eval(), (torch.randn(4, 16),)
+"""),
+        ("fft_rfft",),
     ),
 )

@@ -117,7 +117,11 @@ class PassSearch:
             return Culprit("passes", [], "TVM's own pipeline shows the problem, too")
         ours = after(len(runs))
         if not ours.shows:
-            return Culprit("passes", [], "after all passes, the model does not show the problem")
+            what = (
+                "after all passes, the model does not show the problem, so what follows them may "
+                "be at fault, such as the weights outside the library"
+            )
+            return Culprit("passes", [], what)
         limit = between(ours, stock) if stock.shows else Limit.of(self.search.problem)
         if limit is None and has_same_error(ours, stock):  # the import has it already
             drops = False

@@ -47,6 +47,17 @@ def prepared():
     prepare_forks()
 
 
+def test_what_follows_the_passes(monkeypatch):
+    """A fault in what is made of the module, such as the weights outside the library."""
+
+    def observe(_problem, subject, _settings, *, off):
+        return Observed(getattr(subject.build, "__name__", "") == "_compile", "as told")
+
+    monkeypatch.setattr(bisection, "observe", observe)
+    [culprit] = bisect(model(), over=["passes"]).culprits
+    assert culprit.names == [] and "what follows them may be at fault" in culprit.what
+
+
 def times(monkeypatch, seed, *, up_to, without=None, sigma=0.02):
     """Replace passes and trials: the latencies are those told, with noise.
 
