@@ -89,7 +89,7 @@ def end_of(script):
         sys.path[0] = str(script.parent)
         runpy.run_path(str(script), run_name="__main__")
 
-    return " ".join(str(run_forked(run, timeout=10)).split())
+    return " ".join(str(run_forked(run, timeout=30)).split())
 
 
 names = [name for name, one in SCENARIOS.items() if is_full() or one.is_quick]
