@@ -38,6 +38,7 @@ NAMES = (
     "runtime_checks",
     "index_checks",
     "decoding_cost",
+    "torch_generate",
     "relay_reading",
     "recurrent",
 )

@@ -315,14 +315,17 @@ def example_inputs(name: str, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor
 def expected(
     model: Any, prompt: torch.Tensor, inputs: torch.Tensor, count: int, **options: Any
 ) -> torch.Tensor:
-    """The tokens that transformers generates; `options` are those of its ``generate``."""
+    """The tokens that transformers generates; `options` are those of its ``generate``.
+
+    It samples if they contain a temperature.
+    """
     first = {"decoder_input_ids": prompt} if inputs.numel() else {}
     # Whisper's own method handles audio of any length and its special tokens.
     return transformers.GenerationMixin.generate(
         model,
         inputs if inputs.numel() else prompt,
         max_new_tokens=count,
-        do_sample=bool(options),
+        do_sample="temperature" in options,
         **first,
         **options,
     )

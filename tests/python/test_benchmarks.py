@@ -127,6 +127,22 @@ def test_decoding_steps_of_both_caches_are_equal():
             torch.testing.assert_close(logits, expected)
 
 
+def test_decoding_with_a_static_cache_is_greedy_search():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from benchmarks import torch_generate
+    from examples import generate
+
+    llama = generate.make("llama", num_hidden_layers=1)
+    with torch.no_grad():
+        decoding = torch_generate.Decoding(llama.forward, llama, 40)
+        for _ in range(3):
+            decoding.step()
+    prompt = torch.arange(32)[None]
+    expected = generate.expected(llama, prompt, torch.empty(0), 4)
+    assert torch.cat([prompt, *decoding.tokens], 1).tolist() == expected.tolist()
+
+
 def test_the_cost_of_decoding_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     pytest.importorskip("transformers")

@@ -432,7 +432,7 @@ def test_without_fallback_what_is_not_compiled_is_an_error() -> None:
         ({"layout": "NCWH"}, None, "unknown layout 'NCWH'"),
         ({"fallback": "no"}, None, "fallback: expected a bool, got 'no'"),
         ({"target": "cuda"}, None, "cuda"),
-        ({}, "max-autotune", "mode: expected 'default', got 'max-autotune'"),
+        ({}, "max-autotune", "mode: expected 'default' or 'reduce-overhead', got 'max-autotune'"),
     ],
 )
 def test_invalid_options_are_named(

@@ -22,9 +22,12 @@ import torch
 import torch._dynamo
 import tvm.testing
 
+from helpers.torch_partitions import made
 from tvm_fixes.torch.backend import Backend
 from tvm_fixes.torch.options import Options
 from tvm_fixes.torch.partition import Partition
+
+__all__ = ["made"]
 
 Tensor = torch.Tensor
 
@@ -34,20 +37,6 @@ def without_gradients() -> Iterator[None]:
     torch._dynamo.reset()
     with torch.no_grad():
         yield
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Partition]:
-    """The partitions that are compiled."""
-    partitions: list[Partition] = []
-    build = Partition.build
-
-    def build_and_keep(self: Partition, options: Options) -> None:
-        build(self, options)
-        partitions.append(self)
-
-    monkeypatch.setattr(Partition, "build", build_and_keep)
-    return partitions
 
 
 def compiled(program: Callable[..., object]) -> Callable[..., object]:

@@ -146,7 +146,7 @@ def backend(
     options : mapping, optional
         Fields of :class:`.Options`.
     mode : str, optional
-        ``"default"``.
+        ``"default"``, or ``"reduce-overhead"``, which is the same.
 
     Returns
     -------

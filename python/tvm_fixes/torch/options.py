@@ -52,8 +52,9 @@ class Options:
         UsageError
             If an option or the mode is unknown, or has an invalid value.
         """
-        if mode not in (None, "default"):
-            raise UsageError(f"mode: expected 'default', got {mode!r}")
+        # The default of transformers' CompileConfig; only on a GPU does it differ from the default.
+        if mode not in (None, "default", "reduce-overhead"):
+            raise UsageError(f"mode: expected 'default' or 'reduce-overhead', got {mode!r}")
         names = [field.name for field in fields(cls)]
         for name in options or {}:
             if name not in names:
