@@ -93,7 +93,7 @@ def _by_backend(name: str, capacity: int) -> Comparison:
     expected = runs["PyTorch"].tokens
     for title, decoding in runs.items():
         if not all(map(torch.equal, decoding.tokens, expected)):
-            raise RuntimeError(f"{comparison.title}: {title} chooses other tokens than PyTorch")
+            raise RuntimeError(f"{comparison.title}: the tokens of {title} differ from PyTorch's")
     return comparison
 
 
