@@ -27,6 +27,7 @@ from types import FrameType
 
 from . import (
     bisect,
+    cache,
     check,
     compare,
     compile,
@@ -44,7 +45,20 @@ from .completion import SHELLS, PrintCompletion
 from .terminal import EQUAL, INTERRUPTED, TERMINATED, Failure
 
 _COMMANDS = (
-    *(compile, check, verify, opt, inspect, compare, profile, report, reduce, bisect, doctor),
+    *(
+        compile,
+        check,
+        verify,
+        opt,
+        inspect,
+        compare,
+        profile,
+        report,
+        reduce,
+        bisect,
+        cache,
+        doctor,
+    ),
 )
 """The modules of the commands, in the order of the help."""
 

@@ -126,6 +126,11 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="list the time and the calls of each pass, with and without the passes that run in it",
     )
+    parser.add_argument(
+        "--cache",
+        action="store_true",
+        help="take the library from the cache of compiled models, or store it there: see 'cache'",
+    )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="show neither progress nor warnings"

@@ -578,6 +578,8 @@ def _rows(report: Report, output: str | None) -> list[tuple[str, str]]:
     rows += [("schedule", escape(line)) for line in report.fallbacks]
     for name, changed in report.user_passes.items():
         rows.append(("pass of yours", escape(f"{name}: {'' if changed else 'nothing '}changed")))
+    if report.cached:
+        rows.append(("library", "from the cache"))
     rows.append(("fixes applied", ", ".join(report.fixes) or "none"))
     if output is not None and report.accepted is not False:
         rows.append(("saved to", escape(output)))

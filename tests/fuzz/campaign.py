@@ -169,4 +169,8 @@ CAMPAIGNS = (
     Campaign("relay", "relay_models", "Relay programs against their evaluation in NumPy"),
     Campaign("files", "files", "hostile files of each input format", preparation="files"),
     Campaign("save", "save", "concurrent writers, killed while they save"),
+    Campaign("cache-keys", "cache_keys", "keys of modules that differ in one place"),
+    Campaign("cache-kill", "cache_kill", "a process that uses the cache, killed"),
+    Campaign("cache-concurrent", "cache_concurrent", "processes that use one cache"),
+    Campaign("cache-corrupt", "cache_corrupt", "damaged files of the cache"),
 )

@@ -154,13 +154,15 @@ def _is_complete(directory: Path) -> bool:
         return False
 
 
-def killed_at_line(line: int, function: Callable[[], Any]) -> None:
-    """Call `function`; kill this process with SIGKILL at the `line`-th traced line."""
+def killed_at_line(
+    line: int, function: Callable[[], Any], traced: tuple[str, ...] = _TRACED
+) -> None:
+    """Call `function`; kill this process with SIGKILL at the `line`-th line of `traced` files."""
     left = line
 
     def trace(frame: FrameType, event: str, _argument: object) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.endswith(_TRACED):
+        if not frame.f_code.co_filename.endswith(traced):
             return None
         if event == "line":
             left -= 1

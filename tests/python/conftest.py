@@ -50,6 +50,9 @@ _LONGEST = (
     "test_weights.py",
 )
 
+# Otherwise, a test could get what another version of the code compiled in the user's cache.
+os.environ.setdefault("TVM_FIXES_CACHE", "0")
+
 # Deterministic examples, like every other random choice of the suite.
 _PROFILE = hypothesis.settings(
     deadline=None,

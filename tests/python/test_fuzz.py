@@ -61,6 +61,10 @@ CASES = {
     "unsorted": 6,
     "import-options": 18,
     "import-passes": 12,
+    "cache-keys": 40,
+    "cache-kill": 20,
+    "cache-concurrent": 12,
+    "cache-corrupt": 40,
 }
 
 

@@ -114,6 +114,10 @@ def compile(source: Any, options: Options) -> CompiledModel:
         Explain in ``report.explanation`` what each fix did, and which optimizations were not made.
     time_passes : bool
         Measure each pass, also those of ``relax.build``: ``report.passes``.
+    cache : bool
+        Take the library from the cache of compiled models if it is there, and store it otherwise:
+        see ``docs/cache.md``.  The comparison with the reference is made in either case.  Nothing
+        is cached for a GPU, or with `passes`, `verify_each`, `dump_ir`, `explain` or `time_passes`.
     progress : callable, optional
         Called with a :class:`Step` when a step begins and when it ends.
 
@@ -142,13 +146,17 @@ def compile(source: Any, options: Options) -> CompiledModel:
     """
     with ExitStack() as ended:
         compilation = steps.load(source, options, ended)
-        steps.import_model(compilation)
-        steps.watch(compilation)
-        steps.verify(compilation)
-        steps.run_reference(compilation)
-        steps.lower(compilation)
-        steps.build(compilation)
-        steps.export(compilation)
+        if not compilation.is_found:
+            steps.import_model(compilation)
+            steps.watch(compilation)
+            steps.verify(compilation)
+            steps.look_up(compilation)
+            steps.run_reference(compilation)
+        if not compilation.is_found:
+            steps.lower(compilation)
+            steps.build(compilation)
+            steps.export(compilation)
+            steps.keep(compilation)
         steps.compare(compilation)
         steps.save(compilation)
         return compilation.model

@@ -17,7 +17,7 @@ import inspect
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -49,6 +49,11 @@ _SHAPING = {
     *("layout", "shapes", "static", "runtime_checks", "max_growth", "weights", "strip"),
     *("unsafe_indices", "updated_inputs", "passes"),
 }
+
+_ALSO_KEYED = {"max_size_ratio", "verify", "sizes", "magnitude"}
+"""Options that do not shape the artifact, but decide whether there is one, or a part of its report.
+
+``sizes`` and ``magnitude`` are checked against the model."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -85,15 +90,25 @@ class Options:
     dump_ir: str | os.PathLike[str] | None = None
     explain: bool = False
     time_passes: bool = False
+    cache: bool = False
     progress: Progress | None = None
 
     def shaping(self) -> dict[str, Any]:
         """The options that shape the artifact, as values of JSON, without defaults."""
+        return self._chosen(_SHAPING)
+
+    def keyed(self) -> dict[str, Any]:
+        """The options that a key of the cache contains, as values of JSON, without defaults.
+
+        The target has a part of its own, and with user's passes nothing is cached.
+        """
+        return self._chosen((_SHAPING | _ALSO_KEYED) - {"passes"})
+
+    def _chosen(self, names: Set[str]) -> dict[str, Any]:
         values = {
             option.name: getattr(self, option.name)
             for option in fields(self)
-            if option.name in _SHAPING
-            and getattr(self, option.name) not in (option.default, None, {})
+            if option.name in names and getattr(self, option.name) not in (option.default, None, {})
         }
         if "passes" in values:
             values["passes"] = [str(one) for one in read(self.passes)]

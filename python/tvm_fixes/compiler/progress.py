@@ -27,7 +27,7 @@ class Step:
     Attributes
     ----------
     name : str
-        A readable name: ``load``, ``import``, ``verify``, ``reference``, a stage of
+        A readable name: ``load``, ``import``, ``verify``, ``cache``, ``reference``, a stage of
         :func:`tvm_fixes.lowering.stages`, ``verify kernels`` after ``Legalize``, ``build``,
         ``export``, ``compare`` or ``save``.
     seconds : float or None
@@ -79,5 +79,6 @@ class Run:
             # Not only Exception: a model's own code may raise SystemExit.
             text = OUT_OF_MEMORY if "std::bad_alloc" in str(error) else summarize(error)
             raise CompileError(text, stage=name) from error
-        self.seconds[name] = round(time.perf_counter() - start, 3)
-        self._progress(Step(name, self.seconds[name]))
+        seconds = round(time.perf_counter() - start, 3)
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + seconds, 3)
+        self._progress(Step(name, seconds))

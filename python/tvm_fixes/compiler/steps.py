@@ -52,6 +52,7 @@ from ..target.code_parts import divisible
 from ..tirx.transform.apply_gpu_schedule import ScheduledKernel
 from ..user_passes import UserPassRun, read
 from . import linking
+from .caching import Cached
 from .further_inputs import FurtherInputs
 from .options import Options, are_outside, check_machine
 from .progress import Run
@@ -73,6 +74,8 @@ class Compilation:
     run: Run
     verification: Verification
     # load
+    cached: Cached | None = field(init=False)
+    """The cache, if it is used."""
     source: Source = field(init=False)
     target: tvm.target.Target = field(init=False)
     dump: DumpIR | None = field(init=False)
@@ -112,6 +115,17 @@ class Compilation:
     model: CompiledModel = field(init=False)
     report: Report = field(init=False)
 
+    @property
+    def is_found(self) -> bool:
+        """Whether the model comes from the cache."""
+        return self.cached is not None and hasattr(self, "report") and self.report.cached
+
+    def take(self, model: CompiledModel | None) -> None:
+        """Take a model from the cache, if it is there, instead of what the next steps make."""
+        if model is not None:
+            assert model.report is not None
+            self.model, self.report = model, model.report
+
 
 def load(source: Any, options: Options, ended: ExitStack) -> Compilation:
     """Check the options, open the model, and plan its lowering."""
@@ -125,6 +139,11 @@ def load(source: Any, options: Options, ended: ExitStack) -> Compilation:
             options, layout=layout_named(options.layout), passes=read(options.passes)
         )
         check_machine(options, compilation.target)
+        compilation.cached = cached = Cached.of(options, compilation.target, source)
+        if cached is not None and not options.compare:
+            compilation.take(cached.find_file())
+            if compilation.is_found:
+                return compilation
         compilation.dump = None if options.dump_ir is None else DumpIR(options.dump_ir)
         opened = open_source(source, options.shapes, trust=options.trust, params=options.params)
         if options.sizes:
@@ -224,6 +243,22 @@ def verify(compilation: Compilation) -> None:
     compilation.signature = compilation.source.signature(compilation.mod["main"])
 
 
+def look_up(compilation: Compilation) -> None:
+    """Look for the module in the cache, if it is used."""
+    if compilation.cached is None:
+        return
+    with compilation.run.step("cache"):
+        found = compilation.cached.find_module(
+            compilation.mod,
+            compilation.source.name,
+            compilation.signature,
+            compilation.origins,
+            compilation.facts,
+            compilation.warnings,
+        )
+        compilation.take(found)
+
+
 def run_reference(compilation: Compilation) -> None:
     """Run the original model, if its outputs are to be compared, with inputs that it accepts."""
     options, source = compilation.options, compilation.source
@@ -295,7 +330,7 @@ def build_executable(mod: tvm.IRModule, target: tvm.target.Target) -> relax.VMEx
 
 
 def export(compilation: Compilation) -> None:
-    """Link the library, and load it if it runs on this machine."""
+    """Link the library, load it if it runs on this machine, and report the compilation."""
     origins = compilation.origins
     with compilation.run.step("export"):
         compilation.model = linking.export(
@@ -308,12 +343,21 @@ def export(compilation: Compilation) -> None:
             linking.Memory.of(compilation.mod, "main", len(compilation.signature.outputs)),
             strip=compilation.options.strip,
         )
+    compilation.report = _report(compilation)
+
+
+def keep(compilation: Compilation) -> None:
+    """Store the model in the cache, if it is used and has no such model."""
+    if compilation.cached is None:
+        return
+    with compilation.run.step("cache"):
+        compilation.model.report = compilation.report
+        compilation.cached.keep(compilation.model, compilation.source.files_beside)
 
 
 def compare(compilation: Compilation) -> None:
-    """Report the compilation, with a comparison of the outputs if there is a reference."""
+    """Compare the outputs, if there is a reference, and complete the report."""
     options, reference = compilation.options, compilation.reference
-    compilation.report = _report(compilation)
     if reference is not None:
         with compilation.run.step("compare"):
             compilation.report = compare_outputs(

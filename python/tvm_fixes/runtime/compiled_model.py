@@ -136,6 +136,11 @@ class CompiledModel:
         return self._manifest.outputs
 
     @property
+    def directory(self) -> Path:
+        """The directory of the library, which the model may own."""
+        return self._library.directory
+
+    @property
     def manifest(self) -> Manifest:
         """The description of the library and of its compilation."""
         return replace(self._manifest, report=self.report)

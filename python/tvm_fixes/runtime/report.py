@@ -247,6 +247,8 @@ class Report:
         The time of each pass, those that took longest first; empty without ``time_passes``.
     user_passes : dict of str to bool
         The passes given as an option, and whether each changed the module.
+    cached : bool
+        Whether the library comes from the cache.  A comparison is always a new one.
     """
 
     source: str
@@ -277,6 +279,7 @@ class Report:
     options: dict[str, Any] = field(default_factory=dict)
     passes: list[PassTime] = field(default_factory=list)
     user_passes: dict[str, bool] = field(default_factory=dict)
+    cached: bool = False
 
     @property
     def equal(self) -> bool | None:
@@ -380,6 +383,7 @@ class Report:
         if self.latency_ms is not None and self.reference_latency_ms is not None:
             parts.append(f"{self.latency_ms:.3g} ms (reference {self.reference_latency_ms:.3g} ms)")
         parts.append(f"{self.artifact_bytes} bytes")
+        parts += ["from the cache"] if self.cached else []
         parts.append(f"fixes: {', '.join(self.fixes) or 'none'}")
         layout = f" in {self.layout}" if self.layout else ""
         return f"{self.source}{layout}: {', '.join(parts)}"

@@ -108,6 +108,8 @@ class Source(ABC):
         Whether something else can run it, so that outputs can be compared.
     magnitude : float or None
         The factor of random floats in inputs, if one was set.
+    files_beside : tuple of str
+        The files that it reads besides its own, relative to the folder of that one.
     """
 
     name: str
@@ -115,6 +117,7 @@ class Source(ABC):
     output_names: tuple[str, ...]
     parameter_bytes: int
     has_reference: bool = True
+    files_beside: tuple[str, ...] = ()
 
     def __init__(self, name: str, shapes: Shapes | None = None):
         self.name = name

@@ -129,14 +129,17 @@ class OnnxSource(Source):
     @classmethod
     def load(cls, path: Path, shapes: Shapes | None = None) -> "OnnxSource":
         """Read the model in `path` and its external weights."""
-        from ..frontend.onnx.graph.external import load_small
+        from ..frontend.onnx.graph.external import files_of, load_small
 
         model = read_model(path)
+        files = files_of(model)
         try:
             load_small(model, path.parent)
         except Exception as error:
             raise CompileError(f"{path}: {summarize(error)}") from error
-        return cls(model, path.name, shapes, path)
+        source = cls(model, path.name, shapes, path)
+        source.files_beside = files
+        return source
 
     def whole_model(self) -> "onnx.ModelProto":
         """The model with its external weights, in memory."""

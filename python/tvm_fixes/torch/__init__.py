@@ -14,7 +14,8 @@
 
 ``backend`` makes graphs functional with AOTAutograd.  ``graphs`` splits each into partitions that
 can be compiled (``capability``) and nodes that PyTorch runs; ``arranged`` prepares a partition for
-the importer, and ``partition`` runs it.  Nothing here knows files, and nothing below knows Dynamo.
+the importer, and ``partition`` runs it with its ``kernels``, which the cache finds by the text of
+the graph (``graph_text``).  Nothing below this package knows Dynamo.
 """
 
 from .backend import backend, explain

@@ -74,10 +74,10 @@ def compile_graph(module: fx.GraphModule, options: Options) -> tuple[fx.GraphMod
     known = known_operators()
     split = _Split(module)
     for _ in range(_MAX_ROUNDS):
-        split = _split(module, known, excluded)
+        split = _split(module, known, excluded, options)
         for partition in split.partitions.values():
             if not split.failures:
-                split.failures |= _build(partition, options)
+                split.failures |= _build(partition)
         if not split.failures:
             break
         excluded |= split.failures
@@ -105,7 +105,12 @@ def _random_nodes(module: fx.GraphModule) -> list[str]:
     return [node.name for node in _calls(module) if is_random(node)]
 
 
-def _split(module: fx.GraphModule, known: Container[str], excluded: Mapping[str, str]) -> _Split:
+def _split(
+    module: fx.GraphModule,
+    known: Container[str],
+    excluded: Mapping[str, str],
+    options: Options,
+) -> _Split:
     """Make partitions, and import them."""
     split = _Split(copied(module))
     fused = split.module
@@ -122,7 +127,7 @@ def _split(module: fx.GraphModule, known: Container[str], excluded: Mapping[str,
             arranged = arrange(part, call.args, symbols)
             updates = updated_inputs(arranged, call)
             others = _other_tensors(fused, call) if updates else ()
-            partition = Partition(arranged, updates, others)
+            partition = Partition(arranged, updates, others, options)
         except NodeError as error:
             # The importer's graph has nodes of its own, too.
             failed = [node for node in _calls(part) if node.name == error.node]
@@ -176,10 +181,10 @@ def _groups(
     return [dict.fromkeys(nodes) for nodes in groups if any(map(is_compute, nodes))]
 
 
-def _build(partition: Partition, options: Options) -> dict[str, str]:
+def _build(partition: Partition) -> dict[str, str]:
     """Compile a partition; return the nodes that failed with the reason."""
     try:
-        partition.build(options)
+        partition.build()
     except Exception as error:
         return _failures(_calls(partition.eager), error)
     return {}

@@ -37,11 +37,14 @@ class Options:
         As for :func:`tvm_fixes.compile`.
     fallback : bool
         Whether PyTorch runs what cannot be compiled.  Otherwise, that is an error.
+    cache : bool
+        Whether compiled kernels are stored on disk, and taken from there by later processes.
     """
 
     target: Any = "native"
     layout: str | None = None
     fallback: bool = True
+    cache: bool = True
 
     @classmethod
     def read(cls, options: Mapping[str, Any] | None, mode: str | None) -> Self:
@@ -60,8 +63,9 @@ class Options:
             if name not in names:
                 raise UsageError(f"unknown option {name!r}; options: {', '.join(names)}")
         read = cls(**(options or {}))
-        if not isinstance(read.fallback, bool):
-            raise UsageError(f"fallback: expected a bool, got {read.fallback!r}")
+        for name in ("fallback", "cache"):
+            if not isinstance(getattr(read, name), bool):
+                raise UsageError(f"{name}: expected a bool, got {getattr(read, name)!r}")
         layout_named(read.layout)
         read.resolved_target()
         return read

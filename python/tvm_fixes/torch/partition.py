@@ -32,6 +32,7 @@ from ..support.serial import in_turn
 from ..tirx.transform.lower_alignment import alignment_of
 from .arranged import Arranged
 from .inputs import Inputs
+from .kernels import CachedKernels, Kernels, Memory, in_memory
 from .options import Options
 
 __all__ = ["Partition"]
@@ -50,6 +51,7 @@ class Partition(nn.Module):
         The inputs that compiled code may update in place, each with the output of its new value.
     others : sequence of fx.Node
         Other tensors that a call gets: inputs that are updated must not share memory with them.
+    options : Options
 
     Attributes
     ----------
@@ -62,7 +64,11 @@ class Partition(nn.Module):
     lock: threading.RLock
 
     def __init__(
-        self, arranged: Arranged, updates: Mapping[int, int], others: Sequence[fx.Node] = ()
+        self,
+        arranged: Arranged,
+        updates: Mapping[int, int],
+        others: Sequence[fx.Node],
+        options: Options,
     ) -> None:
         super().__init__()
         self.eager: fx.GraphModule = arranged.module
@@ -71,34 +77,40 @@ class Partition(nn.Module):
         self._determining = arranged.tensors + arranged.symbols
         self._count = len(arranged.arguments)
         self._orders = arranged.orders
-        mod = from_functional_graph(arranged.module)
-        names = [str(param.name) for param in mod["main"].params]
-        self._mod = with_updates(mod, {names[index]: updates[index] for index in updates})
+        self._options = options
+        self._cached = CachedKernels.of(arranged.module, updates, options)
+        self._mod: tvm.IRModule | None = None
+        self._kernels = None if self._cached is None else self._cached.find()
+        if self._kernels is None:
+            mod = from_functional_graph(arranged.module)
+            names = [str(param.name) for param in mod["main"].params]
+            self._mod = with_updates(mod, {names[index]: updates[index] for index in updates})
         values = _values(arranged.arguments[: arranged.tensors])
         self._inputs = Inputs(values, list(updates), _values(others))
         self._updates = {output: index for index, output in updates.items()}
-        self._function: Any = None
-        self._owned: tuple[int, ...] = ()
         after_fork.give_lock(self)
 
-    def build(self, options: Options) -> None:
-        """Compile the partition for the options' target."""
-        self._function = self._built(options)
-        del self._mod
+    def build(self) -> None:
+        """Compile the partition, unless its kernels come from the cache."""
+        if self._kernels is None and self._mod is not None:
+            self._kernels = self._built(self._mod)
+        if self._kernels is not None:
+            self._inputs.alignment = self._kernels.memory.alignment
+        self._mod = self._cached = None
 
     @in_turn
-    def _built(self, options: Options) -> Any:
+    def _built(self, mod: tvm.IRModule) -> Kernels:
         after_fork.check()
-        target = options.resolved_target()
+        target = self._options.resolved_target()
         with target:
-            mod = pipeline(layout=options.layout)(self._mod)
-        self._owned = owned_results(mod, "main")
+            mod = pipeline(layout=self._options.layout)(mod)
         places = results_in_parameters(mod, "main")
         # Other new values are results with memory of their own.
-        self._updates = {o: i for o, i in self._updates.items() if places.get(o) == i}
-        self._inputs.alignment = alignment_of(mod)
+        updates = {o: i for o, i in self._updates.items() if places.get(o) == i}
+        memory = Memory(owned_results(mod, "main"), alignment_of(mod), updates)
         executable = relax.build(mod, target, relax_pipeline=None)
-        return after_fork.guarded(relax.VirtualMachine(executable, tvm.cpu())["main"])
+        function = self._cached and self._cached.keep(executable, target, memory)
+        return Kernels(function or in_memory(executable), memory)
 
     def forward(self, *arguments: Any) -> tuple[torch.Tensor, ...]:
         """Run the partition.
@@ -114,14 +126,14 @@ class Partition(nn.Module):
             They share no memory with the arguments, except those that are updated in place.
         """
         own = arguments[: self._count]
-        if self._function is None:
+        if self._kernels is None:
             return self._in_axes_of_pytorch(self.eager(*own))
         try:
-            results = self._results(own, arguments[self._count :])
+            results = self._results(self._kernels, own, arguments[self._count :])
         except Exception as error:
             results = self.eager(*own)
             # PyTorch would have raised, too, for wrong arguments.
-            self._function = None
+            self._kernels = None
             _log.warning(
                 "a compiled partition failed, and PyTorch runs it from now on: %s",
                 summarize(error),
@@ -129,20 +141,21 @@ class Partition(nn.Module):
         return self._in_axes_of_pytorch(results)
 
     def _results(
-        self, arguments: Sequence[Any], others: Sequence[torch.Tensor]
+        self, kernels: Kernels, arguments: Sequence[Any], others: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
+        function, (owned, _, updates) = kernels
         tensors = list(arguments[: self._tensors])
         symbols = arguments[self._tensors : self._determining]
         numbers = [tvm.runtime.ShapeTuple([value]) for value in symbols]
         with self.lock:
             values = self._inputs.ready(tensors, others)
-            found = self._function(*values, *numbers)
+            found = function(*values, *numbers)
         results = []
         for index in range(len(self._orders)):
-            if index in self._updates:
-                results.append(tensors[self._updates[index]])
+            if index in updates:
+                results.append(tensors[updates[index]])
             else:
-                results.append(self._result(found[index], index in self._owned))
+                results.append(self._result(found[index], index in owned))
         return results
 
     def _result(self, value: Any, is_owned: bool) -> torch.Tensor:

@@ -45,7 +45,7 @@ LAYERS = (
     (
         "compiler",
         "`compile` and its steps from a model to an artifact (`steps.py`); models with lifted "
-        "weights; application of passes by name",
+        "weights; application of passes by name; `cache/`: compiled models on disk",
     ),
     ("passes", "all passes by name"),
     ("lowering", "the passes of the pipeline's table, made for a target"),

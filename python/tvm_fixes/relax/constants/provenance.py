@@ -138,6 +138,14 @@ class Origins:
         """The origin of a constant; it has no parameters if the constant is unknown."""
         return self._of.get(tensor, Origin((), frozenset(), "", "the lowered module"))
 
+    def described(self) -> list[Any]:
+        """All that it knows, as values of JSON, in the order of the constants."""
+        origins = (
+            [[*one.parameters], sorted(one.roots), one.made_by, one.read_by]
+            for one in self._of.values()
+        )
+        return [[*origins], self._sizes]
+
     def add(
         self, tensor: tvm.runtime.Tensor, made_of: Sequence[tvm.runtime.Tensor], made_by: str
     ) -> None:

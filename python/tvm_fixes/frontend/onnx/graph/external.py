@@ -25,6 +25,7 @@ __all__ = [
     "Place",
     "Read",
     "check_inside",
+    "files_of",
     "load_small",
     "place_of",
     "with_external",
@@ -62,6 +63,13 @@ def check_inside(model: onnx.ModelProto) -> None:
                 f"initializer {tensor.name!r}: its elements are in the file {location!r}, but a "
                 "ModelProto has no folder; pass the path of the model, or load its external data"
             )
+
+
+def files_of(model: onnx.ModelProto) -> tuple[str, ...]:
+    """The files with tensors of a model, relative to its folder."""
+    tensors = itertools.chain(model.graph.initializer, _tensors(model.graph))
+    stored = filter(external_data_helper.uses_external_data, tensors)
+    return tuple(sorted({external_data_helper.ExternalDataInfo(one).location for one in stored}))
 
 
 def load_small(model: onnx.ModelProto, directory: Path) -> None:
