@@ -238,6 +238,16 @@ def test_views_that_are_returned_share_memory_as_in_pytorch() -> None:
     assert graphs[0].partitions == (4,) and not graphs[0].eager
 
 
+def test_results_of_a_decomposition_are_as_dense_as_those_of_the_operator() -> None:
+    fast, graphs = compiled(lambda x: x.kthvalue(2, 1))
+    x = torch.randn(5, 4, 3)
+    values = fast(x)
+    check_equal(values, x.kthvalue(2, 1))
+    assert not graphs[0].eager
+    values[0].fill_(0)
+    assert not x.eq(0).any()
+
+
 def test_views_and_unaligned_inputs_are_read() -> None:
     fast, _ = compiled(lambda x, y: (x @ y, x.sum()))
     base, other = torch.randn(40), torch.randn(5, 4)

@@ -32,6 +32,7 @@ from torch.export.graph_signature import (
     SymIntArgument,
     TensorArgument,
 )
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
 
 from ...relax.source_nodes import spread
@@ -104,7 +105,41 @@ def _rules_of_graphs(known: frozenset[str], disabled: frozenset[str]) -> tuple[A
     # PyTorch makes their operand, a constant, a fake tensor itself.
     for name in ("lift", "lift_fresh", "lift_fresh_copy"):
         chosen.pop(getattr(torch.ops.aten, name).default, None)
-    return {o: rule for o, rule in chosen.items() if not _is_tagged(o)}, whole
+    rules = {o: _with_own_memory(o, rule) for o, rule in chosen.items() if not _is_tagged(o)}
+    return rules, whole
+
+
+def _with_own_memory(
+    overload: torch._ops.OperatorBase, rule: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A decomposition whose results are as dense, and as separate, as those of its operator."""
+    schema = getattr(overload, "_schema", None)
+    if schema is None or any(value.alias_info is not None for value in schema.returns):
+        return rule
+
+    @functools.wraps(rule)
+    def decomposed(*args: Any, **kwargs: Any) -> Any:
+        memories = {_memory(value) for value in pytree.tree_leaves((args, kwargs))}
+
+        def own(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+                return value
+            size = value.untyped_storage().nbytes()
+            is_dense = statically_known_true(size == value.numel() * value.element_size())
+            if is_dense and _memory(value) not in memories:
+                memories.add(_memory(value))
+                return value
+            return value.clone()
+
+        return pytree.tree_map(own, rule(*args, **kwargs))
+
+    return decomposed
+
+
+def _memory(value: Any) -> int | None:
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    return int(value.untyped_storage()._cdata)
 
 
 @in_turn
