@@ -155,6 +155,13 @@ CAMPAIGNS = (
     ),
     Campaign("loops", "torch_recurrent", "PyTorch's recurrent layers and loops", **_TORCH),
     Campaign("opinfo", "opinfo", "PyTorch's own sample inputs of its operators", **_TORCH),
+    Campaign(
+        "opinfo-compile",
+        "opinfo_compile",
+        "PyTorch's sample inputs through torch.compile",
+        timeout=240.0,
+        preparation="torch_compile",
+    ),
     Campaign("signatures", "torch_signatures", "PyTorch programs of nested arguments", **_TORCH),
     Campaign("casts", "casts", "casts of floats to integers out of range, in chains", **_TORCH),
     Campaign("import-options", "import_options", "options of importers, two pipelines", **_TORCH),

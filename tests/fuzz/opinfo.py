@@ -73,9 +73,15 @@ _TOLERANCE = {
 }
 
 
-@functools.cache
 def operators() -> dict[str, Any]:
-    """PyTorch's descriptions of its operators, by name."""
+    """PyTorch's descriptions of its operators that have a unique result, by name."""
+    every = every_operator().items()
+    return {name: info for name, info in every if not _UNDEFINED.search(info.name)}
+
+
+@functools.cache
+def every_operator() -> dict[str, Any]:
+    """PyTorch's descriptions of all of its operators, by name."""
     if "expecttest" not in sys.modules:
         # A package for PyTorch's own tests; these descriptions need only one of its classes.
         stub = types.ModuleType("expecttest")
@@ -87,8 +93,7 @@ def operators() -> dict[str, Any]:
     infos = {}
     for info in op_db:
         name = f"{info.name}.{info.variant_test_name}" if info.variant_test_name else info.name
-        if not _UNDEFINED.search(info.name):
-            infos[name] = info
+        infos[name] = info
     return infos
 
 
@@ -162,13 +167,20 @@ class Case:
     way: Way = Way.EXPORTED
 
     @staticmethod
-    def of(name: str, dtype: torch.dtype, index: int, special: int | None = None) -> "Case | None":
+    def of(
+        name: str,
+        dtype: torch.dtype,
+        index: int,
+        special: int | None = None,
+        *,
+        random: bool = False,
+    ) -> "Case | None":
         """Sample `index` of an operator, optionally with special values drawn from a seed.
 
         None if the operator has no such sample, is not defined for `dtype`, or draws random
-        numbers for it, as attention with a dropout does.
+        numbers for it, as attention with a dropout does, unless it may be `random`.
         """
-        info = operators()[name]
+        info = every_operator()[name]
         if dtype not in info.dtypes:
             return None
         torch.manual_seed(0)
@@ -189,7 +201,7 @@ class Case:
             special = None
         if special is not None:
             inputs = tuple(_with_special_values(x, special + i) for i, x in enumerate(inputs))
-        if _is_random(module):
+        if not random and _is_random(module):
             return None
         label = f"{name} of {str(dtype).removeprefix('torch.')}, sample {index}"
         return Case(label + (f", special {special}" if special is not None else ""), module, inputs)

@@ -20,6 +20,7 @@ difference, the case is not judged.
 """
 
 import copy
+import gc
 import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -184,6 +185,8 @@ def prepare() -> None:
     with torch.no_grad():
         torch.compile(lambda x: (x + 1).sum(0), backend="tvm_fixes")(torch.ones(2, 2))
     torch._dynamo.reset()
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy the pages of all objects
 
 
 def run_case(seed: int) -> str | None:

@@ -19,8 +19,9 @@ import torch
 import tvm
 import tvm.testing
 
-from tests.fuzz import opinfo
+from tests.fuzz import opinfo, opinfo_compile
 from tests.fuzz.torch_ways import Way
+from tvm_fixes.torch.partition import Partition
 
 # Each failed once: the operator, the dtype, the sample, and the seed of special values.
 CASES = [
@@ -55,6 +56,23 @@ def test_operators_by_each_way(name: str, way: Way) -> None:
     case = opinfo.Case.of(name, torch.float32, 1)
     assert case is not None
     assert opinfo.judge(replace(case, way=way)) == (opinfo.Verdict.RIGHT, "")
+
+
+def test_operators_under_torch_compile() -> None:
+    names = ("std_mean", "linalg.svd", "fft.fft", "randn_like", "nonzero", "kthvalue")
+    cases = [opinfo.Case.of(name, torch.float32, 1, random=True) for name in names]
+    judged = opinfo_compile.judge([case for case in cases if case is not None])
+    assert (judged.right, judged.problems) == (6, [])
+    assert "aten._linalg_svd.default: no converter" in judged.reasons
+
+
+def test_a_case_that_differs_under_torch_compile_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = Partition._results
+    monkeypatch.setattr(Partition, "_results", lambda self, a: [r + 1 for r in results(self, a)])
+    cases = [opinfo.Case.of(name, torch.float32, 0) for name in ("sinh", "linalg.svdvals")]
+    judged = opinfo_compile.judge([case for case in cases if case is not None])
+    assert judged.right == 1
+    assert [problem.split(" ")[0] for problem in judged.problems] == ["sinh"]
 
 
 def test_a_function_that_cannot_be_traced_is_not_exported() -> None:
