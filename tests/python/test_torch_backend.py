@@ -246,6 +246,9 @@ def test_results_of_a_decomposition_are_as_dense_as_those_of_the_operator() -> N
     assert not graphs[0].eager
     values[0].fill_(0)
     assert not x.eq(0).any()
+    # As in PyTorch, these are views.
+    part = compiled(lambda x: x.unsafe_chunk(2))[0](x)[1]
+    assert part.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
 
 
 def test_views_and_unaligned_inputs_are_read() -> None:

@@ -116,6 +116,8 @@ def _with_own_memory(
     schema = getattr(overload, "_schema", None)
     if schema is None or any(value.alias_info is not None for value in schema.returns):
         return rule
+    if "unsafe" in overload.__name__:  # These return views, but their schemas do not say so.
+        return rule
 
     @functools.wraps(rule)
     def decomposed(*args: Any, **kwargs: Any) -> Any:
