@@ -335,6 +335,20 @@ def test_the_decompositions_of_pytorch_are_listed_once_for_the_enabled_fixes(
     assert torch.ops.aten.linear.default in rules_of_graphs(known_operators())[0]
 
 
+def test_sizes_that_a_guard_makes_equal_are_equal() -> None:
+    def pairs(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        half = (x.shape[0] - 1) // 2 + 1
+        y = torch.stack([x[:half], x[-half:]], 1).flatten(0, 1)
+        # PyTorch knows from here on that `n` is even.
+        return y + x, y @ x, torch.cat([y, x], 1), y.view(half * 2 * 9) * 2 + x.flatten()
+
+    fast, graphs = compiled(pairs, dynamic=True)
+    for rows in (8, 10, 14):
+        x = torch.randn(rows, 3, 3)
+        check_equal(fast(x), pairs(x))
+    assert len(graphs) == 1 and len(graphs[0].partitions) == 1 and not graphs[0].eager
+
+
 def test_sizes_that_are_rounded_floats_are_computed() -> None:
     def padded(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         n = x.shape[0]

@@ -17,6 +17,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import sympy
 import torch
 import tvm
 from torch import fx
@@ -32,7 +33,7 @@ from torch.export.graph_signature import (
     SymIntArgument,
     TensorArgument,
 )
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, statically_known_true
 from torch.utils import _pytree as pytree
 
 from ...relax.source_nodes import spread
@@ -167,6 +168,10 @@ def from_functional_graph(module: fx.GraphModule) -> tvm.IRModule:
         If a node cannot be imported.
     """
     importer = ExportedProgramImporter()
+    shapes = _shapes_of(module)
+    for guard in [] if shapes is None else shapes.guards:
+        if isinstance(guard.expr, sympy.Eq):
+            importer.context.symbols.assume_equal(*guard.expr.args)
     try:
         mod = importer.import_program(_program(_with_computed_numbers(module)))
     except Exception as error:
@@ -217,8 +222,7 @@ def _program(module: fx.GraphModule) -> ExportedProgram:
         pytree.tree_structure((tuple(range(len(inputs))), {})),
         pytree.tree_structure(tuple(range(len(outputs)))),
     )
-    mode = torch._guards.detect_fake_mode([node.meta["val"] for node in placeholders])
-    shapes = None if mode is None else mode.shape_env
+    shapes = _shapes_of(module)
     return ExportedProgram(
         module,
         module.graph,
@@ -227,6 +231,13 @@ def _program(module: fx.GraphModule) -> ExportedProgram:
         {} if shapes is None else dict(shapes.var_to_range),
         [ModuleCallEntry("", signature)],
     )
+
+
+def _shapes_of(module: fx.GraphModule) -> ShapeEnv | None:
+    """The symbols of a graph, with guards that are true for each call."""
+    placeholders = module.graph.find_nodes(op="placeholder")
+    mode = torch._guards.detect_fake_mode([node.meta["val"] for node in placeholders])
+    return None if mode is None else mode.shape_env
 
 
 def _argument(node: fx.Node) -> ArgumentSpec:

@@ -114,13 +114,23 @@ class Symbols:
 
     def __init__(self) -> None:
         self._variables: dict[sympy.Symbol, Size] = {}
+        self._equal: dict[sympy.Expr, sympy.Expr] = {}
         self.analyzer = Analyzer()
 
     def bind(self, size: Any, extent: Size) -> None:
         """Map `size` to `extent` if `size` is a symbol that is not mapped yet."""
-        expression = _expression(size)
+        expression = self._expression(size)
         if isinstance(expression, sympy.Symbol):
             self._variables.setdefault(expression, extent)
+
+    def assume_equal(self, lhs: sympy.Expr, rhs: sympy.Expr) -> None:
+        """Use the simpler one of two equal expressions for both.
+
+        For example, the guard ``n == 2*(n // 2)`` is true for all calls with an even `n`.
+        """
+        simple, other = sorted(map(self._expression, (lhs, rhs)), key=sympy.count_ops)
+        if not other.is_Atom and simple.free_symbols <= other.free_symbols:
+            self._equal[other] = simple
 
     def bind_multiple(
         self, symbol: sympy.Symbol, variable: tirx.Var, factor: int, rest: int
@@ -142,14 +152,14 @@ class Symbols:
 
     def knows(self, size: Any) -> bool:
         """Whether all symbols of `size` are mapped."""
-        expression = _expression(size)
+        expression = self._expression(size)
         return not isinstance(expression, sympy.Basic) or all(
             symbol in self._variables for symbol in expression.free_symbols
         )
 
     def is_integral(self, size: Any) -> bool:
         """Whether `size` is computed only from integers, which TVM's checks of sizes require."""
-        expression = _expression(size)
+        expression = self._expression(size)
         return not (
             isinstance(expression, sympy.Basic)
             and expression.has(sympy.Float, FloatTrueDiv, IntTrueDiv, ToFloat)
@@ -165,7 +175,7 @@ class Symbols:
         tvm.error.OpNotImplemented
             If TVM cannot express `size`.
         """
-        expression = _expression(size)
+        expression = self._expression(size)
         if not isinstance(expression, sympy.Basic):
             return expression
         for symbol in expression.free_symbols:
@@ -189,7 +199,7 @@ class Symbols:
 
     def same(self, lhs: Any, rhs: Any) -> bool:
         """Whether PyTorch computes two sizes by the same expression."""
-        return bool(_expression(lhs) == _expression(rhs))
+        return bool(self._expression(lhs) == self._expression(rhs))
 
     def equal(self, lhs: Size, rhs: Size) -> bool:
         """Whether two sizes are provably equal."""
@@ -203,9 +213,10 @@ class Symbols:
             return size >= bound
         return bool(self.analyzer.can_prove(tirx.GE(*_integers(size, bound))))
 
-
-def _expression(size: Any) -> Any:
-    """Return a plain number itself, or the SymPy expression of a symbolic number."""
-    if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
-        size = size.node.expr
-    return with_integer_quotients(size) if isinstance(size, sympy.Basic) else size
+    def _expression(self, size: Any) -> Any:
+        """A plain number itself, or the SymPy expression of a symbolic number."""
+        if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
+            size = size.node.expr
+        if not isinstance(size, sympy.Basic):
+            return size
+        return with_integer_quotients(size).xreplace(self._equal)
