@@ -22,6 +22,8 @@ import numpy as np
 import tvm
 import tvm_ffi
 
+from ..errors import InputError
+
 if TYPE_CHECKING:
     import torch
 
@@ -82,6 +84,11 @@ def to_tvm(value: Any, alignment: int = ALIGNMENT) -> tvm.runtime.Tensor:
     """Convert a NumPy array or a PyTorch tensor on the CPU, with any strides, to TVM's.
 
     A PyTorch tensor that is contiguous and aligned shares its memory; everything else is copied.
+
+    Raises
+    ------
+    InputError
+        If TVM cannot convert the dtype, such as ``int4`` of ml_dtypes.
     """
     if 0 in value.shape:
         # Kernels reject PyTorch's strides of an empty tensor, and NumPy does not align one.
@@ -94,6 +101,11 @@ def to_tvm(value: Any, alignment: int = ALIGNMENT) -> tvm.runtime.Tensor:
     array = np.asarray(value)
     if is_plain_array(array):
         return tvm.runtime.from_dlpack(aligned_copy(array))  # a fifth of the line below
+    dtype = dtype_of(array)
+    if array.dtype.kind == "V" and tvm_ffi.dtype(dtype).bits < 8 and dtype != "float4_e2m1fn":
+        raise InputError(
+            f"TVM has no conversion of {dtype} arrays; expected elements of whole bytes"
+        )
     # Not np.ascontiguousarray, which turns a scalar into a 1-D array.
     return tvm.runtime.tensor(np.asarray(array, array.dtype.newbyteorder("="), order="C"))
 
