@@ -399,7 +399,7 @@ def test_a_partition_that_fails_is_run_by_pytorch_with_one_warning(
 ) -> None:
     calls = []
 
-    def fail(self: Partition, arguments: object, others: object) -> None:
+    def fail(self: Partition, *arguments: object) -> None:
         calls.append(arguments)
         raise RuntimeError("a broken kernel")
 
@@ -498,7 +498,7 @@ def test_threads_and_children_run_a_compiled_model() -> None:
 def test_a_fork_waits_for_calls_but_not_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     build = Partition.build
-    monkeypatch.setattr(Partition, "build", lambda self, o: (made.append(self), build(self, o)))
+    monkeypatch.setattr(Partition, "build", lambda self: (made.append(self), build(self)))
     fast, _ = compiled(lambda x: x + 1)
     x = torch.ones(3)
     assert fast(x).eq(2).all()
@@ -519,13 +519,13 @@ def test_a_fork_waits_for_calls_but_not_forever(monkeypatch: pytest.MonkeyPatch)
         if child == 0:
             signal.alarm(20)
             # PyTorch runs the partition if compiled code cannot.
-            is_right = bool(fast(x).eq(2).all()) and (made[0]._function is not None) == is_run
+            is_right = bool(fast(x).eq(2).all()) and (made[0]._kernels is not None) == is_run
             os._exit(0 if is_right else 1)
         is_forked.set()
         thread.join()
         is_forked.clear()
         assert os.waitpid(child, 0)[1] == 0
-    assert fast(x).eq(2).all() and made[0]._function is not None
+    assert fast(x).eq(2).all() and made[0]._kernels is not None
 
 
 if __name__ == "__main__":
