@@ -110,7 +110,7 @@ def _backend(judged: Judged) -> Backend:
         if graph.skipped:
             judged.reasons.add(f"a whole graph: {graph.skipped}")
 
-    return Backend(Options(target="llvm"), note)
+    return Backend(Options(target="llvm", cache=False), note)
 
 
 def _called(cases: Sequence[Case], function: Callable[..., Any]) -> Any:

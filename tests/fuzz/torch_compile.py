@@ -106,15 +106,15 @@ def switched_off(failures: Failures) -> Iterator[None]:
             raise ValueError(_OFF)
         return convert(self, node)
 
-    def fail_to_build(self: Partition, options: Options) -> None:
+    def fail_to_build(self: Partition, *arguments: Any) -> None:
         if failures.strike(failures.built, self.operators):
             raise ValueError(_OFF)
-        build(self, options)
+        build(self, *arguments)
 
-    def fail(self: Partition, arguments: Sequence[Any]) -> list[torch.Tensor]:
+    def fail(self: Partition, *arguments: Any) -> list[torch.Tensor]:
         if failures.strike(failures.run, next(runs)):
             raise ValueError(_OFF)
-        return results(self, arguments)
+        return results(self, *arguments)
 
     with ExitStack() as patches:
         for owner, name, function in (
@@ -147,7 +147,7 @@ class Plan:
         layout = "NHWC" if target == "layout" else None
         name: Any = {"kind": "llvm", "mcpu": "haswell"} if target == "haswell" else target
         return Plan(
-            Options("llvm" if layout else name, layout),
+            Options("llvm" if layout else name, layout, cache=False),
             Failures.of(rng, seed),
             make_calls(p, seed),
             rng.choice((None, None, True)) if p.dynamic else rng.choice((None, False, True)),

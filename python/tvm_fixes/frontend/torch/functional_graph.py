@@ -13,6 +13,7 @@
 """Import of graphs of ATen operators without state, as AOTAutograd makes them."""
 
 import functools
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +34,7 @@ from torch.export.graph_signature import (
     SymIntArgument,
     TensorArgument,
 )
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, statically_known_true
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from ...relax.source_nodes import spread
@@ -127,9 +128,7 @@ def _with_own_memory(
         def own(value: Any) -> Any:
             if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
                 return value
-            size = value.untyped_storage().nbytes()
-            is_dense = statically_known_true(size == value.numel() * value.element_size())
-            if is_dense and _memory(value) not in memories:
+            if _fills_its_memory(value) and _memory(value) not in memories:
                 memories.add(_memory(value))
                 return value
             return value.clone()
@@ -137,6 +136,14 @@ def _with_own_memory(
         return pytree.tree_map(own, rule(*args, **kwargs))
 
     return decomposed
+
+
+def _fills_its_memory(value: torch.Tensor) -> bool:
+    """Whether a tensor is known to have the size of its memory, by formulas: PyTorch traces."""
+    formulas = (size.node.expr if isinstance(size, torch.SymInt) else size for size in value.shape)
+    nbytes = value.untyped_storage().nbytes()
+    held = nbytes.node.expr if isinstance(nbytes, torch.SymInt) else nbytes
+    return bool(sympy.expand(held - math.prod(formulas, start=value.element_size())) == 0)
 
 
 def _memory(value: Any) -> int | None:
