@@ -135,7 +135,7 @@ def test_a_wrong_index_after_a_write_is_the_error_of_pytorch(made: list[Partitio
                 model(x, *places, *own)
         # The cache of the second layer is as before; that of the first one is rewritten later.
         torch.testing.assert_close(cache[2:], same[2:])
-    assert made[0]._updates and made[0]._function is not None
+    assert made[0]._updates and made[0]._kernels is not None
 
 
 def test_a_partition_that_fails_after_its_writes_is_run_again(
@@ -143,13 +143,14 @@ def test_a_partition_that_fails_after_its_writes_is_run_again(
 ) -> None:
     fast, cache = compiled(step), new_cache()
     check_calls(step, fast, [(*step_inputs(0), *cache)])
-    function = made[0]._function
+    kernels = made[0]._kernels
+    assert kernels is not None
 
     def fail(*arguments: object) -> None:
-        function(*arguments)
+        kernels.function(*arguments)
         raise RuntimeError("a broken kernel")
 
-    made[0]._function = fail
+    made[0]._kernels = kernels._replace(function=fail)
     with caplog.at_level(logging.WARNING):
         check_calls(step, fast, [(*step_inputs(place), *cache) for place in (1, 2)])
     assert sum("a broken kernel" in record.message for record in caplog.records) == 1

@@ -14,7 +14,6 @@
 
 import pytest
 
-from tvm_fixes.torch.options import Options
 from tvm_fixes.torch.partition import Partition
 
 
@@ -24,8 +23,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Partition]:
     partitions: list[Partition] = []
     build = Partition.build
 
-    def build_and_keep(self: Partition, options: Options) -> None:
-        build(self, options)
+    def build_and_keep(self: Partition) -> None:
+        build(self)
         partitions.append(self)
 
     monkeypatch.setattr(Partition, "build", build_and_keep)
