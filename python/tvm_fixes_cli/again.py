@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 UNRELATED = frozenset(
-    {"help", "json", "quiet", "output", "save_inputs", "all", "stock", "over", "traceback"}
+    {"help", "json", "quiet", "output", "save_inputs", "all", "stock", "over", "traceback", "cache"}
 )
 """Options that say where and how a result is written, or what is searched or compared besides."""
 

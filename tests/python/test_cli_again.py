@@ -84,9 +84,9 @@ PRINTS = {
     ("compare", "bisect"): {"max_bytes", "repeat", "fill_memory"},
     ("compare", "reduce"): {"max_bytes", "repeat", "fill_memory"},
     ("compare", "opt"): {
-        *("size", "inputs", "static", "rtol", "atol", "seed", "magnitude", "runtime_checks"),
-        *("unsafe_indices", "max_growth", "weights", "fill_memory", "repeat", "max_bytes"),
-        *("timeout", "layout", "verify"),
+        *("inputs", "rtol", "atol", "seed", "magnitude", "runtime_checks", "unsafe_indices"),
+        *("max_growth", "weights", "fill_memory", "repeat", "max_bytes", "timeout", "layout"),
+        "verify",
     },
     ("compile", "compare"): {
         *("params", "compare", "verify_each", "strip", "max_size_ratio", "dump_ir", "explain"),

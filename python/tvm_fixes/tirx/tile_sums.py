@@ -42,6 +42,11 @@ from .util import count_of
 _LENGTH = 768
 
 
+def has_parts(count: tirx.Expr) -> bool:
+    """Whether a sum of `count` elements has parts."""
+    return not isinstance(count, tirx.IntImm) or count.value >= 2 * _LENGTH
+
+
 def sum_in_parts(body: tirx.Stmt, tile: tirx.Buffer) -> tirx.Stmt:
     """Sum a tile of floats in parts, if it has many summands.
 
@@ -63,8 +68,7 @@ def sum_in_parts(body: tirx.Stmt, tile: tirx.Buffer) -> tirx.Stmt:
         loops = _serial_loops(loop)
         if not loops or not _sums_only(loops, tile):
             return mutator.default_mutate(loop)
-        count = count_of(each.extent for each in loops)
-        if isinstance(count, tirx.IntImm) and count.value < 2 * _LENGTH:
+        if not has_parts(count_of(each.extent for each in loops)):
             return loop
         partial = tirx.decl_buffer(tile.shape, tile.dtype, f"{tile.name}_part", layout=None)
         return tirx.SeqStmt([tirx.AllocBuffer(partial), _parts(loops, tile, partial)])

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""A pass that keeps register tiles of 1 KiB or more on the stack.
+"""A pass that keeps register tiles of 1 KiB or more on the stack, and divides long sums.
 
 Mechanism
     ``LowerTVMBuiltin`` leaves only buffers of less than 1 KiB on the stack, where LLVM promotes
@@ -29,15 +29,15 @@ from ...fixes.memory import TILES_ON_STACK as FIX_ID
 from ...target.cpu import Cpu
 from ..last_tile import split_last_tiles
 from ..loop_nest import positions_of, redirected, substitute
-from ..tile_sums import sum_in_parts
-from ..util import bytes_of, contains, item_bytes_of, prim_func_pass
+from ..tile_sums import has_parts, sum_in_parts
+from ..util import bytes_of, contains, count_of, item_bytes_of, prim_func_pass
 
 # More sums than all registers hold, but few enough for the stack of a thread.
 _MAX_BYTES = 4096
 
 
 def KeepTilesOnStack() -> tvm.transform.Pass:
-    """Lower kernels with large tiles to loops, and divide each tile into several buffers.
+    """Lower kernels with large tiles or long sums to loops, and divide each large tile.
 
     Before::
 
@@ -77,8 +77,11 @@ def _divide_tiles(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.Pr
         [written] = block.writes
         return int(block.annotations[TILE]) * item_bytes_of(written.source) > limit
 
+    def is_affected(block: SBlock) -> bool:
+        return is_large(block) or _sums_many(block)
+
     has_last_tile = contains(function.body, tirx.For, lambda loop: LAST_COLUMNS in loop.annotations)
-    if not has_last_tile and not contains(function.body, SBlock, is_large):
+    if not has_last_tile and not contains(function.body, SBlock, is_affected):
         return function
     lowered = split_last_tiles(without_blocks(function))
     for tile in _tiles(lowered):
@@ -88,6 +91,14 @@ def _divide_tiles(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.Pr
         if limit < bytes_of(tile) <= _MAX_BYTES:
             lowered = _divide(lowered, tile, limit)
     return lowered
+
+
+def _sums_many(block: SBlock) -> bool:
+    """Whether the sums of a block are long enough for parts."""
+    extents = [
+        axis.dom.extent for axis in block.iter_vars if axis.iter_type == tirx.IterVar.CommReduce
+    ]
+    return TILE in block.annotations and bool(extents) and has_parts(count_of(extents))
 
 
 def _tiles(function: tirx.PrimFunc) -> list[tirx.Buffer]:
