@@ -115,12 +115,12 @@ _IMAGE = _images((1, 3, 224, 224))
 _BERT = partial(export_torch.transformers, "BertModel", "last_hidden_state", "pooler_output")
 _SENTENCES = _text((1, 128), (3, 17))
 _TEXT_DIMS = {name: {0: "batch", 1: "length"} for name in ("input_ids", "attention_mask")}
-_WHISPER = {"d_model": 384, "encoder_layers": 4, "decoder_layers": 4} | {
+WHISPER = {"d_model": 384, "encoder_layers": 4, "decoder_layers": 4} | {
     f"{part}_{what}": value
     for part in ("encoder", "decoder")
     for what, value in (("attention_heads", 6), ("ffn_dim", 1536))
 }
-_T5 = {"d_model": 512, "d_ff": 2048, "d_kv": 64, "num_layers": 6, "num_heads": 8}
+T5 = {"d_model": 512, "d_ff": 2048, "d_kv": 64, "num_layers": 6, "num_heads": 8}
 _WORDS = tuple(Case({"tokens": integers(*size, below=20000)}) for size in ((1, 100), (3, 25)))
 _WORD_DIMS = {"tokens": {0: "batch", 1: "length"}}
 
@@ -223,7 +223,7 @@ EXPORTS: tuple[Model, ...] = (
             "T5EncoderModel",
             "last_hidden_state",
             config="T5Config",
-            **_T5,
+            **T5,
         ),
         *_text((1, 64), (2, 19)),
         library="transformers",
@@ -232,7 +232,7 @@ EXPORTS: tuple[Model, ...] = (
     _onnx(
         "t5_decoder",
         "translation",
-        partial(export_torch.t5_decoder, **_T5),
+        partial(export_torch.t5_decoder, **T5),
         *(
             Case({"encoder": normal(1, n, 512), "decoder_input_ids": integers(1, m, below=32000)})
             for n, m in ((64, 20), (13, 1))
@@ -243,14 +243,14 @@ EXPORTS: tuple[Model, ...] = (
     _onnx(
         "whisper_encoder",
         "speech",
-        partial(export_torch.whisper, "encoder", **_WHISPER),
+        partial(export_torch.whisper, "encoder", **WHISPER),
         Case({"input_features": normal(1, 80, 3000, scale=0.5)}),
         library="transformers",
     ),
     _onnx(
         "whisper_decoder",
         "speech",
-        partial(export_torch.whisper, "decoder", **_WHISPER),
+        partial(export_torch.whisper, "decoder", **WHISPER),
         *(
             Case({"input_ids": integers(1, n, below=51865), "encoder": normal(1, 1500, 384)})
             for n in (8, 3)

@@ -20,6 +20,7 @@ from typing import Any
 
 from ..shipped import export_torch
 from ..shipped.data import Recipe, full, integers, normal, picture, sound
+from ..shipped.exports import T5, WHISPER
 
 SIZES = 3
 """The number of sizes of each model."""
@@ -160,12 +161,6 @@ _SMALL_DECODER = {
     "use_cache": False,
 }
 _BASE = {"vocab_size": 32000, "use_cache": False}
-_T5 = {"d_model": 512, "d_ff": 2048, "d_kv": 64, "num_layers": 6, "num_heads": 8}
-_WHISPER = {"d_model": 384, "encoder_layers": 4, "decoder_layers": 4} | {
-    f"{part}_{what}": value
-    for part in ("encoder", "decoder")
-    for what, value in (("attention_heads", 6), ("ffn_dim", 1536))
-}
 _PICTURE = _images(name="pixel_values")
 _CROSS = {
     "block_out_channels": (128, 256, 256),
@@ -203,10 +198,10 @@ _TEXT = (
     of_transformers(
         "BartModel", _pair, encoder_layers=6, decoder_layers=6, d_model=768, use_cache=False
     ),
-    of_transformers("T5ForConditionalGeneration", _pair, use_cache=False, **_T5),
+    of_transformers("T5ForConditionalGeneration", _pair, use_cache=False, **T5),
 )
 _SOUND = (
-    of_transformers("WhisperForConditionalGeneration", _spectrum, use_cache=False, **_WHISPER),
+    of_transformers("WhisperForConditionalGeneration", _spectrum, use_cache=False, **WHISPER),
     of_transformers("Wav2Vec2Model", _sound),
     of_transformers("HubertModel", _sound, num_hidden_layers=6),
 )
