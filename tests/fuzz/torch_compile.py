@@ -58,6 +58,7 @@ _EXPECTED = (
     "no converter",
     "PyTorch draws the random numbers",
     "a number that is not an integer",
+    "operands of several dtypes",
     "sizes that depend on data",
     "a number",
     "its reader needs PyTorch's strides",

@@ -19,7 +19,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -149,6 +149,21 @@ def test_explain_lists_graph_breaks() -> None:
     assert len(explanation.graphs) == 2
     assert len(explanation.breaks) == 1
     assert str(Explanation()) == "no graph: PyTorch runs the whole model"
+
+
+@pytest.mark.parametrize(
+    "model",
+    [torch.mm, torch.nn.functional.linear, lambda x, w: torch.layer_norm(x, (4,), w[0])],
+    ids=["mm", "linear", "layer_norm"],
+)
+def test_operands_of_several_dtypes(model: Callable[..., torch.Tensor]) -> None:
+    """PyTorch's kernels reject them, its meta functions do not."""
+    wide = torch.randn(4, 4, dtype=torch.float64)
+    fast, _ = compiled(model)
+    for x in (torch.randn(4, 4), torch.randn(4, 4).bfloat16()):
+        for function in (model, fast):
+            with pytest.raises(RuntimeError, match="dtype"):
+                function(x, wide)
 
 
 def test_parameters_are_read_in_each_call() -> None:

@@ -35,6 +35,14 @@ _DTYPES = {
 # These read memory, whose order only PyTorch's own results have.
 _READ_MEMORY = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default}
 
+_NORMS = {torch.ops.aten.layer_norm.default, torch.ops.aten.native_layer_norm.default}
+
+# PyTorch's kernels reject operands of several dtypes; its meta functions, which traces use, do not.
+_OF_ONE_DTYPE = {
+    *(torch.ops.aten.mm.default, torch.ops.aten.matmul.default, torch.ops.aten.linear.default),
+    *_NORMS,
+}
+
 # They copy the operand as it is.
 _COPIES = {"_unsafe_view.default", "clone.default", "lift_fresh_copy.default"}
 
@@ -106,6 +114,8 @@ def _of_values(node: fx.Node) -> str | None:
     if any(isinstance(operand, torch.SymFloat | torch.SymBool) for operand in operands):
         return f"{name_of(node.target)}: a number that is not an integer"
     values = [*_tensors(results), *_tensors(operands)]
+    if node.target in _OF_ONE_DTYPE and _are_unlike(node.target, _tensors(operands)):
+        return f"{name_of(node.target)}: operands of several dtypes"
     if not _tensors(results):
         return f"{name_of(node.target)}: no tensor"
     for value in values:
@@ -115,6 +125,13 @@ def _of_values(node: fx.Node) -> str | None:
     if any(map(free_unbacked_symbols, values)):
         return f"{name_of(node.target)}: sizes that depend on data"
     return None
+
+
+def _are_unlike(target: torch._ops.OpOverload, operands: list[torch.Tensor]) -> bool:
+    """Whether dtypes of operands differ; a norm of 16-bit floats may have float32 parameters."""
+    dtypes = {operand.dtype for operand in operands}
+    is_mixed = target in _NORMS and operands[0].dtype in (torch.float16, torch.bfloat16)
+    return len(dtypes) > 1 and not (is_mixed and dtypes == {operands[0].dtype, torch.float32})
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
