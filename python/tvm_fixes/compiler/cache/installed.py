@@ -36,6 +36,8 @@ _MEMO = "installed"
 _MAX_KEPT = 16
 # The system sets the times of files in steps: one that changes soon after may keep its time.
 _SETTLED_SECONDS = 2.0
+# The steps of the start of a process and of the times of files.
+_TICK_SECONDS = 0.1
 
 Line = tuple[str, int, int, int, int, int]
 """Path, size, times of the last change of content and of inode, device and inode."""
@@ -140,15 +142,11 @@ def _changed(listing: tuple[Line, ...]) -> str:
 def _started() -> float:
     """When this process started, or a little earlier, in seconds since the epoch."""
     try:
-        after_boot = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        boot = next(
-            int(line.split()[1])
-            for line in Path("/proc/stat").read_text().splitlines()
-            if line.startswith("btime ")
-        )
-        return boot + after_boot / os.sysconf("SC_CLK_TCK") - 1.0
-    except (OSError, ValueError, StopIteration):
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
         return _IMPORTED
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - age - _TICK_SECONDS
 
 
 _IMPORTED = time.time()
