@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +74,14 @@ class Outcome:
     ratio: float | None = None
 
     @property
+    def key(self) -> str:
+        """The name, by which results are kept."""
+        return self.name
+
+    @property
     def good(self) -> bool:
         """Whether the model compiles and is right, or is rejected as expected."""
         return self.outcome in (RIGHT, REJECTED)
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,11 @@ import json
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from importlib import metadata
 from math import exp, log
 from pathlib import Path
+from typing import Any
 
 from ..results import cpu_name
 from .models import Model, Package
@@ -50,23 +52,34 @@ _READING = """\
 
 
 class Results:
-    """The last outcome of each model, in a file with one JSON object per line."""
+    """The last outcome of each model, in a file with one JSON object per line.
 
-    def __init__(self, path: Path):
+    Parameters
+    ----------
+    path : Path
+    kind : type
+        The dataclass of an outcome, with a property ``key``.
+    """
+
+    def __init__(self, path: Path, kind: type[Any] = Outcome):
         self._path = path
         lines = path.read_text().splitlines() if path.exists() else []
-        outcomes = [Outcome(**json.loads(line)) for line in lines if line.endswith("}")]
-        self._outcomes = {outcome.name: outcome for outcome in outcomes}
+        outcomes = [kind(**json.loads(line)) for line in lines if line.endswith("}")]
+        self._outcomes = {outcome.key: outcome for outcome in outcomes}
 
-    def get(self, name: str) -> Outcome | None:
-        """Return the outcome of a model, if it was measured."""
-        return self._outcomes.get(name)
+    def get(self, key: Any) -> Any:
+        """Return the outcome with a key, or None if it was not measured."""
+        return self._outcomes.get(key)
 
-    def add(self, outcome: Outcome) -> None:
+    def all(self) -> list[Any]:
+        """Return all outcomes, in the order of their first measurement."""
+        return list(self._outcomes.values())
+
+    def add(self, outcome: Any) -> None:
         """Keep an outcome, in memory and in the file."""
-        self._outcomes[outcome.name] = outcome
+        self._outcomes[outcome.key] = outcome
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        lines = [outcome.to_json() + "\n" for outcome in self._outcomes.values()]
+        lines = [json.dumps(asdict(outcome)) + "\n" for outcome in self._outcomes.values()]
         partial = self._path.with_suffix(".partial")
         partial.write_text("".join(lines))
         partial.replace(self._path)

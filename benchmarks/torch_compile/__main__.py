@@ -27,9 +27,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..shipped.run import ROOT, run_process
-from ..shipped.table import revision
+from ..shipped.table import Results, revision
 from .models import SUBJECTS
-from .rows import Results, Row
+from .rows import Row
 from .table import markdown, summary
 from .worker import LIBRARIES, OURS
 
@@ -97,17 +97,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     unknown = [name for name in arguments.names if name not in SUBJECTS]
     if unknown:
         made.error(f"unknown model {unknown[0]!r}; --list lists them")
-    results = Results(_OUT / "results.jsonl")
+    results = Results(_OUT / "results.jsonl", Row)
     for place, name in enumerate(arguments.names or SUBJECTS, 1):
         for backend in arguments.backends:
-            known = results.get(name, backend)
+            known = results.get((name, backend))
             if known and not arguments.names and not (arguments.failed and known.problem):
                 continue
             print(f"[{place}] {name}, {backend} … ", end="", flush=True)
             row = measure(name, backend, arguments)
             results.add(row)
             print(row.line(), flush=True)
-    rows = results.rows()
+    rows = results.all()
     print(summary(rows))
     arguments.table.write_text(markdown(rows, len(SUBJECTS)), encoding="utf-8")
     return 1 if any(row.problem for row in rows if row.backend == OURS) else 0

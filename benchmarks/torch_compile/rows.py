@@ -13,10 +13,8 @@
 
 """The measurements of models under backends."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 
@@ -64,6 +62,11 @@ class Row:
     recompiled: int = 0
     eager: list[str] = field(default_factory=list)
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """The model and the backend, by which results are kept."""
+        return self.name, self.backend
+
     def failed(self, problem: str) -> Self:
         """The row with a problem."""
         return replace(self, problem=problem)
@@ -95,29 +98,3 @@ class Row:
             f"cold {self.cold:.1f} s, warm {self.warm:.1f} s, {self.ms:.3g} ms, "
             f"{self.ratio:.2f} of eager"
         )
-
-
-class Results:
-    """The last row of each model and backend, in a file with one JSON object per line."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        lines = path.read_text().splitlines() if path.exists() else []
-        rows = [Row(**json.loads(line)) for line in lines if line.endswith("}")]
-        self._rows = {(row.name, row.backend): row for row in rows}
-
-    def get(self, name: str, backend: str) -> Row | None:
-        """The row of a model under a backend, if there is one."""
-        return self._rows.get((name, backend))
-
-    def rows(self) -> list[Row]:
-        """All rows."""
-        return list(self._rows.values())
-
-    def add(self, row: Row) -> None:
-        """Keep a row, in memory and in the file."""
-        self._rows[row.name, row.backend] = row
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._path.with_suffix(".partial")
-        partial.write_text("".join(json.dumps(asdict(row)) + "\n" for row in self.rows()))
-        partial.replace(self._path)

@@ -94,7 +94,7 @@ class Measured:
         self._call(self._model, 0)
         pair = time.process_time() - start
         turns = max(3, min(_TURNS, int(_MAX_SECONDS / pair)))
-        found = compare(
+        comparison = compare(
             "",
             {
                 "eager": lambda: self._call(self._model, 0),
@@ -103,9 +103,9 @@ class Measured:
             runs=turns,
             clock=time.process_time,
         )
-        eager, compiled = found.implementations
+        eager, compiled = comparison.implementations
         self.row["eager_ms"], self.row["ms"] = eager.median * 1e3, compiled.median * 1e3
-        self.row["ratio"] = found.ratio(compiled)
+        self.row["ratio"] = comparison.ratio(compiled)
         if self._graphs:
             self.row["share"] = self._share(turns)
 
@@ -150,10 +150,9 @@ class Measured:
         if self.row["wrong"]:
             return
         expected = self._outputs(self._model, size)
-        others: list[list[np.ndarray]] = []
         ours, theirs = ([from_torch(value) for value in values] for values in (outputs, expected))
         names = [str(place) for place in range(len(theirs))]
-        text = problem(ours, theirs, others, names)
+        text = problem(ours, theirs, [], names)
         if text:
             text = problem(ours, theirs, [self._exact(size)], names)
         if text:

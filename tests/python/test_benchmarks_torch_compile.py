@@ -20,9 +20,10 @@ import tvm.testing
 from torch import nn
 
 from benchmarks.shipped.data import normal
+from benchmarks.shipped.table import Results
 from benchmarks.torch_compile import __main__ as command
 from benchmarks.torch_compile.models import SUBJECTS, Subject
-from benchmarks.torch_compile.rows import Results, Row
+from benchmarks.torch_compile.rows import Row
 from benchmarks.torch_compile.table import markdown, summary
 from benchmarks.torch_compile.worker import Measured
 
@@ -105,10 +106,10 @@ def test_a_failure_decides_the_exit_status(tmp_path, monkeypatch):
 
 
 def test_rows_are_kept(tmp_path):
-    results = Results(tmp_path / "rows.jsonl")
+    results = Results(tmp_path / "rows.jsonl", Row)
     results.add(OURS)
     results.add(replace(OURS, cold=3.0))
-    assert Results(tmp_path / "rows.jsonl").rows() == [replace(OURS, cold=3.0)]
+    assert Results(tmp_path / "rows.jsonl", Row).all() == [replace(OURS, cold=3.0)]
 
 
 def test_the_table_shows_failures():

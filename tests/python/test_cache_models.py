@@ -69,7 +69,7 @@ def compiled(source: object, **options: object) -> CompiledModel:
 
 def old(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files that were just written count as old."""
-    monkeypatch.setattr("tvm_fixes.compiler.caching._SETTLED_SECONDS", -60.0)
+    monkeypatch.setattr("tvm_fixes.compiler.caching.SETTLED_SECONDS", -60.0)
 
 
 def test_a_model_is_compiled_once_and_compared_each_time(

@@ -18,7 +18,7 @@ file, without an import; the other by the imported module, which equal models in
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from ..runtime.report import Report
 from ..support.ambient import Facts
 from ..support.switches import Applied
 from .cache import Found, Store, key_of, opened, surroundings
-from .cache.files import log
+from .cache.files import SETTLED_SECONDS, log
 from .cache.installed import is_unchanged
 from .cache.module_text import module_text
 from .options import Options
@@ -42,9 +42,6 @@ from .options import Options
 _NOT_CACHED = ("passes", "verify_each", "dump_ir", "explain", "time_passes")
 
 _ONNX = ".onnx"
-
-# A file that changes this soon after it was read may keep its time.
-_SETTLED_SECONDS = 2.0
 
 
 @dataclass
@@ -155,14 +152,14 @@ class Cached:
         except OSError:
             return False
 
-    def keep(self, model: CompiledModel, files: Iterable[str]) -> None:
+    def keep(self, model: CompiledModel, files: Sequence[str]) -> None:
         """Store a model under the keys that had no entry.
 
         Parameters
         ----------
         model : CompiledModel
             With its report before a comparison.
-        files : iterable of str
+        files : sequence of str
             The files beside its ONNX file that have its large weights.
         """
         beside = [] if self.file is None else [self.file.parent / name for name in files]
@@ -191,7 +188,7 @@ class Cached:
             status = path.stat()
         except OSError:
             return False
-        return max(status.st_mtime, status.st_ctime) < self.started - _SETTLED_SECONDS
+        return max(status.st_mtime, status.st_ctime) < self.started - SETTLED_SECONDS
 
 
 def _model_of(found: Found, name: str) -> CompiledModel:

@@ -288,8 +288,8 @@ def varying_results(
         The number of runs, with the first.
     """
     names = [spec.name for spec in results_of(model)]
-    found = disagreements(names, first, lambda: run_model(model, inputs)[: len(names)], runs)
-    return found | varying(names, model, inputs, runs)
+    unstable = disagreements(names, first, lambda: run_model(model, inputs)[: len(names)], runs)
+    return unstable | varying(names, model, inputs, runs)
 
 
 def _compare(

@@ -248,7 +248,7 @@ def look_up(compilation: Compilation) -> None:
     if compilation.cached is None:
         return
     with compilation.run.step("cache"):
-        found = compilation.cached.find_module(
+        model = compilation.cached.find_module(
             compilation.mod,
             compilation.source.name,
             compilation.signature,
@@ -256,7 +256,7 @@ def look_up(compilation: Compilation) -> None:
             compilation.facts,
             compilation.warnings,
         )
-        compilation.take(found)
+        compilation.take(model)
 
 
 def run_reference(compilation: Compilation) -> None:

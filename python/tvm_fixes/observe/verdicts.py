@@ -59,7 +59,7 @@ class Evidence:
         The outputs of what is compiled and runs in float64, if that is not the reference itself;
         None otherwise.
     again : callable
-        The outputs of another run of the reference as it is; None if there is none.
+        The outputs of a second run of the unchanged reference; None if it cannot run again.
     """
 
     rounded: Callable[[Sequence[int]], list[list[np.ndarray]]]
@@ -96,8 +96,7 @@ def compare_all(
     if there is no run in float64, or only one that is itself at fault.  Otherwise, that run decides
     which of the two is off.  This also applies to outputs within the tolerances that differ by
     more than a few units in the last place: a model that hardly rounds shows smaller faults.
-    Nothing is decided about an output of which two runs of the reference itself differ beyond the
-    tolerances.
+    An output has no verdict if two runs of the reference differ beyond the tolerances there.
 
     Raises
     ------

@@ -26,9 +26,10 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils import _pytree as pytree
 
-__all__ = ["graph_text", "symbols_text"]
+from ..frontend.torch.functional_graph import shapes_of
+
+__all__ = ["graph_text"]
 
 _PLAIN = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
@@ -49,11 +50,10 @@ def graph_text(module: fx.GraphModule) -> list[Any]:
         If it has a value without a text.
     """
     nodes = [_node(module, node) for node in module.graph.nodes]
-    values = [node.meta.get("val") for node in module.graph.nodes]
-    return [_of_pytorch(), symbols_text(_shape_env(values)), nodes]
+    return [_of_pytorch(), _symbols_text(shapes_of(module)), nodes]
 
 
-def symbols_text(shapes: ShapeEnv | None) -> list[Any]:
+def _symbols_text(shapes: ShapeEnv | None) -> list[Any]:
     """The ranges, examples and relations of symbols."""
     if shapes is None:
         return []
@@ -71,11 +71,6 @@ def _examples(shapes: ShapeEnv) -> Any:
     # Its name in PyTorch before 2.10.
     found = getattr(shapes, "backed_var_to_val", None)
     return shapes.var_to_val if found is None else found
-
-
-def _shape_env(values: Any) -> ShapeEnv | None:
-    mode = torch._guards.detect_fake_mode(pytree.tree_leaves(values))
-    return None if mode is None else mode.shape_env
 
 
 def _of_pytorch() -> list[str]:

@@ -111,14 +111,14 @@ class CachedKernels:
 
     def find(self) -> Kernels | None:
         """The kernels, if they are stored."""
-        found = self.store.find(key_of(self.parts))
-        if found is None:
+        entry = self.store.find(key_of(self.parts))
+        if entry is None:
             return None
         try:
-            values = found.data["memory"]
+            values = entry.data["memory"]
             updates = {output: index for output, index in values["updates"]}
             memory = Memory(tuple(values["owned"]), values["alignment"], updates)
-            return Kernels(_load(found.directory), memory)
+            return Kernels(_load(entry.directory), memory)
         except Exception as error:
             _log.warning("an entry of the cache is not used: %s", summarize(error))
             return None

@@ -12,7 +12,6 @@
 # and limitations under the License.
 """Entries of the cache, and the folders that they are in."""
 
-import hashlib
 import json
 import os
 import stat
@@ -21,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .files import PARTIAL, ForeignError, check_own, open_own
+from .files import PARTIAL, DamagedError, ForeignError, check_own, read_checked
 
 FORMAT = "tvm-fixes-cache/1"
 
@@ -62,10 +61,6 @@ class Entry:
     data: dict[str, Any]
     blobs: dict[str, Blob]
     used: float
-
-
-class DamagedError(ValueError):
-    """A file of the cache differs from what was written."""
 
 
 @dataclass(frozen=True)
@@ -136,13 +131,9 @@ def read_entry(path: Path) -> Entry:
     DamagedError
         If it is not what was written.
     """
-    with open_own(path) as file:
-        digest, _, text = file.read().partition(b"\n")
-        used = os.fstat(file.fileno()).st_mtime
-    if hashlib.sha256(text).hexdigest().encode() != digest:
-        raise DamagedError("its checksum differs")
+    text, status = read_checked(path)
     values = json.loads(text)
     if values.get("format") != FORMAT or values["key"] != path.name:
         raise DamagedError(f"it is the {values.get('format')} entry of {values.get('key')}")
     blobs = {name: Blob(*blob) for name, blob in values["blobs"].items()}
-    return Entry(values["key"], values["made"], values["data"], blobs, used)
+    return Entry(values["key"], values["made"], values["data"], blobs, status.st_mtime)

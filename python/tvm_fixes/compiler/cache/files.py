@@ -26,12 +26,19 @@ log = logging.getLogger("tvm_fixes.cache")
 PARTIAL = "partial"
 """The folder for files until they are complete."""
 
+SETTLED_SECONDS = 2.0
+"""The system sets the times of files in steps: one that changes soon after may keep its time."""
+
 _CHUNK = 1 << 22
 _WRITABLE_BY_OTHERS = 0o022
 
 
 class ForeignError(OSError):
     """A file or a directory that others own, or may write to."""
+
+
+class DamagedError(ValueError):
+    """A file of the cache differs from what was written."""
 
 
 def check_own(path: str | os.PathLike[str], status: os.stat_result) -> None:
@@ -85,6 +92,33 @@ def write_whole(root: Path, path: Path, data: bytes) -> None:
         part.rename(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def write_checked(root: Path, path: Path, text: bytes) -> None:
+    """Write `text` as :func:`write_whole` does, after its SHA-256."""
+    write_whole(root, path, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+
+
+def read_checked(path: Path) -> tuple[bytes, os.stat_result]:
+    """Read what :func:`write_checked` wrote.
+
+    Returns
+    -------
+    text, status : bytes, os.stat_result
+
+    Raises
+    ------
+    OSError
+        As for :func:`open_own`.
+    DamagedError
+        If it is not what was written.
+    """
+    with open_own(path) as file:
+        digest, _, text = file.read().partition(b"\n")
+        status = os.fstat(file.fileno())
+    if hashlib.sha256(text).hexdigest().encode() != digest:
+        raise DamagedError("its checksum differs")
+    return text, status
 
 
 def copy_whole(root: Path, source: Path, folder: Path) -> tuple[str, int]:

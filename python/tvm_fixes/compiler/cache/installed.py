@@ -29,13 +29,11 @@ import tvm
 import tvm_ffi
 
 from ... import _ffi
-from .files import log, open_own, warn_once, write_whole
+from .files import SETTLED_SECONDS, log, read_checked, warn_once, write_checked
 from .store import Store
 
 _MEMO = "installed"
 _MAX_KEPT = 16
-# The system sets the times of files in steps: one that changes soon after may keep its time.
-_SETTLED_SECONDS = 2.0
 # The steps of the start of a process and of the times of files.
 _TICK_SECONDS = 0.1
 
@@ -99,7 +97,7 @@ def _digest(store: Store, listing: tuple[Line, ...]) -> str:
                 content = hashlib.file_digest(file, "sha256").hexdigest()
             whole.update(json.dumps([Path(path).name, content]).encode())
         newest = max(line[3] for line in listing) / 1e9
-        if abs(time.time() - newest) < _SETTLED_SECONDS:
+        if abs(time.time() - newest) < SETTLED_SECONDS:
             return whole.hexdigest()
         kept = dict([*memo.items(), (name, whole.hexdigest())][-_MAX_KEPT:])
         _write_memo(store, kept)
@@ -109,11 +107,7 @@ def _digest(store: Store, listing: tuple[Line, ...]) -> str:
 
 def _read_memo(store: Store) -> dict[str, str]:
     try:
-        with open_own(store.root / _MEMO) as file:
-            digest, _, text = file.read().partition(b"\n")
-        if hashlib.sha256(text).hexdigest().encode() != digest:
-            return {}
-        memo: dict[str, str] = json.loads(text)
+        memo: dict[str, str] = json.loads(read_checked(store.root / _MEMO)[0])
         return memo
     except (OSError, ValueError):
         return {}
@@ -124,8 +118,7 @@ def _write_memo(store: Store, memo: dict[str, str]) -> None:
     try:
         store.make()
         store.check()
-        digest = hashlib.sha256(text).hexdigest().encode()
-        write_whole(store.root, store.root / _MEMO, digest + b"\n" + text)
+        write_checked(store.root, store.root / _MEMO, text)
     except OSError as error:
         log.info("the digest of the installed code is not kept: %s", error)
 

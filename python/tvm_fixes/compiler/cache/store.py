@@ -24,14 +24,15 @@ from typing import Any, NamedTuple
 
 from ...support.temporary import TemporaryDirectory
 from . import eviction
-from .entries import FORMAT, Blob, DamagedError, Folders, read_entry
+from .entries import FORMAT, Blob, Folders, read_entry
 from .files import (
+    DamagedError,
     copy_whole,
     log,
     open_own,
     sha256_of,
     warn_once,
-    write_whole,
+    write_checked,
 )
 
 # A library is loaded once per file: the loader returns the one that is loaded already.
@@ -178,8 +179,7 @@ class Store(Folders):
                 "blobs": blobs,
             }
             text = json.dumps(values, sort_keys=True).encode()
-            digest = hashlib.sha256(text).hexdigest().encode()
-            write_whole(self.root, self.entries / key, digest + b"\n" + text)
+            write_checked(self.root, self.entries / key, text)
             eviction.shrink(self)
         except OSError as error:
             reason = error.strerror or str(error)

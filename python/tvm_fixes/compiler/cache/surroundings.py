@@ -107,7 +107,7 @@ def _described(target: tvm.target.Target) -> dict[str, Any]:
 
 
 def _linker(target: tvm.target.Target) -> list[Any]:
-    """The compiler that links, and its file; nothing if there is none."""
+    """The compiler that links, and its file; an empty list without a compiler."""
     try:
         command = linker_for(target).command
     except CompileError:

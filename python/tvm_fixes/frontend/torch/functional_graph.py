@@ -45,7 +45,14 @@ from .graph.decompositions import further_rules
 from .graph.recurrent_shapes import RECURRENT
 from .importer import ExportedProgramImporter
 
-__all__ = ["NodeError", "copied", "from_functional_graph", "is_random", "rules_of_graphs"]
+__all__ = [
+    "NodeError",
+    "copied",
+    "from_functional_graph",
+    "is_random",
+    "rules_of_graphs",
+    "shapes_of",
+]
 
 
 class NodeError(Exception):
@@ -175,7 +182,7 @@ def from_functional_graph(module: fx.GraphModule) -> tvm.IRModule:
         If a node cannot be imported.
     """
     importer = ExportedProgramImporter()
-    shapes = _shapes_of(module)
+    shapes = shapes_of(module)
     for guard in [] if shapes is None else shapes.guards:
         if isinstance(guard.expr, sympy.Eq):
             importer.context.symbols.assume_equal(*guard.expr.args)
@@ -229,7 +236,7 @@ def _program(module: fx.GraphModule) -> ExportedProgram:
         pytree.tree_structure((tuple(range(len(inputs))), {})),
         pytree.tree_structure(tuple(range(len(outputs)))),
     )
-    shapes = _shapes_of(module)
+    shapes = shapes_of(module)
     return ExportedProgram(
         module,
         module.graph,
@@ -240,10 +247,10 @@ def _program(module: fx.GraphModule) -> ExportedProgram:
     )
 
 
-def _shapes_of(module: fx.GraphModule) -> ShapeEnv | None:
+def shapes_of(module: fx.GraphModule) -> ShapeEnv | None:
     """The symbols of a graph, with guards that are true for each call."""
-    placeholders = module.graph.find_nodes(op="placeholder")
-    mode = torch._guards.detect_fake_mode([node.meta["val"] for node in placeholders])
+    values = [node.meta.get("val") for node in module.graph.nodes]
+    mode = torch._guards.detect_fake_mode(pytree.tree_leaves(values))
     return None if mode is None else mode.shape_env
 
 

@@ -69,7 +69,9 @@ def files_of(model: onnx.ModelProto) -> tuple[str, ...]:
     """The files with tensors of a model, relative to its folder."""
     tensors = itertools.chain(model.graph.initializer, _tensors(model.graph))
     stored = filter(external_data_helper.uses_external_data, tensors)
-    return tuple(sorted({external_data_helper.ExternalDataInfo(one).location for one in stored}))
+    return tuple(
+        sorted({external_data_helper.ExternalDataInfo(tensor).location for tensor in stored})
+    )
 
 
 def load_small(model: onnx.ModelProto, directory: Path) -> None:
