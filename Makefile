@@ -56,8 +56,12 @@ demo: native  ## Compile the example models from PyTorch and ONNX, and print a t
 	@$(RUN) -m examples.demo $(ARGS)
 
 .PHONY: test
-test: native-relay  ## Run the tests with fixed seeds and samples of the large grids.
+test: native-relay  ## Run the quick tier of the tests: fixed seeds, small samples, no long tests.
 	@$(RUN) -m pytest -n auto --dist worksteal $(ARGS)
+
+.PHONY: test-ci
+test-ci: native-relay  ## Run every test, with samples of the large grids: what a change must pass.
+	@$(RUN) -m pytest --tier ci -n auto --dist worksteal $(ARGS)
 
 .PHONY: test-changed
 test-changed: native-relay  ## Run the tests of what changed since origin/main, in about a minute.

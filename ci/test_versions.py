@@ -132,7 +132,17 @@ def examine(environments: Environments, tvm: str, tvm_ffi: str) -> tuple[Result,
     states, is_healthy = diagnose(environments, tvm, tvm_ffi)
     report = environments.scratch / "report.xml"
     tests = environments.run(
-        tvm, tvm_ffi, "-m", "pytest", "-q", "-n", "auto", f"--junit-xml={report}", *TESTS
+        tvm,
+        tvm_ffi,
+        "-m",
+        "pytest",
+        "--tier",
+        "ci",
+        "-q",
+        "-n",
+        "auto",
+        f"--junit-xml={report}",
+        *TESTS,
     )
     suite = ElementTree.parse(report).getroot().find("testsuite")
     assert suite is not None

@@ -60,7 +60,8 @@ _PROFILE = hypothesis.settings(
     print_blob=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
-hypothesis.settings.register_profile("quick", _PROFILE, max_examples=25)
+hypothesis.settings.register_profile("quick", _PROFILE, max_examples=12)
+hypothesis.settings.register_profile("ci", _PROFILE, max_examples=25)
 hypothesis.settings.register_profile("full", _PROFILE, max_examples=500)
 
 
@@ -68,9 +69,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tvm-fixes")
     group.addoption(
         "--tier",
-        choices=("quick", "full"),
-        default="quick",
-        help="quick: samples of the large grids; full: every case",
+        choices=grids.TIERS,
+        default=grids.TIERS[0],
+        help="quick: small samples of the large grids, without the longest tests; ci: larger "
+        "samples, every test; full: every case",
     )
     group.addoption(
         "--tables",
@@ -122,7 +124,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Durations(config))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    grids.deselect(config, items)
     for item in items:
         if item.path.name.startswith(("test_relay_", "test_frontend_relay_")):
             item.add_marker("relay")

@@ -13,6 +13,7 @@
 """tvm_fixes.attributes, against the code that writes and reads attributes."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -46,7 +47,24 @@ def modules():
             yield name, ast.parse(path.read_text())
 
 
-MODULES = dict(modules())
+@functools.cache
+def trees():
+    """The tree of each module by its name."""
+    return dict(modules())
+
+
+@functools.cache
+def imported():
+    """The names that each module imports from the declarations."""
+    return {
+        module: {
+            alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module == "attributes"
+            for alias in node.names
+        }
+        for module, tree in trees().items()
+    }
 
 
 def keys_of(node):
@@ -85,7 +103,7 @@ def test_the_scan_finds_writes():
 def test_no_attribute_is_undeclared():
     undeclared = {
         (module, node.value)
-        for module, tree in MODULES.items()
+        for module, tree in trees().items()
         for node in written(tree)
         if isinstance(node, ast.Constant) and node.value not in DECLARED
     }
@@ -96,7 +114,7 @@ def test_ours_are_written_by_their_constants():
     texts = {str(each) for each in OWN if each.startswith("tvm_fixes.")} | {str(LIFTED)}
     spelled = {
         (module, node.value)
-        for module, tree in MODULES.items()
+        for module, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and node.value in texts
     }
@@ -115,14 +133,7 @@ def test_native_code_reads_declared_ones():
 
 @pytest.mark.parametrize("constant", [name for name, each in CONSTANTS.items() if each in OWN])
 def test_writers_and_readers_are_the_modules_that_name_it(constant):
-    uses = {
-        module
-        for module, tree in MODULES.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        and node.module == "attributes"
-        and constant in [alias.name for alias in node.names]
-    }
+    uses = {module for module, names in imported().items() if constant in names}
     each = CONSTANTS[constant]
     declared = {name for name in (*each.writers, *each.readers) if not name.startswith("src/")}
     assert uses == declared
@@ -133,7 +144,7 @@ def test_writers_and_readers_exist(name):
     each = DECLARED[name]
     assert each.writers and each.holder and each.meaning
     for module in {*each.writers, *each.readers} - {"TVM"}:
-        known = (ROOT / module).exists() if module.startswith("src/") else module in MODULES
+        known = (ROOT / module).exists() if module.startswith("src/") else module in trees()
         assert known, module
 
 

@@ -93,6 +93,7 @@ def target_without_weights() -> onnx.ModelProto:
     return ml_model("TreeEnsembleRegressor", {"x": x}, attributes, outputs={"y": ("float32", 2)})
 
 
+@grids.from_tier("ci")
 def test_a_reference_that_is_off(tmp_path, capsys):
     """ONNX Runtime leaves out the base value of a target without weights."""
     path, artifact = tmp_path / "trees.onnx", str(tmp_path / "out")

@@ -22,7 +22,7 @@ from dataclasses import replace
 import pytest
 import tvm.testing
 
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.preparation import prepare_forks
 from helpers.printed_commands import SCENARIOS, write_files
 from tvm_fixes.search import bisection
@@ -95,6 +95,7 @@ def end_of(script):
 names = [name for name, one in SCENARIOS.items() if is_full() or one.is_quick]
 
 
+@few(1)
 @pytest.mark.parametrize("name", names)
 def test_what_is_printed_shows_the_problem(name, folder, brief, monkeypatch, capfd):
     scenario = SCENARIOS[name]

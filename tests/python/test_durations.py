@@ -19,7 +19,13 @@ import tvm.testing
 from helpers.durations import FILE, read
 
 _CONFTEST = """
+import helpers.durations
 from helpers.durations import Durations
+
+helpers.durations.BUDGET = BUDGET
+
+def pytest_addoption(parser):
+    parser.addoption("--tier", default="ci")
 
 def pytest_configure(config):
     config.pluginmanager.register(Durations(config))
@@ -44,7 +50,7 @@ def test_starts_a_process():
 
 @pytest.fixture
 def seconds(pytester: pytest.Pytester):
-    pytester.makeconftest(_CONFTEST)
+    pytester.makeconftest(_CONFTEST.replace("= BUDGET", "= 0"))
     pytester.makepyfile(test_busy=_BUSY, test_quick="def test_one(): pass")
 
     def run(*arguments):
@@ -87,6 +93,28 @@ def test_files_before_tests_and_slow_before_quick(seconds, pytester):
         sum(value for name, value in read(pytester.path / FILE).items() if "busy.py" in name),
         abs=0.05,
     )
+
+
+def test_the_quick_tier_keeps_the_times_of_tests_that_it_leaves_out(seconds, pytester):
+    every = seconds().keys()
+    pytester.makepyfile(test_busy="def test_waits(): pass")
+    left = seconds("--tier", "quick")
+    assert left.keys() == every
+    assert left["test_busy.py::test_busy"] >= 0.2
+    assert left["test_busy.py::test_waits"] < 0.1
+    assert len(seconds()) == 2
+
+
+def test_the_quick_tier_has_a_budget(pytester, seconds):
+    pytester.makeini("[pytest]\ntestpaths = .\n")
+    run = ("-p", "no:cacheprovider", "--tier", "quick")
+    whole = pytester.runpytest_inprocess(*run, "-n", "2")
+    (line,) = [line for line in whole.outlines if line.startswith("quick tier: ")]
+    assert line.endswith("CPU s of at most 0")
+    # Of the tests, and of the start of the workers.
+    assert 0.6 <= float(line.split()[2].replace(",", "")) < 60
+    part = pytester.runpytest_inprocess(*run, "test_busy.py")
+    part.stdout.no_fnmatch_line("quick tier: *")
 
 
 if __name__ == "__main__":

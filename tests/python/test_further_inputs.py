@@ -22,6 +22,7 @@ import tvm.testing
 from torch import nn
 from tvm import relax
 
+from helpers.grids import from_tier
 from helpers.planted_faults import (
     graph,
     large_rows_swapped,
@@ -82,6 +83,7 @@ def test_batches_that_may_differ(nodes, is_free):
     assert skipped == ([] if is_free else [apart])
 
 
+@from_tier("ci")
 def test_a_fault_that_only_larger_sizes_show(monkeypatch, tmp_path, capfd):
     monkeypatch.chdir(tmp_path)
     plant(monkeypatch, schedules=large_rows_swapped)
@@ -180,6 +182,7 @@ def test_no_further_session_of_the_reference(monkeypatch):
     assert len(found.further) == 2 + len(MAGNITUDES)
 
 
+@from_tier("ci")
 def test_an_overflow_that_usual_inputs_do_not_show(monkeypatch, tmp_path, capfd):
     """The printed commands name the magnitude, and show the fault again."""
     monkeypatch.chdir(tmp_path)

@@ -23,14 +23,24 @@ from helpers.coverage_tables import CoverageTable, CoverageTables, OutcomeTable
 CASES = [(height, width) for height in range(20) for width in range(20)]
 
 
-def test_quick_tier_takes_a_fixed_sample_in_order(monkeypatch):
-    monkeypatch.setattr(grids, "_tier", "quick")
+def test_the_ci_tier_takes_a_fixed_sample_in_order(monkeypatch):
+    monkeypatch.setattr(grids, "_tier", "ci")
     chosen = grids.sample(CASES, 30)
     assert len(set(chosen)) == 30
     assert chosen == sorted(chosen)
     assert chosen == grids.sample(CASES, 30)
     assert chosen != grids.sample(CASES, 30, seed=1)
     assert grids.sample(CASES, len(CASES) + 1) == CASES
+
+
+def test_the_quick_tier_takes_half_of_it(monkeypatch):
+    monkeypatch.setattr(grids, "_tier", "quick")
+    chosen = grids.sample(CASES, 29)
+    assert len(set(chosen)) == 15
+    assert chosen == sorted(chosen)
+    assert len(grids.sample(CASES, 1)) == 1
+    monkeypatch.setattr(grids, "_tier", "ci")
+    assert set(chosen) < set(grids.sample(CASES, 29))
 
 
 def test_full_tier_takes_every_case(monkeypatch):
@@ -88,7 +98,7 @@ def test_a_written_table_names_the_versions_in_use(tmp_path):
     assert f"apache-tvm {tvm.__version__}" in path.read_text()
 
 
-TESTS_FOR_BOTH_TIERS = """
+TESTS_FOR_EACH_TIER = """
 import hypothesis
 import pytest
 from helpers.grids import batched, sample
@@ -99,23 +109,91 @@ def test_case(case, coverage_table):
         assert case != 4
 
 def test_profile(request):
-    expected = {"quick": 25, "full": 500}[request.config.getoption("tier")]
+    expected = {"quick": 12, "ci": 25, "full": 500}[request.config.getoption("tier")]
     assert hypothesis.settings().max_examples == expected
-    assert batched(5).max_examples == expected / 5
+    assert batched(5).max_examples == expected // 5
 """
 
 
-@pytest.mark.parametrize("tier, counted, failed", [("quick", 3, 0), ("full", 10, 1)])
+# The ci tier differs from the quick one by two numbers.
+@pytest.mark.parametrize(
+    "tier, counted, failed",
+    [("quick", 2, 0), pytest.param("ci", 3, 0, marks=grids.from_tier("ci")), ("full", 10, 1)],
+)
 def test_a_session_runs_its_tier(pytester, tier, counted, failed):
     folder = Path(__file__).parent
-    pytester.makeini(f"[pytest]\npythonpath = {folder}\n")
+    pytester.makeini(f"[pytest]\npythonpath = {folder}\nmarkers =\n  relay\n")
     pytester.makeconftest((folder / "conftest.py").read_text())
-    pytester.makepyfile(TESTS_FOR_BOTH_TIERS)
+    pytester.makepyfile(TESTS_FOR_EACH_TIER)
     result = pytester.runpytest_subprocess("--tier", tier, "--tables", "tables", "--strict-markers")
     # `test_profile` also passes, hence the + 1.
     result.assert_outcomes(passed=counted - failed + 1, failed=failed)
     table = (pytester.path / "tables" / "parity.md").read_text()
     assert f"| total | {counted} | {counted - failed} |" in table
+
+
+MARKED = """
+import pytest
+from helpers.grids import few, from_tier
+
+@from_tier("ci")
+def test_long():
+    pass
+
+@from_tier("full")
+def test_very_long():
+    pass
+
+@few(3)
+@pytest.mark.parametrize("case", range(4))
+@pytest.mark.parametrize("other", range(2))
+def test_each(case, other):
+    pass
+
+@few(3)
+@pytest.mark.parametrize("case", [0, pytest.param(1, marks=from_tier("ci"))])
+def test_two(case):
+    pass
+"""
+
+
+@pytest.fixture
+def session(pytester, monkeypatch):
+    """A session of a tier, of tests with a text."""
+    pytester.makeini("[pytest]\nmarkers =\n  from_tier\n  few\n")
+    pytester.makeconftest(
+        "from helpers import grids\n\n"
+        "def pytest_collection_modifyitems(config, items):\n    grids.deselect(config, items)\n"
+    )
+
+    def run(text, tier, *arguments):
+        monkeypatch.setattr(grids, "_tier", tier)
+        pytester.makepyfile(test_marks=text)
+        return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-v", *arguments)
+
+    return run
+
+
+@pytest.mark.parametrize("tier, run, left", [("quick", 4, 8), ("ci", 11, 1), ("full", 12, 0)])
+def test_marks_leave_tests_to_later_tiers(session, tier, run, left):
+    session(MARKED, tier).assert_outcomes(passed=run, deselected=left)
+
+
+def test_the_same_few_cases_run_each_time(session):
+    first, second = (session(MARKED, "quick").outlines for _ in range(2))
+    cases = [line.split()[0] for line in first if "test_each[" in line]
+    assert len(cases) == 3
+    assert cases == [line.split()[0] for line in second if "test_each[" in line]
+
+
+def test_a_named_test_runs_in_each_tier(session):
+    session(MARKED, "quick", "test_marks.py::test_very_long").assert_outcomes(passed=1)
+
+
+def test_each_file_has_a_test_in_each_tier(session):
+    result = session(MARKED.partition("@few")[0], "quick")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*no test of test_marks.py is in the quick tier*"])
 
 
 def test_outcomes_are_counted_per_importer():

@@ -20,7 +20,7 @@ import torch
 import torch._dynamo
 import tvm.testing
 
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.torch_partitions import made
 from tvm_fixes.torch.partition import Partition
 
@@ -55,6 +55,7 @@ def generate(model: Any, prompt: torch.Tensor, inputs: torch.Tensor, **options: 
     return example.expected(model, prompt, inputs, COUNT, **options)[0].tolist()
 
 
+@few(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_step_is_compiled_and_updates_its_cache_in_place(
     name: str, made: list[Partition]

@@ -22,7 +22,7 @@ from tvm import relax
 
 import tvm_fixes
 from helpers import stories
-from helpers.grids import is_full
+from helpers.grids import few, from_tier, is_full
 from helpers.planted_faults import graph, swap_operands
 from helpers.preparation import prepare_forks
 from tvm_fixes.errors import CompileError, PassError, UsageError, VerifyError
@@ -206,6 +206,7 @@ def test_all_of_tvm_s_passes_are_left_after_a_user_s(folder):
 
 
 # "@before=Legalize" is another place for what the first case does.
+@few(1)
 @pytest.mark.parametrize(
     "place", ["", "@after=Legalize/SplitDataflow", *["@before=Legalize"] * is_full()]
 )
@@ -286,6 +287,7 @@ def test_opt(folder, capfd):
     assert "its place is that in the list" in capfd.readouterr().err
 
 
+@from_tier("ci")
 def test_the_story_of_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     [mine] = [one for one in stories.programs(PAGE) if one.startswith("# my_pass.py\n")]

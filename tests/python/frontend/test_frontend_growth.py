@@ -24,7 +24,7 @@ from onnx import TensorProto, helper
 from torch import nn
 
 from helpers import growth
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.growth import assert_grows_linearly, assert_linear, largest_kernel, size_of
 from helpers.onnx_graphs import assert_follows_onnx_runtime, normal, program
 from tvm_fixes import transform
@@ -102,6 +102,7 @@ def encoder(blocks: int) -> torch.export.ExportedProgram:
     return exported(Encoder(blocks), TOKENS, (0, 1))
 
 
+@few(1)
 @pytest.mark.parametrize("exporter", ["torch", "onnx"])
 def test_encoders(exporter: str) -> None:
     """The sequence broadcasts against the position table; each block reads both."""

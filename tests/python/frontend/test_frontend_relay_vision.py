@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tvm.testing
 
-from helpers.grids import is_full
+from helpers.grids import from_tier, is_full
 from helpers.relay_calls import Program, assert_same
 from helpers.relay_numpy.vision import multibox_prior, yolo_reorg
 from tvm_fixes.errors import RelayError
@@ -94,6 +94,7 @@ def test_roi_align() -> None:
         np.testing.assert_allclose(result, reference, 1e-5, 1e-5, err_msg=name)
 
 
+@from_tier("ci")
 def test_roi_pool() -> None:
     program = Program()
     data = RNG.normal(0, 1, (2, 3, 7, 6)).astype(F32)

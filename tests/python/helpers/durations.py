@@ -19,6 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Generator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,13 @@ FILE = Path("build", "test-durations.txt")
 """Where a run writes them, below the root of the repository."""
 
 _SHOWN = 30
+
+BUDGET = 1130
+"""The CPU seconds of the whole quick tier, with the loading of the tests: ten minutes of two cores,
+of which the last tests leave one idle."""
+
+_LONG = 3.0
+"""Longer tests than this have a shorter sibling, or they are worth it."""
 
 
 def _cpu_seconds() -> float:
@@ -37,13 +45,18 @@ def _cpu_seconds() -> float:
 class Durations:
     """Plugin that measures each test, and keeps the results from one run to the next.
 
-    A run replaces the results of the files that it runs as a whole.
+    A run replaces the results of the files that it runs as a whole; the quick tier keeps those of
+    the tests that it leaves out.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._file = config.rootpath / FILE
         self._root = config.rootpath
         options = config.option
+        self._is_quick = getattr(options, "tier", "") == "quick"
+        self._is_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+        self._of_workers = 0.0
+        self._output: dict[str, object] = getattr(config, "workeroutput", {})
         self._is_whole = not (
             options.keyword or options.markexpr or options.collectonly
         ) and not any("::" in argument for argument in config.args)
@@ -68,6 +81,16 @@ class Durations:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid] += getattr(report, "cpu_seconds", 0.0)
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Send the time of this process, with that of the loading of the tests."""
+        self._output["cpu_seconds"] = _cpu_seconds()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Add the time of a worker of xdist; one that crashed has sent none."""
+        self._of_workers += getattr(node, "workeroutput", {}).get("cpu_seconds", 0.0)
+
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter, exitstatus: int
     ) -> None:
@@ -76,6 +99,8 @@ class Durations:
             return
         if self._is_whole and completed:
             self._keep()
+        if self._is_quick and self._is_all and self._is_whole:
+            self._compare_with_budget(terminalreporter)
         slowest = sorted(self._seconds.items(), key=lambda entry: -entry[1])[:_SHOWN]
         if sum(self._seconds.values()) < 60:
             return
@@ -86,8 +111,21 @@ class Durations:
             f"{sum(self._seconds.values()):8.1f} all {len(self._seconds)} tests; by file in {FILE}"
         )
 
+    def _compare_with_budget(self, reporter: pytest.TerminalReporter) -> None:
+        # With workers, this process only distributes the tests.
+        total = self._of_workers or _cpu_seconds()
+        reporter.section("time of the quick tier")
+        reporter.write_line(f"quick tier: {total:,.1f} CPU s of at most {BUDGET:,}")
+        long = sorted(test for test, seconds in self._seconds.items() if seconds > _LONG)
+        if long and total > BUDGET:
+            reporter.write_line(
+                f"longer than {_LONG:g} CPU s; see CONTRIBUTING.md, Tiers of the tests:"
+            )
+            for test in long:
+                reporter.write_line(f"  {test}")
+
     def _keep(self) -> None:
-        files = {file_of(test) for test in self._seconds}
+        files = set() if self._is_quick else {file_of(test) for test in self._seconds}
         kept = {
             test: seconds
             for test, seconds in read(self._file).items()

@@ -22,6 +22,7 @@ import pytest
 import tvm.testing
 
 import tvm_fixes
+from helpers.grids import from_tier
 from helpers.planted_faults import graph, model
 from tvm_fixes.errors import CompileError
 from tvm_fixes.observe import unwritten
@@ -52,6 +53,7 @@ def test_results_that_differ():
     assert disagreements(["y"], first[:1], run, 1) == {}
 
 
+@from_tier("ci")
 def test_compare_repeats_runs(monkeypatch, tmp_path, capfd):
     onnx.save(model(), tmp_path / "model.onnx")
     monkeypatch.chdir(tmp_path)

@@ -21,6 +21,7 @@ import tvm.testing
 from onnx import parser
 
 import tvm_fixes
+from helpers.grids import few
 from tvm_fixes.compiler.reference import run_model
 from tvm_fixes.observe.runtime_faults import runtime_faults
 from tvm_fixes.runtime.input_buffers import InputBuffers, ResultBuffers
@@ -59,6 +60,7 @@ _FAULTS = [
 ]
 
 
+@few(1)
 @pytest.mark.parametrize("owner, name, wrong, sentence", _FAULTS)
 def test_fault_of_the_runtime(monkeypatch, tmp_path, capfd, owner, name, wrong, sentence):
     onnx.save(_model(), tmp_path / "model.onnx")

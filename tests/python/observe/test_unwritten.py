@@ -21,6 +21,7 @@ from tvm import tirx
 from tvm.s_tir import SBlock
 from tvm_ffi import structural_map
 
+from helpers.grids import from_tier
 from helpers.planted_faults import as_pass, graph, in_kernels, model, plant
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.debug import bisect, compare
@@ -104,6 +105,7 @@ def test_a_race_is_not_blamed_on_memory(monkeypatch):
     assert len(runs) > 3
 
 
+@from_tier("ci")
 def test_memory_within_a_kernel(monkeypatch, tmp_path, capfd):
     monkeypatch.chdir(tmp_path)
     onnx.save(model(), "model.onnx")

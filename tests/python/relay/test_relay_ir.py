@@ -17,7 +17,7 @@ import pytest
 import tvm.testing
 import tvm_ffi
 
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from tvm_fixes import _ffi, relay
 from tvm_fixes.errors import RelayError
 
@@ -225,6 +225,7 @@ def nested(make, depth):
     return relay.Function([], expr)
 
 
+@few(5)
 @pytest.mark.parametrize(
     "make",
     [

@@ -19,7 +19,7 @@ import pytest
 import tvm.testing
 import tvm_ffi
 
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.growth import assert_linear
 from helpers.relay_interpreter import PRELUDE, PROGRAMS, assert_same_results, program
 from tvm_fixes import relay
@@ -243,6 +243,7 @@ def fold(count):
 SIMPLE = ["anf", "graph", "fold", "dead code", "partial"]
 
 
+@few(4)
 @pytest.mark.parametrize("name", SIMPLE)
 @pytest.mark.parametrize("make", [chain, lets])
 def test_deep_programs(make, name):

@@ -31,7 +31,7 @@ from tvm import relax, tirx
 from tvm_ffi import structural_map
 
 from helpers import planted_faults
-from helpers.grids import is_full
+from helpers.grids import from_tier, is_full
 from helpers.planted_faults import (
     Rewrite,
     graph,
@@ -173,6 +173,7 @@ def test_a_wrong_axis_in_the_importer_is_named(monkeypatch):
     assert compare(network()).first.node.operator == "Softmax"
 
 
+@from_tier("ci")
 def test_a_fault_of_fused_kernels_is_found_although_outputs_prevent_the_fusion(monkeypatch):
     plant(monkeypatch, in_kernels("fused", without_tanh), after_legalize=True)
     found = compare(network("c = Tanh(a1) d = Mul(c, c) y = Add(d, x)"))
@@ -216,6 +217,7 @@ def test_the_fix_that_is_special_to_the_node_is_named_first(monkeypatch):
     assert next(iter(found.fixes)) == "softmax-legalize"
 
 
+@from_tier("ci")
 def test_a_value_that_is_not_compared_may_be_at_fault_instead(monkeypatch):
     """A complex number is no output, so its wrong scale first shows at the next value."""
 
@@ -234,6 +236,7 @@ def test_a_value_that_is_not_compared_may_be_at_fault_instead(monkeypatch):
     assert f"or before it, at what is not compared: {name}" in stream.getvalue()
 
 
+@from_tier("ci")
 def test_the_size_of_a_difference_is_shown(monkeypatch):
     planted_faults.plant(monkeypatch, schedules=large_rows_swapped)
     found = compare(model(rows="n"))
@@ -301,6 +304,7 @@ def test_a_result_nearer_to_the_exact_one_is_equal(kind, tmp_path, monkeypatch):
     assert value.result.max_abs_error < 2 * value.result.rounding_error
 
 
+@from_tier("ci")
 def test_rounding_to_float16_after_each_node_is_no_fault(monkeypatch):
     """ONNX Runtime keeps float32 from the sum to the difference, which cancels it."""
     model = parser.parse_model(
@@ -329,6 +333,7 @@ class Attention(nn.Module):
         return self.norm(scores.softmax(-1) @ x)
 
 
+@from_tier("ci")
 def test_pytorch_nodes_have_the_operators_of_the_original_program(monkeypatch):
     def swapped(call):
         return relax.op.nn.softmax(call.args[0], axis=-2)

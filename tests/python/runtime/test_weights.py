@@ -32,7 +32,7 @@ from torch import nn
 
 from examples import large_weights
 from helpers.compiling import fails
-from helpers.grids import is_full
+from helpers.grids import from_tier, is_full
 from helpers.models import conv_net, onnx_model
 from tvm_fixes.compiler import OUTSIDE_FROM
 from tvm_fixes.compiler import compile as compile_model
@@ -374,6 +374,7 @@ class TestExternalData:
         assert f"initializer 'w': its file {location!r} is " in message
 
 
+@from_tier("ci")
 def test_little_memory(tmp_path):
     """Memory grows by less than 0.3 of the parameters; the model itself is not in memory."""
     sizes = large_weights.Sizes(layers=10, width=768, rows=4096)

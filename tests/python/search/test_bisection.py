@@ -23,6 +23,7 @@ import tvm.testing
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from helpers.grids import from_tier
 from helpers.planted_faults import (
     double_scatter_add,
     graph,
@@ -106,6 +107,7 @@ class Added(torch.nn.Module):
         return torch.scatter_add(x, 0, at, values)
 
 
+@from_tier("ci")
 def test_the_only_converter_of_an_operator(monkeypatch):
     """Without its fix there is nothing to compare, so the import itself may be at fault."""
     double_scatter_add(monkeypatch)

@@ -19,6 +19,7 @@ import onnx
 import pytest
 import tvm.testing
 
+from helpers.grids import from_tier
 from helpers.planted_faults import graph, plant, swap_operands, wrong_schedule
 from helpers.preparation import prepare_forks
 from tvm_fixes.errors import UsageError
@@ -51,6 +52,7 @@ def wrong_kernel(monkeypatch):
     plant(monkeypatch, schedules=wrong_schedule)
 
 
+@from_tier("ci")
 @pytest.mark.usefixtures("wrong_kernel")
 def test_the_first_value_that_differs_is_searched(folder, capfd):
     found = bisect("model.onnx", over=["kernels"])

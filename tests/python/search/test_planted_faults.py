@@ -35,6 +35,7 @@ def fault(request, monkeypatch):
     return found
 
 
+@grids.few(1)
 def test_a_planted_fault_is_found(fault, tmp_path):
     settings = Settings(inputs=fault.inputs, seconds=fault.seconds)
     source = open_source(fault.model())

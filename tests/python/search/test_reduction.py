@@ -28,7 +28,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
-from helpers.grids import is_full
+from helpers.grids import few, from_tier, is_full
 from helpers.planted_faults import model, plant, plant_wrong_softmax
 from helpers.preparation import prepare_forks
 from tvm_fixes.errors import CompileError
@@ -84,6 +84,7 @@ def faked(monkeypatch, shows):
     return seen
 
 
+@few(1)
 @pytest.mark.parametrize("wanted", [["Exp"], ["Softmax", "Sub"], ["Transpose", "MatMul", "Relu"]])
 def test_the_operators_of_the_fault_are_left(monkeypatch, tmp_path, wanted):
     faked(monkeypatch, lambda names: set(wanted) <= set(names))
@@ -231,6 +232,7 @@ def plant_var_without_correction(monkeypatch):
     monkeypatch.setattr(shapes, "relax", planted)
 
 
+@from_tier("ci")
 def test_a_fault_of_symbolic_dims(monkeypatch, tmp_path):
     prepare_forks(exports=True)
     plant_var_without_correction(monkeypatch)
@@ -243,6 +245,7 @@ def test_a_fault_of_symbolic_dims(monkeypatch, tmp_path):
     assert run_script(found.script).kind is OutcomeKind.VALUE
 
 
+@few(1)
 @pytest.mark.parametrize("rows", [1, 3, 7])
 def test_each_operator_keeps_its_symbolic_dims(rows):
     program, inputs = with_rows(rows)
@@ -291,6 +294,7 @@ def relax_module():
     return builder.finalize()
 
 
+@from_tier("ci")
 def test_a_wrong_operator_of_a_relax_module(monkeypatch, tmp_path):
     plant_wrong_softmax(monkeypatch)
     found = reduce(relax_module(), output=tmp_path, settings=SETTINGS)
