@@ -88,6 +88,11 @@ class RelayError(CompileError, ValueError):
     """A Relay program is malformed or ill-typed; the message names the place and the problem."""
 
 
+@tvm_ffi.register_error("tvm_fixes.TfliteError")
+class TfliteError(CompileError, ValueError):
+    """A TFLite file is malformed, or has a part that is not supported; the message names it."""
+
+
 class UntrustedError(CompileError):
     """An untrusted file may run code, so it is not read."""
 

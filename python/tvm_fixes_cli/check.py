@@ -56,7 +56,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "source",
         metavar="MODEL",
-        help="an .onnx or .pt2 file, a factory as for 'compile', or a .relay, .txt or "
+        help="an .onnx, .pt2 or .tflite file, a factory as for 'compile', or a .relay, .txt or "
         ".json file of a Relay program",
     )
     add_params(parser)

@@ -79,7 +79,9 @@ def add(commands: Commands) -> None:
         epilog=_EXAMPLES,
     )
     parser.add_argument(
-        "source", metavar="MODEL", help="an .onnx or .pt2 file, or a factory as for 'compile'"
+        "source",
+        metavar="MODEL",
+        help="an .onnx, .pt2 or .tflite file, or a factory as for 'compile'",
     )
     add_shape(parser)
     add_sizes(parser)

@@ -64,7 +64,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "source",
         metavar="MODEL",
-        help="an .onnx file, a .pt2 file (torch.export.save), or a factory, "
+        help="an .onnx or .tflite file, a .pt2 file (torch.export.save), or a factory, "
         "package.module:name or FILE.py:name: a callable, which is executed, that returns "
         "(module, args, kwargs, dynamic_shapes), of which the last two may be missing, or an "
         "ExportedProgram; or a Relay program: a .relay or .txt file of its text, or a .json file "

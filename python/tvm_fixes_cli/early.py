@@ -31,7 +31,7 @@ from .description import check_kind
 from .terminal import DISABLE, WRONG_USE, Failure
 
 RELAY = (".relay", ".txt", ".json")
-MODELS = (".onnx", ".pt2", *RELAY)
+MODELS = (".onnx", ".pt2", ".tflite", *RELAY)
 """The suffixes of models."""
 
 _MAKER = re.compile(r"^(?:def|class) ([A-Z]\w*)", re.MULTILINE)

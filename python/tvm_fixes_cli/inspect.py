@@ -17,7 +17,14 @@ import os
 from functools import partial
 from typing import Any
 
-from . import description, early, onnx_description, terminal, torch_description
+from . import (
+    description,
+    early,
+    onnx_description,
+    terminal,
+    tflite_description,
+    torch_description,
+)
 from .again import command_line
 from .arguments import Commands, Result, add_command, add_loading, add_params
 from .package import loaded
@@ -62,8 +69,8 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "path",
         metavar="DIR|MODEL",
-        help="an .onnx or .pt2 file, a factory as for 'compile', or a .relay, .txt or .json file "
-        "of a Relay program; an artifact of 'tvm-fixes compile', or a library of TVM's "
+        help="an .onnx, .pt2 or .tflite file, a factory as for 'compile', or a .relay, .txt or "
+        ".json file of a Relay program; an artifact of 'tvm-fixes compile', or a library of TVM's "
         "export_library, whose constants have no names",
     )
     add_params(parser)
@@ -79,7 +86,7 @@ def add(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> Result:
     path = arguments.path
     is_factory = ":" in path and not os.path.lexists(path)
-    if is_factory or (path.endswith((".onnx", ".pt2")) and not os.path.isdir(path)):
+    if is_factory or (path.endswith((".onnx", ".pt2", ".tflite")) and not os.path.isdir(path)):
         early.check(arguments, path, ())
         return _describe(arguments, is_factory)
     if os.path.isfile(path) and not path.endswith(early.RELAY):
@@ -128,6 +135,9 @@ def _describe(arguments: argparse.Namespace, is_factory: bool) -> Result:
             found = torch_description.describe_program(source)
     elif path.endswith(".pt2"):
         found = torch_description.describe(path)
+    elif path.endswith(".tflite"):
+        with loaded(with_torch=False):
+            found, reference = tflite_description.describe(path), "LiteRT"
     else:
         found, reference = onnx_description.describe(path), "ONNX Runtime"
     needed: dict[str, Any] = {"trust": True} if found.trust else {}

@@ -68,7 +68,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "source",
         metavar="DIR|MODEL",
-        help="an artifact of 'tvm-fixes compile', an .onnx or .pt2 file, or a factory",
+        help="an artifact of 'tvm-fixes compile', an .onnx, .pt2 or .tflite file, or a factory",
     )
     add_params(parser)
     add_shape(parser)

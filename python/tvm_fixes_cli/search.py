@@ -52,8 +52,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         metavar="MODEL",
-        help="an .onnx or .pt2 file, a factory as for 'compile', or a Relax module or kernels: "
-        "a .py file of TVMScript, which is executed, or a .json file (tvm.ir.save_json)",
+        help="an .onnx, .pt2 or .tflite file, a factory as for 'compile', or a Relax module or "
+        "kernels: a .py file of TVMScript, which is executed, or a .json file (tvm.ir.save_json)",
     )
 
 

@@ -57,9 +57,10 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "source",
         metavar="FILE",
-        help="an .onnx or .pt2 file, a factory as for 'compile', a .py file of TVMScript, which is "
-        "executed (FILE.py:NAME if it has several modules), a .json file (tvm.ir.save_json), or a "
-        ".relay, .txt or .json file of a Relay program, which is translated first",
+        help="an .onnx, .pt2 or .tflite file, a factory as for 'compile', a .py file of "
+        "TVMScript, which is executed (FILE.py:NAME if it has several modules), a .json file "
+        "(tvm.ir.save_json), or a .relay, .txt or .json file of a Relay program, which is "
+        "translated first",
     )
     add_params(parser)
     add_shape(parser)

@@ -742,7 +742,7 @@ class TestVerify:
         [
             ("no.py", None, 2, "no.py: no such file"),
             ("no.json", None, 2, "no.json: no such file"),
-            ("model.bin", "", 2, "ends in .onnx, .pt2, .relay, .txt, .json or .py"),
+            ("model.bin", "", 2, "ends in .onnx, .pt2, .tflite, .relay, .txt, .json or .py"),
             ("empty.py", "x = 1", 2, "expected one module, got none"),
             ("two.py", IMPORTS + WRONG_SCRIPT + "Other = Module", 2, "got Module, Other; "),
             ("bad.py", "1 / 0", 1, "bad.py: ZeroDivisionError: division by zero ("),

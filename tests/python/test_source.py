@@ -330,8 +330,8 @@ class TestBadFiles:
         (tmp_path / "model.bin").touch()
         message = fails(tmp_path / "model.bin", UsageError)
         assert message.endswith(
-            "expected a file that ends in .onnx, .pt2, .relay, .txt or .json, or a factory: "
-            "package.module:name or FILE.py:name"
+            "expected a file that ends in .onnx, .pt2, .tflite, .relay, .txt or .json, or a "
+            "factory: package.module:name or FILE.py:name"
         )
 
     @pytest.mark.parametrize("kept", [0.0, 0.2, 0.5, 0.9, 0.99])

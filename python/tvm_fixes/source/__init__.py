@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""Sources of models, with their references: ONNX, PyTorch and Relax modules."""
+"""Sources of models, with their references: ONNX, PyTorch, TFLite, Relay and Relax modules."""
 
 import os
 import sys
@@ -26,6 +26,7 @@ from .base import Reference, Shapes, Source, existing, import_extra
 from .onnx import OnnxSource
 from .relax import RelaxSource
 from .relay_file import SUFFIXES, Params, is_program, reader
+from .tflite import TfliteSource
 from .torch import TorchSource
 from .user_code import import_named, place_of
 
@@ -96,14 +97,16 @@ def _open_named(source: str, shapes: Shapes | None, trust: bool) -> Source:
     path = Path(source)
     if path.suffix == ".onnx":
         return OnnxSource.load(existing(path), shapes)
+    if path.suffix == ".tflite":
+        return TfliteSource.load(existing(path), shapes)
     if path.suffix == ".pt2":
         return TorchSource.load(existing(path), shapes, trust=trust)
     if ":" in source and not os.path.lexists(path):
         return _open_factory(source, shapes)
     existing(path)
     raise UsageError(
-        f"{source}: expected a file that ends in .onnx, .pt2, .relay, .txt or .json, or a "
-        "factory: package.module:name or FILE.py:name"
+        f"{source}: expected a file that ends in .onnx, .pt2, .tflite, .relay, .txt or .json, "
+        "or a factory: package.module:name or FILE.py:name"
     )
 
 

@@ -129,10 +129,10 @@ def open_module(
         return _chosen(Path(name), _run_script(existing(Path(name))))
     if name.endswith(".json"):
         return _read_json(existing(Path(name)))
-    if os.path.exists(path) and path.suffix not in (".onnx", ".pt2"):
+    if os.path.exists(path) and path.suffix not in (".onnx", ".pt2", ".tflite"):
         raise UsageError(
-            f"{name}: expected a file that ends in .onnx, .pt2, .relay, .txt, .json or .py, or a "
-            "factory: package.module:name or FILE.py:name"
+            f"{name}: expected a file that ends in .onnx, .pt2, .tflite, .relay, .txt, .json or "
+            ".py, or a factory: package.module:name or FILE.py:name"
         )
     return open_source(source, shapes, trust=trust)
 

@@ -25,6 +25,7 @@ from . import Params, Shapes, open_source
 from .base import existing
 from .onnx import read_model
 from .relay_file import is_program_name, reader
+from .tflite import describe_operators
 from .torch import TorchSource
 
 
@@ -102,7 +103,7 @@ def check(
 def _operators(
     source: Any, shapes: Shapes | None, trust: bool, params: Params | None
 ) -> tuple[str, list[Operator]]:
-    """The name of a model and its operators; those of ONNX and Relay without an import."""
+    """The name of a model and its operators; those of ONNX, TFLite and Relay without an import."""
     model, name = source, ""
     if isinstance(source, str | os.PathLike):
         path = Path(source)
@@ -111,6 +112,8 @@ def _operators(
             return name, reader().describe_file(path).operators
         if path.suffix == ".onnx":
             model = read_model(existing(path))
+        if path.suffix == ".tflite":
+            return name, describe_operators(existing(path))
     onnx = sys.modules.get("onnx")
     if onnx is not None and isinstance(model, onnx.ModelProto):
         from ..frontend.onnx.graph.preflight import operators_of

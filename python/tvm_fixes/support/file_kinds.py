@@ -23,7 +23,7 @@ LIBRARY, TEXT, ZIP = "a library", "a text file", "a zip archive"
 # The first bytes of files that are often given for a model.
 _HEADS = (
     (rb"version https://git-lfs", "a pointer of Git LFS, not the model; `git lfs pull` gets it"),
-    (rb"..\0\0TFL3", "a TFLite model, which cannot be imported; export the model to ONNX"),
+    (rb"..\0\0TFL3", "a TFLite model; its name must end in .tflite"),
     (rb"\x89HDF", "an HDF5 file, such as Keras writes; export the model to ONNX"),
     (rb"PK\x03\x04", ZIP),
     (rb"\x7fELF", LIBRARY),

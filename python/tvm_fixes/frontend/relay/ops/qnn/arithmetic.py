@@ -12,33 +12,18 @@
 # and limitations under the License.
 """The arithmetic of quantized numbers: fixed-point products, rounding, requantization."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm import relax, tirx
 
+from ....fixed_point import fixed_point
 from ...call import Call
 from ...values.values import constant_value
 
 INT64_SHIFTS = 63
 """Shifts of an int64 must stay below this."""
-
-
-def fixed_point(multiplier: float) -> tuple[int, int]:
-    """Return a factor as (significand, exponent): significand * 2**(exponent - 31).
-
-    The significand is in [2**30, 2**31), rounded half away from zero; 0 gives (0, 0).
-    """
-    if multiplier == 0.0:
-        return 0, 0
-    fraction, exponent = math.frexp(multiplier)
-    scaled = fraction * 2.0**31
-    significand = int(math.copysign(math.floor(abs(scaled) + 0.5), scaled))
-    if significand == 2**31:
-        return 2**30, exponent + 1
-    return significand, exponent
 
 
 @dataclass(frozen=True)
