@@ -112,6 +112,8 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # TVM's idle threads spin before they sleep, which takes time from the other processes.
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", "0")
+    # PyTorch's idle threads do so, too.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Imports fill the memory with objects that stay, which a collection would visit again and
     # again.  Rewritten assertions are kept for the next run.
     gc.disable()
@@ -144,6 +146,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # Loaded modules stay alive, so exclude them from garbage collection.
     gc.collect()
     gc.freeze()
+    # A compilation makes many objects, few of them in cycles.
+    gc.set_threshold(10_000, 20, 20)
     gc.enable()
     # A collection in a forked child would copy the pages of all objects.
     os.register_at_fork(after_in_child=gc.freeze)

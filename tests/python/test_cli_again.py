@@ -22,6 +22,7 @@ import onnx
 import pytest
 import tvm.testing
 
+from helpers.grids import from_tier
 from helpers.planted_faults import double_scatter_add, model
 from tvm_fixes.search import bisection
 from tvm_fixes.search.problem import Observed
@@ -205,6 +206,7 @@ def test_what_bisect_prints_reproduces(tmp_path, monkeypatch, capfd, options):
         assert seen[0] == first
 
 
+@from_tier("ci")
 def test_compare_prints_how_to_see_a_wrong_import(tmp_path, monkeypatch, capfd):
     """Only if an importer's fix is among those of the first difference."""
     (tmp_path / "added.py").write_text(

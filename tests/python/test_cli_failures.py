@@ -19,6 +19,7 @@ import onnx
 import pytest
 import tvm.testing
 
+from helpers.grids import few
 from helpers.onnx_graphs import program, text_model
 from tvm_fixes_cli import main
 
@@ -120,6 +121,7 @@ def assert_fails(path, capfd, message):
     assert not (path.parent / "out").exists()
 
 
+@few(8)
 @pytest.mark.parametrize("name", MODELS)
 def test_models(name, tmp_path, capfd):
     text, message = MODELS[name]

@@ -23,6 +23,7 @@ import pytest
 import tvm
 import tvm.testing
 
+from helpers.grids import from_tier
 from helpers.models import onnx_conv
 from helpers.planted_faults import graph
 from helpers.unused_binding import SCRIPT
@@ -147,6 +148,7 @@ class TestDumpIR:
         assert main([*command, str(tmp_path)]) == 2
         assert "contains files that are not of an earlier dump" in capfd.readouterr().err
 
+    @from_tier("ci")
     def test_interrupted(self, script, tmp_path):
         """The files written before the interrupt can be read."""
         program = (

@@ -36,7 +36,7 @@ from tvm.tirx.analysis import undefined_vars
 from examples import autoencoder_kl, cyclegan, dcgan, fcn, hifigan, superres, unet
 from examples._random import seeded, settle_batch_norm
 from examples.export import to_onnx
-from helpers.grids import is_full, sample
+from helpers.grids import few, is_full, sample
 from helpers.relax_modules import cpu
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.torch import from_exported_program
@@ -230,6 +230,7 @@ def run(name: str, mod: tvm.IRModule, shapes: str) -> np.ndarray:
     return (result if hasattr(result, "numpy") else result[0]).numpy()
 
 
+@few(3)
 @pytest.mark.parametrize("name", MODELS if is_full() else IN_BLOCKS)
 @pytest.mark.parametrize("shapes", sample(SHAPES, 1, seed=1))
 def test_no_more_transforms_than_the_model_needs(name, shapes):
@@ -241,6 +242,7 @@ def test_no_more_transforms_than_the_model_needs(name, shapes):
         assert not constant_transforms(relax.transform.FoldConstant()(mod)), layout
 
 
+@few(1)
 @pytest.mark.parametrize("name, source, shapes, layout", CASES if is_full() else QUICK)
 def test_result_is_that_of_pytorch(name, source, shapes, layout):
     mod = converted(name, source, shapes, layout)

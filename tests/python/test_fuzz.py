@@ -81,6 +81,7 @@ def test_no_fault_is_found(name: str) -> None:
     assert sum(r.verdict is Verdict.PASSED for r in results) > len(results) / 2
 
 
+@grids.few(1)
 @pytest.mark.parametrize("seed", (3, 8, 21))
 def test_a_seed_makes_one_graph(seed: int) -> None:
     first, second = (onnx_models.make_graph(seed).model() for _ in range(2))

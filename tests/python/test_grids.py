@@ -48,6 +48,18 @@ def test_full_tier_takes_every_case(monkeypatch):
     assert grids.sample(CASES, 30) == CASES
 
 
+def test_one_build_of_the_quick_tier_has_half_of_the_named_cases(monkeypatch):
+    cases = {f"case {number}": number for number in range(20)}
+    few_cases = dict(list(cases.items())[:7])
+    monkeypatch.setattr(grids, "_tier", "quick")
+    chosen = grids.thinned(cases)
+    assert len(chosen) == 10 and chosen == grids.thinned(cases)
+    assert list(chosen) == [name for name in cases if name in chosen]
+    assert len(grids.thinned(few_cases)) == 5
+    monkeypatch.setattr(grids, "_tier", "ci")
+    assert grids.thinned(cases) == cases
+
+
 @pytest.mark.parametrize("cases, count", [([], 3), (CASES, 0), (CASES, -1)])
 def test_an_empty_sample_is_an_error(cases, count):
     with pytest.raises(ValueError, match=f"{count} of {len(cases)} cases"):

@@ -29,6 +29,7 @@ import tvm.testing
 from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
 
+from helpers.grids import few
 from tvm_fixes.errors import UnsupportedOperatorError, UsageError
 from tvm_fixes.frontend.torch.call import known_operators
 from tvm_fixes.frontend.torch.functional_graph import rules_of_graphs
@@ -310,6 +311,7 @@ def test_an_instance_norm_updates_its_running_statistics() -> None:
     assert not norm.running_var.eq(1).any()
 
 
+@few(1)
 @pytest.mark.parametrize("layer", [nn.LSTM(4, 5, dropout=0.5, num_layers=2), nn.GRU(4, 5)])
 def test_recurrent_layers_are_random_only_with_dropout(layer: nn.Module) -> None:
     x = torch.randn(3, 1, 4)

@@ -22,6 +22,7 @@ import torch
 import torch._dynamo
 import tvm.testing
 
+from helpers.grids import from_tier
 from helpers.torch_partitions import made
 from tvm_fixes.torch.backend import Backend
 from tvm_fixes.torch.options import Options
@@ -112,6 +113,7 @@ def test_a_cache_is_updated_in_place_and_cannot_be_where_memory_does_not_allow_i
     assert len(made) == 1
 
 
+@from_tier("ci")
 def test_a_transposed_cache_and_one_of_another_graph(made: list[Partition]) -> None:
     fast = compiled(step)
     cache = [torch.zeros(2, 4, 8).mT for _ in range(4)]

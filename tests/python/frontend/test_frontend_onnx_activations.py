@@ -18,6 +18,7 @@ import onnx
 import pytest
 import tvm.testing
 
+from helpers.grids import few
 from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
     assert_follows_onnx_runtime,
@@ -55,6 +56,7 @@ EXPECTED = {
 }
 
 
+@few(2)
 @pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float32", "float64"))
 def test_in_every_dtype(dtype: str) -> None:
     with np.errstate(over="ignore"):

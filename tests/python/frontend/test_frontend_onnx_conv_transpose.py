@@ -33,7 +33,7 @@ from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
 from helpers.coverage_tables import CoverageTables
-from helpers.grids import batched, sample
+from helpers.grids import batched, few, sample
 from helpers.models import FLOAT, onnx_model
 from helpers.onnx_graphs import node_model, onnx_runtime
 from helpers.references import conv_transpose
@@ -479,6 +479,7 @@ def test_disabled_fix_uses_stock(fix: str, layer: Layer, monkeypatch: pytest.Mon
     tvm.ir.assert_structural_equal(from_onnx(model), stock)
 
 
+@few(2)
 @pytest.mark.parametrize("padding", PADDINGS[:5])
 def test_correct_imports_are_unchanged(padding: str) -> None:
     layer = Layer(2, padding, bias=True)

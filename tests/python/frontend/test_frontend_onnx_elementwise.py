@@ -21,6 +21,7 @@ from onnx import helper, numpy_helper
 from tvm.relax.frontend import onnx as tvm_onnx
 
 import tvm_fixes
+from helpers.grids import few
 from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
     assert_rejected,
@@ -65,6 +66,7 @@ def test_mod() -> None:
     np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(expected[zeros]))
 
 
+@few(2)
 @pytest.mark.parametrize("dtype", ("int32", "int64", "float32", "float64"))
 def test_pow(dtype: str) -> None:
     bases = np.array([-3, -1, 0, 1, 2, 7]).astype(dtype)
@@ -102,6 +104,7 @@ def test_casts() -> None:
     assert_as_onnx_runtime(from_onnx, cases)
 
 
+@few(3)
 @pytest.mark.parametrize("constant", (False, True))
 @pytest.mark.parametrize("source", ("float16", "float32", "float64"))
 def test_casts_that_are_out_of_range(source: str, *, constant: bool) -> None:

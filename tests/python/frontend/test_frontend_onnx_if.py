@@ -23,6 +23,7 @@ from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
 from helpers import onnx_graphs
+from helpers.grids import few
 from helpers.growth import assert_grows_linearly
 from helpers.onnx_graphs import imported_and_run, normal, text_model
 from helpers.relax_modules import count
@@ -97,6 +98,7 @@ def test_condition_that_is_proved(condition: str, is_taken: bool) -> None:
     assert_follows_onnx_runtime(from_onnx, model, [normal(2, 3)], [normal(1, 3)])
 
 
+@few(3)
 @pytest.mark.parametrize("operand, condition", (("d0", "two0"), ("d", "two")))
 @pytest.mark.parametrize(
     "then, rank",

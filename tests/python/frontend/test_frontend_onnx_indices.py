@@ -20,6 +20,7 @@ import tvm.testing
 from onnx import helper
 from tvm import relax
 
+from helpers.grids import few
 from helpers.relax_modules import call, cpu, merge
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.frontend.onnx.ops.indices import FIX_ID
@@ -84,6 +85,7 @@ def machine():
     return relax.VirtualMachine(executable, tvm.cpu())
 
 
+@few(6)
 @pytest.mark.parametrize("name", CASES)
 def test_indices_from_either_end(machine, name):
     given, arrays = CASES[name]

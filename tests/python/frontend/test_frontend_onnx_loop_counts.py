@@ -17,6 +17,7 @@ import onnx
 import pytest
 import tvm.testing
 
+from helpers.grids import few
 from helpers.onnx_graphs import assert_follows_onnx_runtime, assert_rejected, normal
 from tvm_fixes.frontend.onnx import from_onnx
 
@@ -58,6 +59,7 @@ BOTH = """first = Less (next, bound)
 OUTER = "again = Less (next, n)"
 
 
+@few(4)
 @pytest.mark.parametrize(
     "again", [LESS, CASTS, BOTH, OUTER], ids=["less", "casts", "both", "outer"]
 )

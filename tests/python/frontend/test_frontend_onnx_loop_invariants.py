@@ -18,6 +18,7 @@ import pytest
 import tvm.testing
 from tvm import relax
 
+from helpers.grids import few
 from helpers.onnx_graphs import assert_follows_onnx_runtime, normal
 from helpers.relax_modules import calls
 from tvm_fixes.frontend.onnx import from_onnx
@@ -82,6 +83,7 @@ def products_of_rows(model: onnx.ModelProto) -> int:
     return ranks.count(2)
 
 
+@few(2)
 @pytest.mark.parametrize("index", ["t", "i"], ids=["counter", "iteration"])
 @pytest.mark.parametrize("weight", ["w0", "w1"], ids=["constant", "input"])
 def test_all_rows_are_multiplied_at_once(index: str, weight: str) -> None:

@@ -27,7 +27,7 @@ from tvm import relax, tirx
 from tvm.relax.frontend import onnx as tvm_onnx
 
 import tvm_fixes
-from helpers.grids import sample
+from helpers.grids import few, sample
 from helpers.onnx_graphs import assert_rejected, imported_and_run, normal, onnx_runtime
 from helpers.relax_modules import cpu
 from tvm_fixes import verify
@@ -84,6 +84,7 @@ PREFIX_SUMS = """
 FOREVER = "go_on = Identity(go)"
 
 
+@few(1)
 @pytest.mark.parametrize("trips", (1, 4, 100))
 def test_known_trip_count(trips: int) -> None:
     before = f"trips = Constant<value = int64 {{{trips}}}>()"
@@ -364,6 +365,7 @@ SUMS = {
 }  # fmt: skip
 
 
+@few(3)
 @pytest.mark.parametrize("opset", SUMS)
 @pytest.mark.parametrize("is_turned", [False, True])
 def test_scan_without_recurrence_is_no_loop(opset: int, is_turned: bool) -> None:

@@ -20,6 +20,7 @@ import tvm.testing
 from onnx import numpy_helper
 from tvm.relax.frontend import onnx as tvm_onnx
 
+from helpers.grids import few
 from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
     assert_rejected,
@@ -115,6 +116,7 @@ def norms_in_float64(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, groups:
     ]
 
 
+@few(3)
 @pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float32", "float64"))
 @pytest.mark.parametrize("opset", _NORMS)
 def test_norms_of_each_dtype(dtype: str, opset: int) -> None:

@@ -26,7 +26,7 @@ from onnx import helper
 from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
-from helpers.grids import sample
+from helpers.grids import few, sample
 from helpers.models import FLOAT, onnx_model
 from helpers.onnx_graphs import (
     Arrays,
@@ -278,6 +278,7 @@ def test_prelu_of_equal_symbolic_parts() -> None:
     assert_follows_onnx_runtime(from_onnx, model, [normal(9, 4)], [normal(12, 4)])
 
 
+@few(3)
 @pytest.mark.parametrize("slope", ((), (1,), (3, 1, 1), (1, 3, 1, 1)))
 @pytest.mark.parametrize("shape", ((1, 3, 4, 5), ("n", 3, "h", "w")))
 def test_prelu_is_kept(slope: tuple[int, ...], shape: Sequence[int | str]) -> None:

@@ -18,6 +18,7 @@ import pytest
 import tvm.testing
 from onnx import helper
 
+from helpers.grids import few
 from helpers.onnx_graphs import assert_rejected, imported_and_run, normal
 from tvm_fixes.frontend.onnx import from_onnx
 
@@ -38,6 +39,7 @@ def model(operator: str, *operands: np.ndarray, **attributes: object) -> onnx.Mo
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 6)], ir_version=3)
 
 
+@few(2)
 @pytest.mark.parametrize(
     "axis, shape", ((1, (3,)), (1, (3, 4)), (-2, (4,)), (2, (4, 5)), (0, (2,)))
 )

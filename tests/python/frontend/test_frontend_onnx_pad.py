@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
-from helpers.grids import batched, sample
+from helpers.grids import batched, few, sample
 from helpers.models import onnx_model
 from helpers.onnx_graphs import (
     Arrays,
@@ -251,6 +251,7 @@ def test_pads_of_dims() -> None:
     )
 
 
+@few(2)
 @pytest.mark.filterwarnings("ignore:.*")
 @pytest.mark.parametrize(
     "mode, pads, least",

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tvm.testing
 
+from helpers.grids import few
 from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
     assert_rejected,
@@ -41,6 +42,7 @@ def vector(*elements: int) -> np.ndarray:
 # TopK
 
 
+@few(2)
 @pytest.mark.parametrize("opset", (9, 10, 11, 17))
 def test_top_k(opset: int) -> None:
     """Data with ties, where the first elements come first."""

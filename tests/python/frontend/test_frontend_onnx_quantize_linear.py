@@ -21,6 +21,7 @@ import pytest
 import tvm.testing
 from onnx import TensorProto, helper
 
+from helpers.grids import few
 from helpers.onnx_graphs import (
     Arrays,
     assert_as_onnx_runtime,
@@ -118,6 +119,7 @@ def test_quantize_divides_float16_in_float32() -> None:
     assert_as_onnx_runtime(from_onnx, cases, optimize=False)
 
 
+@few(2)
 @pytest.mark.parametrize("opset", (10, 13, 19, 25))
 def test_opsets(opset: int) -> None:
     x = 10 * normal(2, 3)

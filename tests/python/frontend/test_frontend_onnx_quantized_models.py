@@ -29,7 +29,7 @@ from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from tvm import relax
 
 import tvm_fixes
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.models import onnx_model
 from helpers.onnx_graphs import normal, onnx_runtime
 from helpers.relax_modules import call
@@ -242,6 +242,7 @@ def quantized(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], onnx.
 QUICK = ("convolutions QOperator", "perceptron dynamic", "transformer QDQ", "transformer 4 bits")
 
 
+@few(2)
 @pytest.mark.parametrize("name", CASES if is_full() else QUICK)
 def test_quantized_model(name: str, quantized: Callable[[str], onnx.ModelProto]) -> None:
     """All elements are as in ONNX Runtime, up to one step of a quantized output."""

@@ -17,6 +17,7 @@ import onnx
 import pytest
 import tvm.testing
 
+from helpers.grids import few
 from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
     assert_rejected,
@@ -79,6 +80,7 @@ def test_reshape_to_dims() -> None:
     assert found[outputs.index("to_w_n_rest")] == [w, n, 4]
 
 
+@few(2)
 @pytest.mark.parametrize(
     "shape, target, sizes",
     (

@@ -26,7 +26,7 @@ from onnx.reference import ReferenceEvaluator
 from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
-from helpers.grids import batched, is_full, sample
+from helpers.grids import batched, few, is_full, sample
 from helpers.onnx_graphs import (
     Arrays,
     assert_as_onnx_runtime,
@@ -272,6 +272,7 @@ def test_a_resize_after_another_one() -> None:
         np.testing.assert_allclose(call(vm, "main", x), expected, rtol=1e-4, atol=1e-4)
 
 
+@few(2)
 @pytest.mark.parametrize("opset", (10, 11, 13, 18))
 def test_operands_of_each_opset(opset: int) -> None:
     x = image(1, 3, 4, 5)

@@ -20,7 +20,7 @@ import tvm
 import tvm.testing
 from onnx import helper
 
-from helpers.grids import sample
+from helpers.grids import few, sample
 from helpers.onnx_graphs import (
     assert_follows_onnx_runtime,
     assert_rejected,
@@ -245,6 +245,7 @@ def test_slice_by_dims() -> None:
     assert_follows_onnx_runtime(from_onnx, model, *([normal(n, 2), normal(m)] for n, m in SIZES))
 
 
+@few(2)
 @pytest.mark.parametrize(
     "start, end, expected",
     (("0", "m", "min"), ("0", "n", "n"), ("-1", str(MOST), "last"), ("0", "1000000000", "n")),

@@ -18,6 +18,7 @@ import pytest
 import tvm.testing
 from onnx import helper, numpy_helper
 
+from helpers.grids import few
 from helpers.onnx_graphs import imported_and_run, normal
 from tvm_fixes.frontend.onnx import from_onnx
 
@@ -52,6 +53,7 @@ def product(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@few(3)
 @pytest.mark.parametrize("places", ([1, 6], [[0, 1], [3, 0]]))
 @pytest.mark.parametrize("constant", (False, True))
 @pytest.mark.parametrize("branch", (False, True))

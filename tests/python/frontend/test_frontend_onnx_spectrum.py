@@ -20,7 +20,7 @@ import pytest
 import tvm
 import tvm.testing
 
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.growth import assert_linear
 from helpers.onnx_graphs import (
     Arrays,
@@ -78,6 +78,7 @@ def test_dft_17() -> None:
 LENGTHS = (2, 97, 514, 1000, 2048, 81, 128, 257)
 
 
+@few(2)
 @pytest.mark.parametrize("length", LENGTHS if is_full() else LENGTHS[:4])
 def test_long_transforms(length: int) -> None:
     """Small and large primes, numbers with factors, powers of two; relative to the largest."""

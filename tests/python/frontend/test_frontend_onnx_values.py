@@ -26,7 +26,7 @@ from tvm import relax
 from tvm.relax.frontend import onnx as tvm_onnx
 
 from helpers.coverage_tables import CoverageTables
-from helpers.grids import sample
+from helpers.grids import few, sample
 from helpers.onnx_graphs import assert_follows_onnx_runtime, normal, text_model
 from helpers.relax_modules import call, calls, count, cpu
 from helpers.shape_graphs import EMPTY_SIZES, SIZES, inputs, random_shape_graph
@@ -228,6 +228,7 @@ COMPUTED_SHAPES = {
 }
 
 
+@few(6)
 @pytest.mark.parametrize("text", COMPUTED_SHAPES.values(), ids=COMPUTED_SHAPES)
 @pytest.mark.parametrize("shape", ("n, m, 4", "2, 3, 4"))
 def test_reshape_to_a_computed_shape(text: str, shape: str) -> None:
@@ -319,6 +320,7 @@ class ReflectionPadAndSqueeze(nn.Module):
         return self.pad(x).squeeze(self.dim)
 
 
+@few(2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "n, dim, is_dynamic, expected",

@@ -21,7 +21,7 @@ import tvm.testing
 from torch import nn
 from tvm import relax, tirx
 
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.growth import largest_kernel, size_of
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, cpu, run, tensor
@@ -66,6 +66,7 @@ def random_layer(kind: type[nn.RNNBase], features: int, hidden: int, dtype: torc
         return kind(features, hidden, dtype=dtype)
 
 
+@few(2)
 @pytest.mark.parametrize(
     "kind, hidden, batch, dtype, is_symbolic, target",
     [

@@ -19,6 +19,7 @@ import pytest
 import torch
 import tvm.testing
 
+from helpers.grids import few
 from helpers.relay_checks import check_program, parameters, program, run_program
 from tvm_fixes.errors import RelayError, UnsupportedOperatorError
 from tvm_fixes.frontend.relay import from_relay
@@ -98,6 +99,7 @@ def test_predicates(dtype: str) -> None:
     check_program({f"{name}(%x0)": getattr(np, name)(x) for name in names}, x)
 
 
+@few(2)
 @pytest.mark.parametrize("dtype", ("int8", "int32", "int64", "uint8"))
 def test_integers(dtype: str) -> None:
     x, y = LHS.astype(dtype), RHS.astype(dtype)
@@ -139,6 +141,7 @@ def test_floats_with_broadcasting() -> None:
     )
 
 
+@few(2)
 @pytest.mark.parametrize("dtype", ("float32", "int32", "uint8", "bool"))
 def test_comparisons(dtype: str) -> None:
     x = np.array([0, 1, 1, 0, 1]).astype(dtype)

@@ -17,6 +17,7 @@ import pytest
 import tvm.testing
 from tvm import relax
 
+from helpers.grids import few
 from helpers.relax_modules import cpu
 from helpers.relay_interpreter import Interpreter
 from tvm_fixes import relay
@@ -49,6 +50,7 @@ def count(mod, operator):
     return str(mod).count(f"R.{operator}(")
 
 
+@few(6)
 @pytest.mark.parametrize(
     ("body", "expected"),
     [

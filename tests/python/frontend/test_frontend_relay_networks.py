@@ -26,7 +26,7 @@ import tvm.testing
 import tvm_ffi
 
 import tvm_fixes
-from helpers.grids import is_full, sample
+from helpers.grids import few, is_full, sample
 from helpers.relay_interpreter import Interpreter
 from helpers.relay_networks import NETWORKS, Network
 from tvm_fixes import relay, transform
@@ -59,6 +59,7 @@ FILES = [(name, suffix) for name in NETWORKS for suffix in ("relay", "json")]
 QUICK = [(name, ("relay", "json")[index % 2]) for index, name in enumerate(NETWORKS)]
 
 
+@few(2)
 @pytest.mark.parametrize(("name", "suffix"), FILES if is_full() else sample(QUICK, 4, seed=1))
 def test_network(name: str, suffix: str, tmp_path: Path) -> None:
     net, mod = network(name)
@@ -81,6 +82,7 @@ def test_network(name: str, suffix: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(actual, reference)
 
 
+@few(6)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_json_and_text_give_the_same_program(name: str) -> None:
     written = texts(name)

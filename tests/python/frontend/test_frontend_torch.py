@@ -32,7 +32,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from helpers.coverage_tables import CoverageTables
-from helpers.grids import batched, is_full, sample
+from helpers.grids import batched, few, is_full, sample
 from helpers.relax_modules import calls
 from helpers.torch_programs import (
     FLOATS,
@@ -209,6 +209,7 @@ def test_scaled_sum(cases: list[ScaledSum], decompose: bool) -> None:
     check_cases(cases, decompose)
 
 
+@few(3)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("alpha", (0, 1))
 def test_beta_0_ignores_the_addend(dtype: torch.dtype, alpha: int) -> None:
@@ -317,6 +318,7 @@ FLOAT32_MODULES = {
 AS_BY_TVM = list(itertools.product((False, True), FLOAT32_MODULES))
 
 
+@few(3)
 @pytest.mark.parametrize(("decompose", "name"), AS_BY_TVM if is_full() else AS_BY_TVM[::3])
 def test_float32_is_imported_as_by_tvm(name: str, decompose: bool) -> None:
     module, shapes = FLOAT32_MODULES[name]

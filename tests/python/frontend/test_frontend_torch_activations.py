@@ -22,7 +22,7 @@ import tvm.testing
 from torch import nn
 from tvm import relax
 
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import cpu
 from helpers.torch_programs import (
     Call,
@@ -85,6 +85,7 @@ def check_near(got: torch.Tensor, x: torch.Tensor, name: str) -> None:
         assert (got.signbit() == expected.signbit())[zeros].all(), f"{name}: signs of zero"
 
 
+@few(2)
 @pytest.mark.parametrize(
     ("dtype", "decompose"),
     (

@@ -27,7 +27,7 @@ from torch import nn
 from tvm.relax.frontend import torch as tvm_importers
 
 from helpers.coverage_tables import CoverageTables
-from helpers.grids import is_full, sample, share
+from helpers.grids import few, is_full, sample, share
 from helpers.relax_modules import calls
 from helpers.torch_layers import LAYERS, Layer
 from helpers.torch_programs import (
@@ -120,6 +120,7 @@ def test_layers(name: str, layers: list[Layer], coverage_table: CoverageTables) 
     assert not faults, "\n".join(faults)
 
 
+@few(1)
 @pytest.mark.parametrize("rank", (1, 2, 3))
 def test_conv_transpose_of_rank(rank: int) -> None:
     layer = getattr(nn, f"ConvTranspose{rank}d")(4, 3, 3, stride=2, padding=1, output_padding=1)
@@ -184,6 +185,7 @@ class Skip(nn.Module):
         return self.up(self.down(x), output_size=x.shape[2:]) + x
 
 
+@few(2)
 @pytest.mark.parametrize("name", IMPORTERS)
 @pytest.mark.parametrize("extent", (8, 9))
 def test_output_size_of_a_skip_connection(name: str, extent: int) -> None:

@@ -31,7 +31,7 @@ from tvm.relax.frontend import torch as tvm_torch
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from helpers.grids import batched, is_full, sample
+from helpers.grids import batched, few, is_full, sample
 from helpers.relax_modules import calls
 from helpers.torch_programs import (
     FLOATS,
@@ -169,6 +169,7 @@ def test_doubling_is_one_resize() -> None:
     assert [call.op.name for call in calls(exported)] == ["relax.image.resize2d"]
 
 
+@few(3)
 @pytest.mark.parametrize("mode", ("bilinear", "bicubic"))
 @pytest.mark.parametrize("align_corners", (False, True))
 @pytest.mark.parametrize("options", ({"size": (9, 5)}, {"scale_factor": 2}), ids=str)
@@ -210,6 +211,7 @@ def test_modules(name: str) -> None:
 SYMBOLIC = list(product(("nearest", "nearest-exact", "bilinear", "bicubic"), IMPORTERS))
 
 
+@few(1)
 @pytest.mark.parametrize(("mode", "name"), SYMBOLIC if is_full() else SYMBOLIC[::3])
 def test_symbolic_extents(name: str, mode: str) -> None:
     module = Interpolate(scale_factor=4, mode=mode)
@@ -222,6 +224,7 @@ def test_symbolic_extents(name: str, mode: str) -> None:
 ELEMENTS = list(product(IMPORTERS, ("nearest", "nearest-exact"), (torch.float32, torch.uint8)))
 
 
+@few(1)
 @pytest.mark.parametrize(("name", "mode", "dtype"), ELEMENTS if is_full() else ELEMENTS[::3])
 def test_nearest_elements_of_symbolic_extents(name: str, mode: str, dtype: torch.dtype) -> None:
     ways = {"scale_factor": 3.0}, {"size": (9, 13)}
@@ -255,6 +258,7 @@ SCALES = list(product(IMPORTERS, WIDE, ("bilinear", "bicubic")))
 QUICK_SCALES = [SCALES[number] for number in (0, 3, 5, 6)]
 
 
+@few(2)
 @pytest.mark.parametrize(("name", "dtype", "mode"), SCALES if is_full() else QUICK_SCALES)
 def test_symbolic_extents_by_any_scale(name: str, mode: str, dtype: torch.dtype) -> None:
     ways = (

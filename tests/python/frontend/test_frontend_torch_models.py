@@ -19,6 +19,7 @@ import tvm.testing
 from torch import nn
 
 from examples import dcgan, unet
+from helpers.grids import few
 from helpers.relax_modules import calls
 from helpers.torch_programs import import_fx, run
 
@@ -68,6 +69,7 @@ def vae() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 MODELS = {"dcgan": dcgan.factory, "unet": unet.factory, "vae": vae}
 
 
+@few(1)
 @pytest.mark.parametrize("name", MODELS)
 def test_model(name: str) -> None:
     module, inputs = MODELS[name]()

@@ -19,6 +19,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
+from helpers.grids import few
 from helpers.relax_modules import calls, cpu
 from tvm_fixes.fixes.torch_importer import MUTATIONS
 from tvm_fixes.frontend.torch import from_exported_program
@@ -46,6 +47,7 @@ def exported(axis):
     return torch.export.export(Cache(axis), inputs), inputs
 
 
+@few(1)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_new_values_of_inputs_are_the_last_outputs(axis):
     program, inputs = exported(axis)

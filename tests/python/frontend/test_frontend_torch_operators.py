@@ -24,7 +24,7 @@ from torch import nn
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from helpers.grids import is_full, share
+from helpers.grids import few, is_full, share
 from helpers.relax_modules import count
 from helpers.torch_programs import (
     IMPORTERS,
@@ -86,6 +86,7 @@ def test_batch_norm_in_eval_mode(way: str) -> None:
     check_each(share_of(cases, way), way)
 
 
+@few(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "options",
@@ -255,6 +256,7 @@ class Tile(nn.Module):
         return TILES[self.name](x)
 
 
+@few(2)
 @pytest.mark.parametrize(
     ("tile", "name"),
     list(itertools.product(TILES, IMPORTERS))

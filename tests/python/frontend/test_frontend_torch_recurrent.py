@@ -22,7 +22,7 @@ from torch import nn
 from torch.export import Dim
 
 from helpers.exported_checks import check_exported, compiled
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.growth import size_of
 from helpers.relax_modules import count
 from helpers.torch_programs import random as seeded
@@ -56,6 +56,7 @@ def states_of(cell, *shape):
     return [random(*shape, seed=seed) for seed in range(2 if cell is nn.LSTM else 1)]
 
 
+@few(1)
 @pytest.mark.parametrize("cell", CELLS)
 def test_layers_and_directions(cell):
     options = {"num_layers": 2, "bidirectional": True}
@@ -71,6 +72,7 @@ def test_rnn_of_relu():
     check_exported(Layer(nn.RNN, nonlinearity="relu", num_layers=2), [random(7, 3, FEATURES)])
 
 
+@few(1)
 @pytest.mark.parametrize(
     ("cell", "dtype", "tolerance"),
     [

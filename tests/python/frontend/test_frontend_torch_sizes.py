@@ -26,6 +26,7 @@ from torch.utils._sympy import functions
 from tvm import relax, tirx
 from tvm_ffi import structural_walk
 
+from helpers.grids import few
 from helpers.relax_modules import cpu
 from helpers.torch_programs import Call, check_function, import_exported, random
 from tvm_fixes.compiler import compile as compile_model
@@ -270,6 +271,7 @@ def test_a_type_that_pytorch_does_not_give_is_rejected() -> None:
     assert "PyTorch gives int64 [5]" in message
 
 
+@few(4)
 @pytest.mark.parametrize(
     "expression, expected",
     (
@@ -294,6 +296,7 @@ def test_expressions(expression: str, expected: int) -> None:
     assert int(symbols.analyzer.simplify(got)) == expected
 
 
+@few(6)
 @pytest.mark.parametrize("rounding", ["CeilToInt", "FloorToInt", "TruncToInt"])
 @pytest.mark.parametrize(
     ("value", "is_exact"),

@@ -22,7 +22,7 @@ import tvm.testing
 from torch import fx, nn
 from tvm import relax
 
-from helpers.grids import share
+from helpers.grids import few, share
 from helpers.relax_modules import calls, cpu
 from helpers.torch_programs import Call, export, name_of, random
 from tvm_fixes.frontend.torch import from_exported_program, from_fx
@@ -260,6 +260,7 @@ def _as_tuple(results: object) -> object:
     return tuple(map(_as_tuple, results))
 
 
+@few(5)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "functions", (ELEMENTWISE, ACTIVATIONS, REDUCTIONS, MOVES, LAYERS), ids=lambda f: next(iter(f))

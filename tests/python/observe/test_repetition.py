@@ -22,7 +22,7 @@ import pytest
 import tvm.testing
 
 import tvm_fixes
-from helpers.grids import from_tier
+from helpers.grids import few, from_tier
 from helpers.planted_faults import graph, model
 from tvm_fixes.errors import CompileError
 from tvm_fixes.observe import unwritten
@@ -115,6 +115,7 @@ def vary(monkeypatch):
     monkeypatch.setattr(CompiledModel, "run", run)
 
 
+@few(1)
 @pytest.mark.parametrize("search", ["bisect --over fixes", "reduce"])
 def test_searches_say_that_the_model_varies(search, monkeypatch, tmp_path, capfd):
     small = graph("float[4] x, float[4] z", "float[4] r", "t = Tanh (x) r = Sub (t, z)")

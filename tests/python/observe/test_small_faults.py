@@ -22,7 +22,7 @@ import pytest
 import tvm.testing
 
 from helpers import sensitive_models, small_faults
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from tvm_fixes.observe.comparison import compare
 from tvm_fixes.observe.sensitivity import MAX_NORM, MAX_PEAK, examine
 from tvm_fixes.observe.verdicts import FIRST_RUNS, Evidence, compare_all
@@ -68,6 +68,7 @@ class Right:
 right = cache(Right)
 
 
+@few(3)
 @pytest.mark.parametrize("name", sensitive_models.NAMES)
 def test_no_false_alarms(name, coverage_table):
     model = right(name)

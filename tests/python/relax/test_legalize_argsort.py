@@ -18,6 +18,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
+from helpers.grids import few
 from helpers.relax_modules import build, call, cpu, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.legalize.argsort import argsort_rows, first_of_rows
@@ -41,6 +42,7 @@ def stable_order(x: np.ndarray, descending: bool) -> np.ndarray:
     return np.argsort(~x if descending else x, axis=-1, kind="stable")
 
 
+@few(3)
 @pytest.mark.parametrize("dtype", ("int32", "int64"))
 @pytest.mark.parametrize("kind", ("any", "small", "equal bytes"))
 def test_order_of_rows(kind: str, dtype: str) -> None:

@@ -22,7 +22,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, call, cpu, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.legalize.arithmetic import FIX_ID
@@ -226,6 +226,7 @@ def test_a_number_that_is_zero_is_not_folded(dtype: str) -> None:
         )
 
 
+@few(2)
 @pytest.mark.parametrize("dtype", ("uint8", "uint16", "uint32", "uint64"))
 def test_signs_of_unsigned_integers(dtype: str) -> None:
     x = np.array([0, 1, 200], dtype)
@@ -259,6 +260,7 @@ def test_unsigned_integers_wrap_around(dtype: str) -> None:
         np.testing.assert_array_equal(got, expected(x), name)
 
 
+@few(4)
 @pytest.mark.parametrize("dtype", (*DTYPES, "int8", "int32", "int64", "uint8", "uint32", "uint64"))
 def test_ewise_fma(dtype: str) -> None:
     """TVM has no lowering.  16-bit floats are rounded once."""
@@ -315,6 +317,7 @@ def test_a_cast_to_bfloat16_rounds(dtype: str) -> None:
     np.testing.assert_array_equal(got, wanted)
 
 
+@few(2)
 @pytest.mark.parametrize("bits", [0x7F80_0001, 0x7FFF_FFFF, 0xFF80_0001, 0xFFFF_FFFF])
 def test_a_cast_to_bfloat16_keeps_nan(bits: int) -> None:
     """With the lowest and the highest bits: those of bfloat16 are infinity, or rounding wraps."""

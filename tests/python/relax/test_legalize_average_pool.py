@@ -21,6 +21,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 from helpers.gpu_modules import run_on_gpu
+from helpers.grids import few
 from helpers.relax_modules import build, cpu, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.average_pool import FIX_ID
@@ -40,6 +41,7 @@ def average(shape, dtype, **options):
     )
 
 
+@few(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("options", ({"output_size": [1]}, {"pool_size": [70000]}))
 def test_more_elements_than_the_dtype_counts(dtype, options):
@@ -64,6 +66,7 @@ def test_symbolic_extents(dtype):
         np.testing.assert_array_equal(got, np.full((1, 1, 3, 1, 2), (extent - 1) / 2))
 
 
+@few(3)
 @pytest.mark.parametrize(
     "extents, counts", (((7, 5, 3), (3, 5, 2)), ((2, 9), (5, 4)), ((1, 6), (3, 1)), ((11,), (4,)))
 )
@@ -96,6 +99,7 @@ def test_windows_in_another_layout():
     np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5, atol=1e-6)
 
 
+@few(2)
 @pytest.mark.parametrize("is_symbolic", [False, True])
 @pytest.mark.parametrize("size", [(1, 5), (3, 2), (4, 7)])
 def test_windows_of_different_extents_on_a_gpu(size, is_symbolic):

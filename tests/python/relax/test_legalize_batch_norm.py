@@ -19,6 +19,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
+from helpers.grids import few
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, calls, integers, run, tensor
 from tvm_fixes.lowering import stages
@@ -56,6 +57,7 @@ def test_result_has_the_dtype_of_its_type(dtype):
     np.testing.assert_allclose(got.astype("float64"), expected, rtol=0, atol=bound)
 
 
+@few(2)
 @pytest.mark.parametrize("dtype", UNIT)
 def test_statistics_of_the_batch(dtype):
     """Sums that float16 cannot hold: 4096 elements of mean 100."""
@@ -103,6 +105,7 @@ def test_training_in_more_bits_is_left_to_tvm(monkeypatch, dtype):
     tvm.ir.assert_structural_equal(ours, legalize(mod))
 
 
+@few(3)
 @pytest.mark.parametrize("axis", [1, -1, 0])
 @pytest.mark.parametrize(("center", "scale"), [(True, False), (False, True), (False, False)])
 def test_statistics_without_center_and_scale(axis, center, scale):

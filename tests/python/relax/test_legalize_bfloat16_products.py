@@ -23,7 +23,7 @@ import tvm.testing
 from tvm import relax
 
 from helpers.emulated_cpu import emulated_cpu
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, call, cpu, merge, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
@@ -113,6 +113,7 @@ def check(executable: tvm.runtime.Executable, products: list[tuple]) -> None:
         np.testing.assert_array_equal(got, reference(*operands).numpy(), err_msg=str(shapes))
 
 
+@few(6)
 @pytest.mark.parametrize(
     "product", PRODUCTS, ids=lambda product: "x".join(map(str, product[1] + product[2]))
 )

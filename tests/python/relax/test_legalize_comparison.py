@@ -20,7 +20,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, call, merge, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.comparison import FIX_ID
@@ -52,6 +52,7 @@ def built():
     return relax.VirtualMachine(relax.build(merge(mods), "llvm"), tvm.cpu())
 
 
+@few(3)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_booleans_are_compared_as_numpy_does(built, name):
     pairs = np.array(list(itertools.product([False, True], repeat=2)))
@@ -161,6 +162,7 @@ def test_bounds_of_integers_use_stock(monkeypatch, operator):
     tvm.ir.assert_structural_equal(ours, relax.transform.LegalizeOps()(mod))
 
 
+@few(3)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int32", "uint8", "bool"])
 def test_classes_of_numbers(dtype):
     data = NUMBERS.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else "float16")

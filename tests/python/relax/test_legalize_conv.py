@@ -55,7 +55,7 @@ from helpers.conv_checks import (
 )
 from helpers.coverage_tables import CoverageTables
 from helpers.emulated_cpu import emulated_cpu
-from helpers.grids import batched, is_full, sample
+from helpers.grids import batched, few, is_full, sample
 from helpers.relax_modules import UNOPTIMIZED_CPU, build, count, run, tensor
 from tvm_fixes import pipeline
 
@@ -99,6 +99,7 @@ FORWARD_EDGES = [
 ]
 
 
+@few(1)
 @pytest.mark.parametrize(
     "cases",
     [b for rank in RANKS for b in batches(sample(layout_grid(rank, transposed=False), 5))],
@@ -218,6 +219,7 @@ def test_no_copy_where_an_element_is_read_once(dynamic: bool) -> None:
 UNFILLED = list(itertools.product(["NCHW", "NHWC"], [3, 10, 21], [True, False]))
 
 
+@few(1)
 @pytest.mark.parametrize("layout, group_out, constant", UNFILLED if is_full() else UNFILLED[::5])
 def test_channels_that_fill_no_vector(layout: str, group_out: int, constant: bool) -> None:
     """The kernel is padded with zero channels; the output is not."""
@@ -238,6 +240,7 @@ def test_channels_that_fill_no_vector(layout: str, group_out: int, constant: boo
     assert_close(case, run(mod, *([data] if constant else [data, kernel])), data, kernel)
 
 
+@few(1)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_constant_kernel_is_transformed_at_compile_time(dtype: str) -> None:
     case = replace(PACKED, dtype=dtype)
@@ -247,6 +250,7 @@ def test_constant_kernel_is_transformed_at_compile_time(dtype: str) -> None:
     assert_close(case, run(mod, data), data, kernel)
 
 
+@few(2)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_sums_of_16_bit_do_not_stop_growing(dtype: str, layout: str) -> None:
@@ -266,6 +270,7 @@ def test_sums_of_16_bit_do_not_stop_growing(dtype: str, layout: str) -> None:
     assert (got.astype("float32") == 4096).all()
 
 
+@few(2)
 @pytest.mark.parametrize(
     ("data", "kernel", "out"),
     [
@@ -297,6 +302,7 @@ MANY_OUTPUTS = list(
 )
 
 
+@few(2)
 @pytest.mark.parametrize(
     ("changes", "dtype"), MANY_OUTPUTS if is_full() else MANY_OUTPUTS[::3], ids=str
 )
@@ -321,6 +327,7 @@ SHARED = [
 ]
 
 
+@few(2)
 @pytest.mark.parametrize("case", SHARED if is_full() else SHARED[::2], ids=str)
 def test_several_vectors_of_channels_share_the_data(case: Case) -> None:
     """On a CPU with 32 registers of 64 bytes."""

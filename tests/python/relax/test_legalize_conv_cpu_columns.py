@@ -37,7 +37,7 @@ from helpers.conv_checks import (
     operators,
     prim_func,
 )
-from helpers.grids import batched, is_full, sample
+from helpers.grids import batched, few, is_full, sample
 from helpers.relax_modules import build, call, cpu, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.attributes import LAST_COLUMNS
@@ -86,6 +86,7 @@ def has_vectors_of_columns(case: Case) -> bool:
     return bool(vectors) and int(padded.shape[1]) == case.channels // case.groups
 
 
+@few(4)
 @pytest.mark.parametrize("changes", GEOMETRIES, ids=str)
 def test_widths_around_those_of_vectors(changes: dict) -> None:
     widths = WIDTHS
@@ -104,6 +105,7 @@ def channels_last(**changes: object) -> Case:
     return depthwise(9, data_layout="NHWC", out_layout="NHWC", **changes)
 
 
+@few(1)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -163,6 +165,7 @@ def test_whole_tiles_of_unknown_columns_are_stored_apart() -> None:
         np.testing.assert_allclose(call(machine, "main", x), expected, rtol=1e-5, atol=1e-5)
 
 
+@few(4)
 @pytest.mark.parametrize("mcpu", ["x86-64", "haswell", "skylake-avx512"])
 @pytest.mark.parametrize("extent", [(14, 14), (1, 56), (57, 200)], ids=str)
 def test_sums_stay_in_registers(mcpu: str, extent: tuple[int, int]) -> None:
@@ -189,6 +192,7 @@ def test_lanes_are_powers_of_two(mcpu: str, width: int | None) -> None:
 DTYPES = list(itertools.product(["float16", "bfloat16", "float32", "float64"], [False, True], AXES))
 
 
+@few(2)
 @pytest.mark.parametrize("dtype, dynamic, rank", DTYPES if is_full() else DTYPES[::5])
 def test_ranks_and_dtypes(rank: int, dynamic: bool, dtype: str) -> None:
     cases = [

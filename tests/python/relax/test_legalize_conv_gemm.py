@@ -33,7 +33,7 @@ from helpers.conv_checks import (
     module,
     operators,
 )
-from helpers.grids import batched, is_full, sample
+from helpers.grids import batched, few, is_full, sample
 from helpers.relax_modules import build, run, tensor
 
 FORWARD = Case(
@@ -76,6 +76,7 @@ def is_gemm(case: Case) -> bool:
     return steps(module(case))[-2:] == ["matmul", "sum_of_products"]
 
 
+@few(3)
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_geometries(layout: str, dtype: str) -> None:
@@ -88,6 +89,7 @@ def test_geometries(layout: str, dtype: str) -> None:
     assert_computes(cases)
 
 
+@few(2)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("rank", [1, 3])
 def test_ranks(rank: int, transposed: bool) -> None:
@@ -139,6 +141,7 @@ def test_random(data: st.DataObject) -> None:
     assert_computes(cases)
 
 
+@few(2)
 @pytest.mark.parametrize("case", [FORWARD, TRANSPOSED], ids=["conv", "conv_transpose"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_constant_kernel(case: Case, layout: str) -> None:

@@ -22,7 +22,7 @@ from tvm import relax
 
 from helpers.conv_cases import Case
 from helpers.conv_checks import CPU, assert_close, legalized, module, operators
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, call, cpu, merge, run, tensor
 from tvm_fixes.fixes.conv import CONV_LEGALIZE
 from tvm_fixes.lowering import pipeline
@@ -75,6 +75,7 @@ def lowered(case: Case, target: tvm.target.Target | None = CPU) -> list[str]:
     return operators(legalized(module(case, constant_kernel=kernel), target))
 
 
+@few(1)
 @pytest.mark.parametrize("case", CASES[:6] if is_full() else CASES[1:6:2], ids=str)
 def test_symbolic_extents(case: Case) -> None:
     """Without copies for a reshape, which TVM could not prove to be a view."""

@@ -55,7 +55,7 @@ from helpers.conv_checks import (
     prim_func,
 )
 from helpers.coverage_tables import CoverageTables
-from helpers.grids import batched, is_full, sample
+from helpers.grids import batched, few, is_full, sample
 from helpers.relax_modules import UNOPTIMIZED_CPU, build, run, tensor
 
 RANKS = (1, 2, 3)
@@ -81,6 +81,7 @@ ROWS = [
 CPUS = ("x86-64", "haswell", "skylake-avx512")
 
 
+@few(1)
 @pytest.mark.parametrize(
     "cases", [b for rank in RANKS for b in batches(sample(layout_grid(rank), 5))]
 )
@@ -187,6 +188,7 @@ def test_lowered_form() -> None:
     tvm.ir.assert_structural_equal(LegalizeOps()(Before), Expected)
 
 
+@few(3)
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_no_dilated_copy_of_the_data(layout: str, dtype: str) -> None:
@@ -218,6 +220,7 @@ def test_unknown_columns_are_computed_in_whole_tiles(begin: int) -> None:
     assert_computes(cases)
 
 
+@few(2)
 @pytest.mark.parametrize(
     ("mcpu", "case"),
     list(itertools.product(CPUS, ROWS)) if is_full() else list(zip(itertools.cycle(CPUS), ROWS)),
@@ -246,6 +249,7 @@ def test_cpu_schedule(mcpu: str, case: Case) -> None:
     assert_computes([case])
 
 
+@few(3)
 @pytest.mark.parametrize(
     ("dtype", "kernel_layout"),
     sample(
@@ -266,6 +270,7 @@ def test_constant_kernel_is_transformed_at_compile_time(kernel_layout: str, dtyp
     assert_close(case, run(mod, data), data, kernel)
 
 
+@few(3)
 @pytest.mark.parametrize(
     ("target", "group_out", "dtype", "layout"),
     [
@@ -378,6 +383,7 @@ def test_symbolic_kernel() -> None:
     assert_close(case, run(mod, data, kernel), data, kernel)
 
 
+@few(1)
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
 def test_integers(dtype: str) -> None:
     case = replace(PACKED, dtype=dtype, out_dtype="int32" if dtype == "int8" else None)

@@ -22,7 +22,7 @@ from tvm import relax, tirx
 
 from helpers.gpu_kernels import GPU
 from helpers.gpu_modules import run_on_gpu
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, tensor
 from tvm_fixes.relax.legalize.long_reductions import parts_of
 
@@ -59,6 +59,7 @@ SHAPES = [((3, 5000), 1), ((2, 4097), 1), ((5000, 3), 0), ((2, 40, 60), (1, 2)),
 VALUES = list(product(OPERATORS, SHAPES))
 
 
+@few(3)
 @pytest.mark.parametrize("name, data", VALUES if is_full() else VALUES[::3])
 def test_values(name, data):
     shape, axes = data
@@ -86,6 +87,7 @@ def test_nan_wins_and_infinities_count(name, keepdims):
 TYPED = list(product(OPERATORS, ["float16", "int32", "uint8", "bool"]))
 
 
+@few(2)
 @pytest.mark.parametrize("name, dtype", TYPED if is_full() else TYPED[::5])
 def test_dtypes(name, dtype):
     x = np.zeros((2, 777), dtype)

@@ -27,7 +27,7 @@ from tvm.relax.transform import LegalizeOps
 from tvm.target.codegen import target_has_features
 
 from helpers.conv_checks import loops
-from helpers.grids import batched, is_full, sample
+from helpers.grids import batched, few, is_full, sample
 from helpers.relax_modules import build, call, merge, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.legalize.matmul.lower import packing_of
@@ -149,6 +149,7 @@ BATCHES = [
 ]
 
 
+@few(1)
 @pytest.mark.parametrize("target", TARGETS)
 def test_tiles(target: str) -> None:
     if target != "sse" and not _runs_here(TARGETS[target]):
@@ -165,6 +166,7 @@ PARTS = [(17, "float32"), ("n", "float16"), (401, "float32")]
 PARTS += [(17, "float16"), ("n", "float32"), (401, "float16")] if is_full() else []
 
 
+@few(1)
 @pytest.mark.parametrize(("rows", "dtype"), PARTS)
 def test_sums_in_parts(rows: int | str, dtype: str) -> None:
     """A long reduction processes all rows with one part of a constant matrix at a time.
@@ -184,6 +186,7 @@ def test_batches() -> None:
     check(BATCHES if is_full() else BATCHES[::3])
 
 
+@few(3)
 @pytest.mark.parametrize(
     ("dtype", "out_dtype"),
     [
@@ -376,6 +379,7 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_ours(case)
 
 
+@few(3)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize(("rows", "columns", "streams"), [(1, 200, 4), (1, 40, 1), (2, 200, 1)])
 def test_a_single_row_reads_several_tiles_at_once(

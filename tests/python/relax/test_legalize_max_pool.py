@@ -21,7 +21,7 @@ from tvm import relax, tirx
 from tvm.s_tir import SBlock
 from tvm_ffi import structural_walk
 
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, call, calls, count, cpu, merge, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.reductions import FIX_ID
@@ -95,6 +95,7 @@ def built():
     return relax.VirtualMachine(relax.build(merge(mods), cpu()), tvm.cpu())
 
 
+@few(8)
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("rank", POOLS)
 def test_windows_are_as_in_pytorch(built, rank, window):
@@ -210,6 +211,7 @@ def expected_integers(x, window):
     return maxima[:, :, :h, :w]
 
 
+@few(2)
 @pytest.mark.parametrize(
     ("size", "stride", "extent", "stages"),
     [(3, 2, 56, 2), (5, 1, 20, 2), (2, 2, 56, 1), (3, 3, 57, 1), (7, 1, 7, 1)],

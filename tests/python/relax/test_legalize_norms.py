@@ -30,7 +30,7 @@ from tvm.relax.transform import AnnotateTIROpPattern, FuseOps, FuseTIR, Legalize
 import tvm_fixes
 from helpers.conv_cases import numpy_dtype
 from helpers.conv_checks import allocations
-from helpers.grids import batched, is_full, sample
+from helpers.grids import batched, few, is_full, sample
 from helpers.relax_modules import UNOPTIMIZED_CPU, build, call, calls, merge, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.transform import FoldConstant
@@ -255,6 +255,7 @@ def test_random(norms: list[Norm]) -> None:
     assert_computes(norms)
 
 
+@few(1)
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_reference_equals_pytorch(rank: int) -> None:
     spatial = tuple(range(2, rank + 2))
@@ -278,6 +279,7 @@ def test_reference_equals_pytorch(rank: int) -> None:
         )
 
 
+@few(4)
 @pytest.mark.parametrize("mean", [0.0, 1e2, 1e4])
 @pytest.mark.parametrize("operator", ["layer_norm", "group_norm", "instance_norm"])
 def test_no_error_grows_with_the_mean(operator: str, mean: float) -> None:
@@ -287,6 +289,7 @@ def test_no_error_grows_with_the_mean(operator: str, mean: float) -> None:
     np.testing.assert_allclose(got, norm.reference(*arrays), rtol=0, atol=3e-5)
 
 
+@few(2)
 @pytest.mark.parametrize("value", [0.0, 1.0, 1000.1, -3e7, 1e-30])
 def test_equal_elements_are_beta(value: float) -> None:
     norm = Norm("instance_norm", (1, 2, 64, 64), (2, 3))
@@ -333,6 +336,7 @@ def test_channels_that_may_be_no_whole_groups_are_checked_at_run_time() -> None:
         run(norm.module(), arrays[0][:, :5].copy(), arrays[1][:5].copy(), arrays[2][:5].copy())
 
 
+@few(3)
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("operator", ["layer_norm", "group_norm", "instance_norm"])
 def test_one_function_without_a_copy_of_the_data(operator: str, dtype: str) -> None:

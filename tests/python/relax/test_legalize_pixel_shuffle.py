@@ -19,6 +19,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
+from helpers.grids import few
 from helpers.relax_modules import build, run, tensor
 
 N, H, W = (tvm.tirx.Var(name, "int64") for name in "nhw")
@@ -30,6 +31,7 @@ def pixel_shuffle(shape, factor, dtype="float32"):
     )
 
 
+@few(2)
 @pytest.mark.parametrize(
     "shape, factor, dtype",
     [

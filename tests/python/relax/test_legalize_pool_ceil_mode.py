@@ -23,7 +23,7 @@ from tvm import relax, tirx
 from tvm_ffi import structural_walk
 
 import tvm_fixes
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, cpu, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.pool_ceil_mode import FIX_ID
@@ -83,6 +83,7 @@ ONE_AXIS = list(
 
 
 # Each window is among every fifth case or these two.
+@few(3)
 @pytest.mark.parametrize(
     "kind, window", ONE_AXIS if is_full() else [*ONE_AXIS[1:3], *ONE_AXIS[::5]]
 )

@@ -21,6 +21,7 @@ from tvm import relax
 from tvm.s_tir import SBlock
 from tvm_ffi import structural_walk
 
+from helpers.grids import few
 from helpers.relax_modules import build, call, cpu, merge, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.errors import UnsupportedOperatorError
@@ -62,6 +63,7 @@ def built():
     return relax.VirtualMachine(relax.build(merge(mods), cpu()), tvm.cpu())
 
 
+@few(5)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", EXTREMA)
 def test_infinities_and_nan_are_as_in_pytorch(built, name, dtype):
@@ -71,6 +73,7 @@ def test_infinities_and_nan_are_as_in_pytorch(built, name, dtype):
     np.testing.assert_array_equal(got.astype("float64"), expected)
 
 
+@few(5)
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("name", EXTREMA)
 def test_limits_of_integers(built, name, dtype):
@@ -81,6 +84,7 @@ def test_limits_of_integers(built, name, dtype):
     np.testing.assert_array_equal(call(built, f"{name}_{dtype}", x), expected)
 
 
+@few(2)
 @pytest.mark.parametrize("name", EXTREMA)
 def test_booleans(built, name):
     x = np.array([[False, False], [True, True], [False, True]])
@@ -88,6 +92,7 @@ def test_booleans(built, name):
     np.testing.assert_array_equal(call(built, f"{name}_bool", x), expected)
 
 
+@few(5)
 @pytest.mark.parametrize("axis", [None, 0, 1, 2])
 @pytest.mark.parametrize("name", EXTREMA)
 def test_every_axis(built, name, axis):

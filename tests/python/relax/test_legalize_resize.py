@@ -27,7 +27,7 @@ from hypothesis import given
 from tvm import relax, tirx
 from tvm_ffi import structural_walk
 
-from helpers.grids import batched, is_full
+from helpers.grids import batched, few, is_full
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.resize import FIX_ID
@@ -75,6 +75,7 @@ NEAREST = [
 BY_FACTOR = list(product(NEAREST, [2, 3, 5, 8]))
 
 
+@few(3)
 @pytest.mark.parametrize(("modes", "factor"), BY_FACTOR if is_full() else BY_FACTOR[::6])
 def test_nearest_resize_by_an_integer_factor(modes, factor, monkeypatch):
     """TVM's lowering, exact for a few float32 elements, selects the same elements."""
@@ -106,6 +107,7 @@ def test_others_are_lowered_as_before(size, modes, monkeypatch):
     np.testing.assert_array_equal(got, run(mod, x, pipeline=pipeline()))
 
 
+@few(3)
 @pytest.mark.parametrize("dtype", ["float64", "int32", "float16", "bfloat16", "uint8", "bool"])
 def test_elements_are_unchanged(dtype):
     element = {"float64": 1 + 2**-50, "int32": 2**30 + 1}.get(dtype, 1)
@@ -158,6 +160,7 @@ def resized(shape, size, method, mode, *, dtype="float64", **attrs):
     )
 
 
+@few(2)
 @pytest.mark.parametrize(("method", "mode"), METHODS)
 def test_float64_is_not_rounded(method, mode):
     x = np.random.default_rng(0).standard_normal((1, 2, 5, 4))
@@ -188,6 +191,7 @@ def places(old, new):
 SYMBOLIC = list(product(METHODS, ["float32", "float16", "bfloat16"]))
 
 
+@few(2)
 @pytest.mark.parametrize(("interpolation", "dtype"), SYMBOLIC if is_full() else SYMBOLIC[::4])
 def test_symbolic_extents_are_resized_as_static_ones(interpolation, dtype):
     method, mode = interpolation

@@ -19,6 +19,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
+from helpers.grids import few
 from helpers.relax_modules import build, call, cpu, merge, run, tensor
 from tvm_fixes import pipeline
 
@@ -70,6 +71,7 @@ def built():
     return relax.VirtualMachine(relax.build(merge(mods), cpu()), tvm.cpu())
 
 
+@few(12)
 @pytest.mark.parametrize("dtype", UNIT)
 @pytest.mark.parametrize("index", range(len(AXES)), ids=[str(axes) for axes in AXES])
 def test_any_axes_in_any_order(built, index, dtype):

@@ -21,7 +21,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 from helpers.gpu_modules import run_on_gpu
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, call, cpu, merge, tensor
 from tvm_fixes.relax.legalize.indices import FIX_ID
 from tvm_fixes.support import switches
@@ -211,6 +211,7 @@ def test_scatters_of_scalars_between_reshapes():
 ELEMENTS = list(product(REDUCTIONS, [0, 1, 2], [False, True]))
 
 
+@few(2)
 @pytest.mark.parametrize(
     ("reduction", "axis", "is_symbolic"), ELEMENTS if is_full() else ELEMENTS[::7]
 )

@@ -20,6 +20,7 @@ import tvm_ffi
 from tvm import relax, tirx
 
 import tvm_fixes  # noqa: F401  puts the lowerings in force
+from helpers.grids import few
 from helpers.relax_modules import build, call, cpu, merge, tensor
 
 op = relax.op
@@ -31,6 +32,7 @@ def machine(mods):
     return relax.VirtualMachine(executable, tvm.cpu())
 
 
+@few(4)
 @pytest.mark.parametrize(
     "start, end, step", [(0, 6, 1), (1, 4, 1), (2, 2, 1), (0, 5, 2), (1, 6, 3)]
 )

@@ -22,6 +22,7 @@ from hypothesis import given
 from tvm import relax, tirx
 from tvm_ffi import structural_walk
 
+from helpers.grids import few
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.legalize.softmax import FIX_ID
@@ -73,6 +74,7 @@ def test_large_and_small_numbers():
     check(module(x.shape), x, -1, 1e-6)
 
 
+@few(2)
 @pytest.mark.parametrize("extents", [(1, 1), (3, 5), (9, 197), (0, 4)])
 def test_symbolic_extents(extents):
     shape = [tirx.Var(name, "int64") for name in "nm"]

@@ -20,6 +20,7 @@ import tvm
 import tvm.testing
 from tvm import relax
 
+from helpers.grids import few
 from helpers.relax_modules import build, tensor
 from tvm_fixes.lowering import pipeline
 
@@ -56,6 +57,7 @@ def assembly(emit, machine: dict[str, str], dtype: str = "float32") -> str:
     return "\n".join(module.inspect_source("s") for module in executable.mod.imports)
 
 
+@few(4)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_widest_vectors_are_used(kernel, machine):
@@ -64,6 +66,7 @@ def test_the_widest_vectors_are_used(kernel, machine):
     assert len(re.findall(multiplies, assembly(KERNELS[kernel], target))) >= 8
 
 
+@few(2)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_elementary_functions_are_vectors(machine):
     target, multiplies = MACHINES[machine]
@@ -74,6 +77,7 @@ def test_elementary_functions_are_vectors(machine):
     assert "erff" not in text
 
 
+@few(4)
 @pytest.mark.parametrize(
     ("triple", "mcpu", "dtype", "instruction"),
     [

@@ -21,6 +21,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+from helpers.grids import few
 from helpers.relax_modules import run
 from tvm_fixes import pipeline
 from tvm_fixes.relax.analysis import bindings
@@ -125,6 +126,7 @@ def test_dataflow_blocks_are_kept():
     assert lower_runs(mod).same_as(mod)
 
 
+@few(2)
 @pytest.mark.parametrize("flag", [False, True])
 @pytest.mark.parametrize("other", [False, True])
 def test_results(flag, other):

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
-from helpers.grids import batched, is_full
+from helpers.grids import batched, few, is_full
 from helpers.relax_modules import build, call, calls, count, cpu, integers, merge, run, tensor
 from tvm_fixes import transform
 from tvm_fixes.support import switches
@@ -289,6 +289,7 @@ class TestReverseSequence:
         before = build({"x": data, "lengths": tensor(2, dtype="int64")}, emit)
         tvm.ir.assert_structural_equal(convert(before, CONV2D_NHWC), before)
 
+    @few(3)
     @pytest.mark.parametrize("desired", [CONV2D_NHWC, CONV2D_NCHW4C])
     @pytest.mark.parametrize("axes", [(2, 0), (-3, 0), (-1, 1), (0, -1)])
     def test_values(self, axes, desired):

@@ -20,6 +20,7 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from helpers.grids import few
 from helpers.onnx_graphs import program
 from tvm_fixes.frontend.onnx import from_onnx
 from tvm_fixes.lowering import pipeline
@@ -34,6 +35,7 @@ def owned(mod: tvm.IRModule) -> tuple[int, ...]:
         return owned_results(pipeline()(mod), "main")
 
 
+@few(3)
 @pytest.mark.parametrize(
     "nodes, expected",
     [

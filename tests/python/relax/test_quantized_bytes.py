@@ -25,7 +25,7 @@ from tvm.script import relax as R
 
 from helpers.emulated_cpu import emulated_cpu
 from helpers.exact_products import exact_product
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, call, merge, tensor
 from helpers.relax_modules import cpu as cpu_target
 from tvm_fixes.lowering import pipeline
@@ -132,6 +132,7 @@ PRODUCTS = [
 ]
 
 
+@few(1)
 @pytest.mark.parametrize(
     ("cpu", "products"),
     [
@@ -232,6 +233,7 @@ def blocked(width: int, layout: str) -> tvm.IRModule:
     return build({"x": tensor(*shape, dtype="uint8")}, emit)
 
 
+@few(4)
 @pytest.mark.parametrize("layout", ["NCHW16c", "NHWC"])
 @pytest.mark.parametrize(("width", "copies"), [(1, 0), (14, 0), (29, 1), (37, 1), (40, 0)])
 def test_data_is_read_where_it_is(layout: str, width: int, copies: int) -> None:

@@ -17,6 +17,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
+from helpers.grids import few
 from helpers.relax_modules import build, call, calls, merge, tensor
 from tvm_fixes import verify
 from tvm_fixes.lowering import pipeline
@@ -90,6 +91,7 @@ def checking():
     return vm
 
 
+@few(4)
 @pytest.mark.parametrize("name", modules())
 def test_an_index_out_of_range_is_an_error_that_names_it(checking, name):
     assert call(checking, name, *arguments_of(name, 3, -5)).size

@@ -21,7 +21,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, calls, run, tensor
 from tvm_fixes.fixes.matmul import MATMUL_LEGALIZE
 from tvm_fixes.lowering import pipeline
@@ -410,6 +410,7 @@ def test_a_module_without_convolutions_is_unchanged():
 EXTENTS = ["1 9 10", "2 9 10", "n 9 10", "1 h w", "n h w"]
 
 
+@few(1)
 @pytest.mark.parametrize("extents", EXTENTS if is_full() else EXTENTS[::2])
 def test_results_are_the_same(extents):
     dims = [int(dim) if dim.isdigit() else tirx.Var(dim, "int64") for dim in extents.split()]

@@ -23,6 +23,7 @@ from tvm.relax import op
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from helpers.grids import few
 from helpers.relax_modules import build, call, calls, count, cpu, merge, tensor
 from tvm_fixes.relax.transform import DecomposeChannelwise
 from tvm_fixes.support import switches
@@ -94,6 +95,7 @@ def built():
     return relax.VirtualMachine(relax.build(decomposed, cpu()), tvm.cpu())
 
 
+@few(5)
 @pytest.mark.parametrize("variant", [*UNIT, "dynamic"])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_numbers_equal_pytorch(built, name, variant):

@@ -25,7 +25,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from helpers.gpu_kernels import GPU, functions
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, calls, count, run, tensor
 from tvm_fixes.lowering import stages
@@ -89,6 +89,7 @@ VALUES = list(
 )
 
 
+@few(5)
 @pytest.mark.parametrize("precision, rank, first", VALUES if is_full() else VALUES[::4])
 def test_values(precision, rank, first):
     dtype, tolerance = precision
@@ -138,6 +139,7 @@ def test_two_by_two():
     tvm.ir.assert_structural_equal(DecomposeConvTranspose()(Before), Expected)
 
 
+@few(2)
 @pytest.mark.parametrize("size, padding, windows", [(4, 1, 9), (4, 2, 7), (6, 2, 8), (2, 0, 8)])
 def test_number_of_windows(size, padding, windows):
     mod = transposed((1, 3, 8, 8), (3, 5, size, size), strides=2, padding=padding)

@@ -20,7 +20,7 @@ import tvm
 import tvm.testing
 from tvm import relax, tirx
 
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, calls, run, tensor
 from tvm_fixes.fixes.matmul import MATMUL_LEGALIZE
 from tvm_fixes.lowering import pipeline
@@ -95,6 +95,7 @@ PRODUCTS = list(
 
 
 # Each equation is among every third case.
+@few(4)
 @pytest.mark.parametrize("kind, equation", PRODUCTS if is_full() else PRODUCTS[::3])
 def test_products(kind, equation):
     terms = equation.replace(" ", "").partition("->")[0].split(",")

@@ -24,6 +24,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from helpers.cuda_libraries import TARGET, stand_ins
+from helpers.grids import few
 from helpers.relax_modules import build, count, integers, run, tensor
 from tvm_fixes.relax.transform import DispatchToCublas
 
@@ -94,6 +95,7 @@ def product(lhs, rhs, flips="nn", rest=None):
     return build({"a": tensor(*lhs), "b": tensor(*rhs)}, emit)
 
 
+@few(8)
 @pytest.mark.parametrize("flips", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize(
     "lhs, rhs",

@@ -29,7 +29,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from helpers.cuda_libraries import TARGET, stand_ins
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, count, integers, run, tensor
 from tvm_fixes.frontend.torch import from_exported_program
 from tvm_fixes.relax.analysis import activation_transforms, operator_calls
@@ -93,6 +93,7 @@ IN_LAYOUTS = list(itertools.product(CONVOLUTIONS, ["NCHW", "NHWC"]))
 
 
 # Each convolution in one layout.
+@few(3)
 @pytest.mark.parametrize(
     "name, layout", IN_LAYOUTS if is_full() else IN_LAYOUTS[::4] + IN_LAYOUTS[3::4]
 )

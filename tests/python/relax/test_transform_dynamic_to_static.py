@@ -24,6 +24,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from helpers import relax_modules
+from helpers.grids import few
 from helpers.relax_modules import count, tensor
 from helpers.verifying import put
 from tvm_fixes import verify
@@ -264,6 +265,7 @@ def test_one_known_and_one_unknown_extent():
     assert relax_modules.run(resolved, data(3, 4), np.array([3])).shape == (3, 4)
 
 
+@few(5)
 @pytest.mark.parametrize(
     "begin, end, step, extent",
     [

@@ -21,6 +21,7 @@ from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from helpers.grids import few
 from helpers.relax_modules import build, count, integers, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.transform import FoldPermuteIntoScatter
@@ -70,6 +71,7 @@ def test_permutes_are_folded(monkeypatch):
     assert FoldPermuteIntoScatter()(Before).same_as(Before)
 
 
+@few(3)
 @pytest.mark.parametrize("reduction", ["update", "add"])
 @pytest.mark.parametrize("axes", [None, [1, 0, 2], [2, 0, 1], [0, 2, 1]])
 def test_values(axes, reduction):

@@ -21,7 +21,7 @@ import tvm.testing
 from tvm import relax, tirx
 from tvm.script import relax as R
 
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, count, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.constants.provenance import constants_of
@@ -161,6 +161,7 @@ def test_product():
         np.testing.assert_array_equal(words[0, 0] << (28 - 4 * place) >> 28, first[:, place])
 
 
+@few(3)
 @pytest.mark.parametrize(
     ("shape", "depth", "columns", "block", "bits", "target"),
     [

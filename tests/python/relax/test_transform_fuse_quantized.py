@@ -23,6 +23,7 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
+from helpers.grids import few
 from helpers.relax_modules import build, calls, count, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import FuseQuantized
@@ -137,6 +138,7 @@ def as_float64(weight: np.ndarray, scales: np.ndarray, axis: int) -> np.ndarray:
     return weight.astype("float64") * scales.reshape(shape)
 
 
+@few(3)
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize(
     ("shape", "weight", "attributes"),
@@ -182,6 +184,7 @@ def test_unsigned_weights_with_a_zero_point_become_signed() -> None:
     np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), expected)
 
 
+@few(3)
 @pytest.mark.parametrize(
     "move",
     [
@@ -263,6 +266,7 @@ def test_a_result_is_also_used_as_float() -> None:
     np.testing.assert_allclose(run(mod, x, pipeline=pipeline()), run(mod, x), rtol=1e-5, atol=1e-5)
 
 
+@few(2)
 @pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize("zero", [0, 128])
 def test_weight_only(zero: int, is_transposed: bool) -> None:
@@ -425,6 +429,7 @@ def test_zero_point_of_another_dtype(dtype: str, number: float) -> None:
     np.testing.assert_allclose(got, data @ random(8, 4).astype("float64") / 8, rtol=1e-5)
 
 
+@few(2)
 @pytest.mark.parametrize(
     "scales, out_scale",
     [((1e25, 1e25), 1.0), ((1e-20, 1e-20), 1.0), ((0.5, 0.5), np.inf), ((0.5, 0.5), 1e-40)],

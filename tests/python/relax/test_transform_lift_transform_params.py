@@ -22,6 +22,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 import tvm_fixes
+from helpers.grids import few
 from helpers.lifting import (
     assert_same,
     data,
@@ -135,6 +136,7 @@ def values_of(types):
     return made
 
 
+@few(3)
 @pytest.mark.parametrize("case", RIGHT)
 def test_right_with_the_proper_call(case):
     weights, emit = RIGHT[case]

@@ -22,7 +22,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 import tvm_fixes
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import call, integers, tensor
 from tvm_fixes import transform
 from tvm_fixes.errors import UsageError
@@ -94,6 +94,7 @@ ORDERS = [
 ]
 
 
+@few(4)
 @pytest.mark.parametrize("order", ORDERS, ids=lambda o: "-".join(p.__name__[:6] for p in o))
 def test_lift_and_bundle_in_any_order(order):
     mod = module()
@@ -293,6 +294,7 @@ SEQUENCES = {
 }
 
 
+@few(3)
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_a_symbol_that_only_the_weights_have(sequence):
     n = tirx.Var("n", "int64")
@@ -328,6 +330,7 @@ TUPLES = list(
 )
 
 
+@few(3)
 @pytest.mark.parametrize("sequence, emit", TUPLES if is_full() else TUPLES[::2])
 def test_weights_that_are_one_tuple(emit, sequence):
     builder = relax.BlockBuilder()

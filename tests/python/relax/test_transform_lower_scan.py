@@ -82,6 +82,7 @@ def test_scans_of_any_extents(dtype):
     assert outcome.kind is OutcomeKind.VALUE, outcome
 
 
+@grids.few(2)
 @pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
 @pytest.mark.parametrize("name", ("cumsum", "cumprod"))
 def test_sixteen_bits_are_scanned_in_float32_as_pytorch_does(name, dtype):

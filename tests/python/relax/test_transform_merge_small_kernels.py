@@ -19,6 +19,7 @@ import tvm.testing
 from tvm import relax, te, tirx
 from tvm.script import tirx as T
 
+from helpers.grids import few
 from helpers.relax_modules import build, call, calls, cpu, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.kernel_calls import kernel_calls
@@ -76,6 +77,7 @@ def test_kernels_in_a_row_become_one():
     assert (kernels(before), kernels(after)) == (7, 1)
 
 
+@few(2)
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
 def test_results_of_symbolic_extents(count, symbolic_rows):
     x = np.random.default_rng(count).normal(size=(count, 4)).astype("float32")

@@ -22,6 +22,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+from helpers.grids import few
 from helpers.relax_modules import build, count, integers, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.relax.transform import ReadTransposedRows
@@ -93,6 +94,7 @@ def product(lhs, keys, dtype="float32", axes=None):
     )
 
 
+@few(5)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     "lhs, keys",

@@ -22,7 +22,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 from helpers.gpu_modules import run_on_gpu, run_scheduled, scheduled
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.relax.transform import SortByKeys
@@ -95,6 +95,7 @@ def sorted_by(names: Iterable[str], x: np.ndarray) -> tuple[tvm.IRModule, list[n
     return mod, [result for name in names for result in expected[name]]
 
 
+@few(5)
 @pytest.mark.parametrize("dtype", (*FLOATS, *INTEGERS, "bool"))
 def test_order(dtype: str) -> None:
     x = data(dtype)
@@ -128,6 +129,7 @@ def test_symbolic_rows_on_a_gpu() -> None:
         np.testing.assert_array_equal(run_scheduled(mod, x), np.sort(x))
 
 
+@few(2)
 @pytest.mark.parametrize("k", (-1, 0))
 @pytest.mark.parametrize("dtype", ("float32", "float64", "int64"))
 def test_first_of_all_elements(k: int, dtype: str) -> None:

@@ -23,6 +23,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import tvm_fixes
+from helpers.grids import few
 from helpers.relax_modules import build, calls, cpu, integers, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.lowering import stages
@@ -154,6 +155,7 @@ WRITES = {
 }
 
 
+@few(3)
 @pytest.mark.parametrize("name", WRITES)
 @pytest.mark.parametrize("is_symbolic", [False, True])
 def test_values_and_memory(name, is_symbolic):

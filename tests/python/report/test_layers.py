@@ -31,7 +31,7 @@ from tvm import relax, tirx
 from tvm_ffi import structural_map
 
 from helpers import planted_faults
-from helpers.grids import from_tier, is_full
+from helpers.grids import few, from_tier, is_full
 from helpers.planted_faults import (
     Rewrite,
     graph,
@@ -208,6 +208,7 @@ def test_the_fixes_at_a_failure_are_named(monkeypatch):
     assert found.fixes == {"torch-dynamic-shapes": ["import"]}
 
 
+@from_tier("ci")
 def test_the_fix_that_is_special_to_the_node_is_named_first(monkeypatch):
     """The values of the other nodes with a fix are equal."""
     plant_wrong_softmax(monkeypatch)
@@ -284,6 +285,7 @@ def normed() -> onnx.ModelProto:
     return model
 
 
+@few(1)
 @pytest.mark.parametrize(
     "kind", ["onnx", "external", "pytorch"] if is_full() else ["external", "pytorch"]
 )
@@ -420,6 +422,7 @@ def test_a_module_without_reference_is_rejected():
         compare(block.get())
 
 
+@from_tier("ci")
 def test_plain_tvm_is_compared_in_its_own_process():
     model = network('r = Reshape(a1, shape) i = Resize<mode = "linear">(r, , scales) y = Relu(i)')
     for name, values in (("shape", np.array([1, 1, 4, 8])), ("scales", np.float32([1, 1, 1, 0.6]))):

@@ -85,12 +85,14 @@ class Updating(torch.nn.Module):
         return cache * 2
 
 
+@from_tier("ci")
 def test_a_model_that_updates_an_input():
     example = torch.zeros(2, 3), torch.ones(2, 3)
     found = bisect(torch.export.export(Updating(), example), over=["fixes"])
     assert not found.shows and found.what.startswith("equal with usual inputs; ")
 
 
+@from_tier("ci")
 def test_a_factory_with_other_weights_each_time(tmp_path, monkeypatch):
     """Ours and the reference are one model, not the results of two calls of the factory."""
     (tmp_path / "unseeded.py").write_text(
@@ -178,6 +180,7 @@ def test_the_verifier_only_reports_a_failure(monkeypatch, hides, names, what):
     assert culprit.names == names and culprit.what.startswith(what)
 
 
+@from_tier("ci")
 def test_results_that_the_reference_returns_besides(tmp_path):
     """Without the fix, the compiled program does not return the new value of the input."""
     program = torch.export.export(Updating(), (torch.zeros(2, 3), torch.ones(2, 3)))

@@ -62,6 +62,7 @@ def test_the_first_value_that_differs_is_searched(folder, capfd):
     assert reduced.operators == ["Sub"] and reduced.value == "d"
 
 
+@from_tier("ci")
 def test_a_user_s_pass_may_be_the_cause(folder):
     settings = Settings(passes=[(swap_operands, "before=Legalize")])
     found = bisect("model.onnx", over=["passes"], settings=settings)

@@ -20,6 +20,7 @@ import pytest
 import tvm.testing
 from tvm import tirx
 
+from helpers.grids import from_tier
 from helpers.planted_faults import (
     FAULTS,
     after_call,
@@ -154,6 +155,7 @@ def test_a_pass_that_makes_an_inexact_result_wrong(monkeypatch):
     assert ours[Measure.ERROR] > 1e6 > 1e4 > before[Measure.ERROR] > 1
 
 
+@from_tier("ci")
 def test_a_pass_in_a_model_that_stock_tvm_computes_worse(monkeypatch):
     """Stock TVM overflows where ours does not, so no variant with its passes shows the fault."""
     plant(monkeypatch, operators=swap_operands)
@@ -180,6 +182,7 @@ def test_a_fault_of_the_importer(monkeypatch):
     assert culprit.degrees == culprit.degrees_without
 
 
+@from_tier("ci")
 def test_a_slow_pass_of_a_user(monkeypatch):
     """Stock TVM takes longer than the limit; with the pass, it is a thousand times more."""
     wait = tirx.call_extern("int32", "usleep", 5_000)

@@ -141,6 +141,7 @@ def test_a_model_without_the_problem_is_rejected(tmp_path):
         reduce(model(), output=tmp_path)
 
 
+@from_tier("ci")
 def test_a_check_gets_the_path_of_the_model(tmp_path):
     path = tmp_path / "model.onnx"
     onnx.save(model(), path)
@@ -194,6 +195,7 @@ def test_a_wrong_operator_of_a_pytorch_program(monkeypatch, tmp_path):
         assert run_script(found.script).kind is OutcomeKind.VALUE
 
 
+@few(1)
 @pytest.mark.parametrize("wanted", [["linear"], ["split.Tensor", "mul.Tensor", "tanh"]])
 def test_the_operators_of_a_pytorch_program_are_left(monkeypatch, tmp_path, wanted):
     def observe(_problem, subject, _settings):
@@ -263,6 +265,7 @@ def test_each_operator_keeps_its_symbolic_dims(rows):
         assert run(list(part.inputs.values()))
 
 
+@from_tier("ci")
 def test_a_part_that_cannot_keep_its_symbolic_dims(monkeypatch, tmp_path):
     class Pairs(torch.nn.Module):
         def forward(self, x, n):

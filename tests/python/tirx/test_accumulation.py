@@ -17,11 +17,13 @@ import tvm
 import tvm.testing
 from tvm import tirx
 
+from helpers.grids import few
 from tvm_fixes.target import resolve
 from tvm_fixes.target.cpu import Cpu
 from tvm_fixes.tirx.accumulation import accumulator_dtype, choose_multiply_accumulate
 
 
+@few(6)
 @pytest.mark.parametrize(
     ("data", "weight", "out", "expected"),
     [

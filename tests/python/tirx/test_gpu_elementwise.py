@@ -22,6 +22,7 @@ from tvm import relax
 from tvm.s_tir import Schedule
 
 from helpers.gpu_kernels import GPU, functions, kernels, one_after_another
+from helpers.grids import few
 from tvm_fixes.tirx import gpu_elementwise
 from tvm_fixes.tirx.gpu_elementwise import Elementwise
 
@@ -67,6 +68,7 @@ CASES = {
 }
 
 
+@few(3)
 @pytest.mark.parametrize("name", CASES)
 def test_vectors_and_values(name):
     emit, shape, dtype, expected = CASES[name]

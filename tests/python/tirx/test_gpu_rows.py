@@ -20,7 +20,7 @@ import tvm.testing
 from tvm import relax, tirx
 
 from helpers.gpu_kernels import GPU, functions
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, tensor
 from helpers.simt import assert_equals_reference
@@ -73,6 +73,7 @@ SHORT_ROWS = [
 ]
 
 
+@few(1)
 @pytest.mark.parametrize("emit, shape, dtype", SHORT_ROWS if is_full() else SHORT_ROWS[:3])
 def test_values_of_short_rows(emit, shape, dtype):
     check(WarpPerRow(), emit, shape, dtype)
@@ -89,6 +90,7 @@ LONG_ROWS = [
 ]
 
 
+@few(2)
 @pytest.mark.parametrize("emit, shape, dtype", LONG_ROWS if is_full() else LONG_ROWS[:4])
 def test_values_of_long_rows(emit, shape, dtype):
     check(BlockPerRow(), emit, shape, dtype)
@@ -107,6 +109,7 @@ REDUCTIONS = [
 WHOLE = list(itertools.product(REDUCTIONS, [(5, 7, 300), (3,)]))
 
 
+@few(2)
 @pytest.mark.parametrize("reduction, shape", WHOLE if is_full() else WHOLE[::3])
 def test_values_of_one_result(reduction, shape):
     reduce, dtype = reduction

@@ -26,7 +26,7 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_equal
 
 from helpers.gpu_kernels import GPU, functions, kernels, thread_extents
-from helpers.grids import is_full, sample
+from helpers.grids import few, is_full, sample
 from helpers.simt import Fault, assert_equals_reference, execute
 from tvm_fixes.tirx.gpu_kernel import why_not_runnable
 from tvm_fixes.tirx.gpu_rules import LaunchPerBlock, OneThread, gpu_rules
@@ -85,6 +85,7 @@ SYMBOLIC = [name for name, (_, shape) in CASES.items() if {N, M} & set(shape)]
 SIZES = ({"n": 7, "m": 10}, {"n": 1, "m": 1}, {"n": 0, "m": 3})
 
 
+@few(4)
 @pytest.mark.parametrize(
     "name, sizes",
     [

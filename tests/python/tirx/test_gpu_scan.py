@@ -18,10 +18,12 @@ import numpy as np
 import pytest
 import tvm.testing
 
+from helpers.grids import few
 from helpers.simt import execute
 from tvm_fixes.tirx.gpu_scan import scan_kernel
 
 
+@few(3)
 @pytest.mark.parametrize("is_static", (True, False))
 @pytest.mark.parametrize("shape", [(2, 1, 3), (1, 31, 2), (2, 257, 1), (1, 4097, 2), (3, 2048, 1)])
 def test_sums_of_lines(shape: tuple[int, ...], is_static: bool) -> None:

@@ -22,7 +22,7 @@ from tvm import relax, te, tirx
 from tvm.s_tir import Schedule
 
 from helpers.gpu_kernels import GPU, functions
-from helpers.grids import is_full
+from helpers.grids import few, from_tier, is_full
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, tensor
 from helpers.simt import assert_equals_reference
@@ -159,6 +159,7 @@ VALUES = {
 }
 
 
+@few(4)
 @pytest.mark.parametrize(("name", "dtype"), cases(VALUES))
 def test_values(name, dtype):
     """The interpreter also finds races, and accesses out of bounds."""
@@ -184,6 +185,7 @@ def test_products_that_other_rules_take(shapes, dtype):
     assert scheduled(product, *shapes, dtype=dtype) is None
 
 
+@from_tier("ci")
 @pytest.mark.parametrize("dtype", ["float16", "float32"] if is_full() else ["float16"])
 def test_a_reshape_of_a_padded_product(dtype):
     """A read beyond the end of a row does not return the first element of the next one."""

@@ -20,6 +20,7 @@ from tvm import relax, tirx
 from tvm.script import tirx as T
 
 from helpers.gpu_kernels import GPU, functions
+from helpers.grids import few
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, tensor
 from helpers.simt import assert_equals_reference
@@ -61,6 +62,7 @@ def scheduled(kernel):
     return Transpose().apply(kernel, with_limits(GPU), False)
 
 
+@few(4)
 @pytest.mark.parametrize(
     "emit, shapes, dtype",
     [

@@ -19,6 +19,7 @@ import tvm.testing
 from tvm import relax, tirx
 from tvm.script import tirx as T
 
+from helpers.grids import few
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.tirx.loop_partition import partition_loops
@@ -107,6 +108,7 @@ class Module:
     np.testing.assert_array_equal(y.numpy(), expected)
 
 
+@few(3)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("count", [2, 3, 20])
 def test_concatenations_of_all_axes(axis, count):

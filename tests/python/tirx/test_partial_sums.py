@@ -19,6 +19,7 @@ import tvm.testing
 from tvm import relax
 from tvm.script import tirx as T
 
+from helpers.grids import few
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes import pipeline
 from tvm_fixes.tirx.vectorize import vectorize
@@ -81,6 +82,7 @@ def test_a_long_sum_has_parts():
     tvm.ir.assert_structural_equal(after, expected)
 
 
+@few(6)
 @pytest.mark.parametrize(
     ("shape", "axes"),
     [((63, 16), [0]), ((64, 16), [0]), ((4099, 8), [0]), ((5, 7, 3, 40), [1, 2]),
@@ -96,6 +98,7 @@ def test_columns(shape, axes, operator):
     tvm.testing.assert_allclose(got, expected, rtol=2e-6)
 
 
+@few(2)
 @pytest.mark.parametrize("rows", [1, 31, 64, 65, 200])
 def test_unknown_number_of_rows(rows):
     data = np.random.default_rng(0).random((rows, 24), dtype="float32")

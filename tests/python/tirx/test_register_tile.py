@@ -19,6 +19,7 @@ import tvm
 import tvm.testing
 from tvm import tirx
 
+from helpers.grids import few
 from tvm_fixes.relax.legalize.conv.cpu_channels import choose_tile_of_channels, max_vector_bytes
 from tvm_fixes.relax.legalize.conv.cpu_columns import choose_tile_of_columns
 from tvm_fixes.relax.legalize.matmul import tiles, transposed
@@ -108,6 +109,7 @@ def is_even(whole, part):
     return part == 1 or count * (part - 1) < whole
 
 
+@few(10)
 @pytest.mark.parametrize("cpu", CPUS.values(), ids=CPUS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("may_pad", [False, True])
@@ -144,6 +146,7 @@ def test_convolution_in_vectors_of_channels(cpu, dtype, may_pad, max_vectors):
         assert tile.columns % phases == 0 or tile.columns < phases or columns is not N, case
 
 
+@few(5)
 @pytest.mark.parametrize("cpu", CPUS.values(), ids=CPUS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("stride", [1, 2])
@@ -164,6 +167,7 @@ def test_convolution_in_vectors_of_columns(cpu, dtype, stride):
         assert rows in (None, N) or is_even(rows, tile.rows), case
 
 
+@few(5)
 @pytest.mark.parametrize("cpu", CPUS.values(), ids=CPUS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("packed", [False, True])
@@ -184,6 +188,7 @@ def test_matrix_product(cpu, dtype, packed):
             assert vectors <= -(-columns // lanes), case
 
 
+@few(2)
 @pytest.mark.parametrize("cpu", CPUS.values(), ids=CPUS)
 def test_transposed_matrix_product(cpu):
     for rows, columns in itertools.product(EXTENTS, (1, 2, 5, 20, 1000)):

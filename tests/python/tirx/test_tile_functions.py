@@ -20,6 +20,7 @@ from tvm import relax
 from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
+from helpers.grids import few
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
@@ -91,6 +92,7 @@ def test_a_vector_of_columns_is_kept():
     tvm.ir.assert_structural_equal(vectorized(function), function)
 
 
+@few(2)
 @pytest.mark.parametrize("length", [45, 46, 258])
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_gelu_after_a_convolution(length: int, batch: int):

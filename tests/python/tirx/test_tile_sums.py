@@ -21,7 +21,7 @@ import tvm.testing
 from tvm import relax, tirx
 from tvm.script import tirx as T
 
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
@@ -89,6 +89,7 @@ def test_others_are_kept(old: str, new: str):
 CONVOLUTIONS = list(itertools.product([False, True], [(512, 3, 9), (300, 3, 8), (96, 5, 9)]))
 
 
+@few(1)
 @pytest.mark.parametrize(
     ("is_symbolic", "extents"), CONVOLUTIONS if is_full() else CONVOLUTIONS[1:4]
 )

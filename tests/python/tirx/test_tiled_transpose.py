@@ -27,7 +27,7 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_walk
 
 from helpers.conv_cases import numpy_dtype
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
@@ -167,6 +167,7 @@ def permuted(shape: tuple, axes: tuple[int, ...], dtype: str = "float32") -> tvm
     )
 
 
+@few(4)
 @pytest.mark.parametrize(
     ("shape", "axes", "dtype"),
     [
@@ -191,6 +192,7 @@ def test_permutations_that_move_the_last_axis_are_tiled(shape, axes, dtype):
     assert run(mod, x, pipeline=pipeline()).tobytes() == x.transpose(axes).tobytes()
 
 
+@few(2)
 @pytest.mark.parametrize(
     ("shape", "axes", "dtype"),
     [
@@ -238,6 +240,7 @@ def test_others_are_not(shape, axes, dtype):
     np.testing.assert_array_equal(run(mod, x, pipeline=pipeline()), x.transpose(axes))
 
 
+@few(3)
 @pytest.mark.parametrize("extents", [(1, 1), (3, 40), (40, 3), (4, 4), (16, 16), (33, 47), (0, 5)])
 def test_symbolic_extents(extents):
     """Including matrices smaller than a tile."""

@@ -24,7 +24,7 @@ from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import tirx as T
 
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.tirx.transform import GuardFloatCasts
 from tvm_fixes.tirx.transform.guard_float_casts import wrapped
@@ -59,6 +59,7 @@ def elements(tensor, dtype):
     return single.numpy()
 
 
+@few(2)
 @pytest.mark.parametrize(
     ("source", "target"),
     [

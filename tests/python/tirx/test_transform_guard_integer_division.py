@@ -20,6 +20,7 @@ from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import tirx as T
 
+from helpers.grids import few
 from helpers.relax_modules import build, call, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.support import switches
@@ -47,6 +48,7 @@ def built(mod: tvm.IRModule) -> relax.VirtualMachine:
     return relax.VirtualMachine(relax.build(mod, "llvm", relax_pipeline=pipeline()), tvm.cpu())
 
 
+@few(2)
 @pytest.mark.parametrize("dtype", ("int8", "int32", "int64", "uint8", "uint64"))
 def test_quotients_wrap_and_zero_is_an_error(dtype: str) -> None:
     size, info = 130, np.iinfo(dtype)

@@ -26,7 +26,7 @@ from tvm.script import tirx as T
 from tvm_ffi import structural_walk
 
 from helpers.gpu_modules import run_on_gpu
-from helpers.grids import is_full
+from helpers.grids import few, is_full
 from helpers.relax_modules import build, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
@@ -115,6 +115,7 @@ def extremes(dtype):
     return [np.array(grid.ravel()) for grid in np.meshgrid(*[np.array(numbers, dtype)] * 2)]
 
 
+@few(2)
 @pytest.mark.parametrize(("dtype", "target"), ON_CPUS if is_full() else ON_CPUS[::5])
 def test_overflow_wraps_around(dtype, target):
     x, a = extremes(dtype)

@@ -108,6 +108,7 @@ def error(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     return np.where(same, 0, np.where(np.isnan(off), np.inf, off))
 
 
+@grids.few(3)
 @pytest.mark.parametrize(("name", "target"), pairs(FUNCTIONS, TARGETS))
 def test_the_error_is_less_than_what_is_stated(name, target):
     """Numbers of every exponent and sign, including infinities and NaN."""
@@ -316,6 +317,7 @@ OPERATORS = {
 }
 
 
+@grids.few(3)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_are_those_of_pytorch(name):
     emit, expected = OPERATORS[name]
@@ -328,6 +330,7 @@ def test_operators_are_those_of_pytorch(name):
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+@grids.few(3)
 @pytest.mark.parametrize(("name", "dtype"), pairs(FUNCTIONS, HALVES))
 def test_16_bits_are_computed_in_32(dtype, name):
     emit = relax.op.sigmoid if name == "sigmoid" else getattr(relax.op, name)

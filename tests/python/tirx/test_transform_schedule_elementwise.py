@@ -26,7 +26,7 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 from tvm_ffi import structural_walk
 
-from helpers.grids import batched, is_full
+from helpers.grids import batched, few, is_full
 from helpers.relax_modules import build, call, run, tensor
 from tvm_fixes.lowering import pipeline
 from tvm_fixes.target import resolve
@@ -158,6 +158,7 @@ CASES = {
 }
 
 
+@few(4)
 @pytest.mark.parametrize("name", CASES)
 def test_large_kernels_run_in_parallel(name):
     shapes, emit, reference = CASES[name]
@@ -224,6 +225,7 @@ FUNCTIONS = list(
 
 
 # Each function and each dtype is among every third case.
+@few(2)
 @pytest.mark.parametrize("dtype, name", FUNCTIONS if is_full() else FUNCTIONS[::3])
 def test_functions_in_other_dtypes(name, dtype):
     functions = {"gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu}

@@ -34,7 +34,7 @@ from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from helpers.coverage_tables import CoverageTables
-from helpers.grids import sample
+from helpers.grids import few, sample
 from helpers.verifier_mutants import SUBJECTS, mutants, mutated
 from helpers.verifying import copied, found
 from tvm_fixes.support.isolate import OutcomeKind, run_forked
@@ -186,6 +186,7 @@ def numbers(name: str) -> list[int]:
     return sample(range(count(name)), 18, seed=zlib.crc32(name.encode()))
 
 
+@few(7)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_nothing_is_wrong_with_the_original(name: str):
     assert findings(name) == frozenset()

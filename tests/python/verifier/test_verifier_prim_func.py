@@ -25,6 +25,7 @@ from tvm import relax, s_tir, tirx
 from tvm.relax import op
 from tvm.script import tirx as T
 
+from helpers.grids import few
 from helpers.relax_modules import tensor
 from helpers.verifying import assert_found, copied, erase, fields, found, only, reachable
 from tvm_fixes.verifier import verify
@@ -778,6 +779,7 @@ N = tirx.Var("n", "int64")
 H = tirx.Var("h", "int64")
 
 
+@few(5)
 @pytest.mark.parametrize(
     ("make", "types"),
     [
