@@ -12,7 +12,7 @@
 # and limitations under the License.
 """The size of artifacts and the memory to build them, compared with stock TVM.
 
-The quick tier has one small model, the full tier models of usual sizes. The table
+The full tier has models of usual sizes, the others one small model. The table
 ``artifact_sizes`` has whichever ran.
 """
 

@@ -165,7 +165,7 @@ CASES = [
     for layout in ("NHWC", "NCHW4c")
 ]
 
-# The quick tier leaves out those that are like others.
+# Only the full tier has those that are like others.
 IN_BLOCKS = ("dcgan", "unet", "autoencoder_kl", "superres_at_the_end", "superres", "hifigan")
 QUICK = [
     ("superres", "torch", "dynamic", "NCHW4c"),

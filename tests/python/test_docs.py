@@ -284,6 +284,7 @@ def parallel(tmp_path_factory):
     return directory / "out"
 
 
+@grids.from_tier("ci")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("threads, left", [(1, 0), (3, 4)] if grids.is_full() else [(3, 4)])
 def test_a_server(threads, left, parallel, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""The loading of built modules in the quick tier (helpers/linking.py)."""
+"""The loading of built modules below the full tier (helpers/linking.py)."""
 
 import numpy as np
 import pytest

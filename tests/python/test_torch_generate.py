@@ -35,7 +35,7 @@ __all__ = ["made"]
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 COUNT = 12
-# In the quick tier, models of one layer: a full cache, and one of a sliding window.
+# Below the full tier, models of one layer: a full cache, and one of a sliding window.
 QUICK: dict[str, dict[str, Any]] = {
     "gpt2": {"n_layer": 1},
     "mistral": {"num_hidden_layers": 1},

@@ -232,6 +232,7 @@ def test_bisect_names_a_user_s_pass_that_raises(folder):
     assert found.culprits[0].names == ["Raises"]
 
 
+@few(2)
 @pytest.mark.parametrize(
     "command", [["compile"], ["compare"], ["bisect", "--fails"], ["opt"], ["profile"]]
 )
@@ -246,6 +247,7 @@ def test_the_traceback(folder, command, capfd):
     assert 'mine.py", line 6, in of_key\n    return table["key"]\nKeyError' in shown
 
 
+@from_tier("ci")
 def test_reduce_writes_the_pass(folder, capfd):
     (folder / "swap.py").write_text("from helpers.planted_faults import swap_operands\n")
     given = ["model.onnx", "-q", "--pass", "swap.py:swap_operands"]

@@ -50,7 +50,7 @@ WAYS = [
 
 
 def results(name: str) -> dict[tuple[Form, str], tuple[Verdict, str]]:
-    """The verdicts on an architecture in each form; the quick tier has only the first."""
+    """The verdicts on an architecture in each form; below the full tier only the first."""
     entry = zoo.ARCHITECTURES[name]
     ways = [way for way in WAYS if way[0] not in ONNX or entry.onnx]
     return {way: judge(entry, *way) for way in (ways if is_full() else ways[:1])}

@@ -160,7 +160,7 @@ FAMILIES = (activations, products, convolutions, norms, tensors)
     ("dtype", "count", "rtol"), [("float32", 30, 1e-5), ("float16", 8, 2**-10)]
 )
 def test_as_onnx_runtime(dtype: str, count: int, rtol: float) -> None:
-    """`count` is the number of cases in the quick tier."""
+    """`count` is the number of cases in the ci tier."""
     cases = {
         f"{family.__name__} {name}": found
         for family in FAMILIES

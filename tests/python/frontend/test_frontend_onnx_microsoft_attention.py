@@ -174,7 +174,7 @@ def rotary(dtype: str) -> dict[str, Case]:
     ("dtype", "count", "rtol"), [("float32", 14, 1e-5), ("float16", 4, 2**-10)]
 )
 def test_as_onnx_runtime(dtype: str, count: int, rtol: float) -> None:
-    """`count` is the number of cases in the quick tier."""
+    """`count` is the number of cases in the ci tier."""
     cases = {
         f"{family.__name__} {name}": found
         for family in (attention, multi_head, group_query, rotary)

@@ -267,7 +267,7 @@ def _as_tuple(results: object) -> object:
 )
 def test_everyday_functions(way: str, functions: dict[str, Callable]) -> None:
     """All functions are one program, since each import and build takes a while."""
-    # Each function by one importer, in the quick tier every other one.
+    # Each function by one importer, below the full tier every other one.
     functions = share(functions, list(WAYS).index(way), 2 * len(WAYS))
     x = random(*SHAPE, dtype=torch.float32, seed=0)
     mod = WAYS[way](Call(lambda x: tuple(f(x) for f in functions.values())), x)

@@ -258,7 +258,7 @@ class Scenario:
     error : str
         A pattern for the end of what the script prints.
     is_quick : bool
-        Whether it runs in the quick tier.
+        Whether it runs below the full tier.
     """
 
     command: str

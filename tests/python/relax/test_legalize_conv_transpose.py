@@ -353,7 +353,7 @@ def test_symbolic_channels_are_checked_at_run_time(
     data, weight = case.arrays()
     assert_close(case, run(mod, data, weight), data, weight)
     narrow = replace(case, channels=4, kernel_layout="IOHW").arrays()[0]
-    # Kernels for this target check their arguments in the quick tier, too.
+    # Kernels for this target check their arguments in every tier.
     with pytest.raises((RuntimeError, ValueError), match=message):
         run(mod, narrow, weight, target="llvm")
 

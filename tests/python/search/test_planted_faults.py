@@ -24,18 +24,20 @@ from tvm_fixes.search.reduction import reduce
 from tvm_fixes.search.trial import Settings
 from tvm_fixes.source import open_source
 
-# The quick tier runs a failure and a wrong result here, and more faults in other tests.
-_QUICK = ("a crash in the build", "a wrong axis in an importer")
+# A failure and a wrong result; other tests have more faults.
+_SOME = (
+    "a crash in the build",
+    pytest.param("a wrong axis in an importer", marks=grids.from_tier("ci")),
+)
 
 
-@pytest.fixture(params=FAULTS if grids.is_full() else _QUICK)
+@pytest.fixture(params=FAULTS if grids.is_full() else _SOME)
 def fault(request, monkeypatch):
     found = FAULTS[request.param]
     found.plant(monkeypatch)
     return found
 
 
-@grids.few(1)
 def test_a_planted_fault_is_found(fault, tmp_path):
     settings = Settings(inputs=fault.inputs, seconds=fault.seconds)
     source = open_source(fault.model())

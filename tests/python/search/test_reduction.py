@@ -136,6 +136,7 @@ def test_a_journal_of_another_search_is_replaced(monkeypatch, tmp_path):
     assert first.trials == second.trials > 1
 
 
+@from_tier("ci")
 def test_a_model_without_the_problem_is_rejected(tmp_path):
     with pytest.raises(CompileError, match="expected: not equal to the reference; found: equal"):
         reduce(model(), output=tmp_path)
@@ -178,6 +179,7 @@ class Torch(torch.nn.Module):
         return torch.tanh(d) - 1
 
 
+@from_tier("ci")
 def test_a_wrong_operator_of_a_pytorch_program(monkeypatch, tmp_path):
     prepare_forks(exports=True)
     plant_wrong_softmax(monkeypatch)

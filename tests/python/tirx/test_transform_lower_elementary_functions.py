@@ -61,7 +61,7 @@ HALVES = ("float16", BF16)
 
 
 def pairs(names: Iterable[str], others: Sequence[str]) -> list[tuple[str, str]]:
-    """Each name with each of the others; in the quick tier with one of them, in turn."""
+    """Each name with each of the others; below the full tier with one of them, in turn."""
     if grids.is_full():
         return list(itertools.product(names, others))
     return list(zip(names, itertools.cycle(others)))
