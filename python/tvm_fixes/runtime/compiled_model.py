@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import tvm
@@ -31,15 +31,18 @@ from . import after_fork
 from .arguments import INPUT, bind, check_arrays, check_updated
 from .call_arguments import bind_call, size_of
 from .failed_checks import failed_check
-from .input_buffers import InputBuffers
+from .input_buffers import MAX_BYTES, InputBuffers
 from .library import Library
 from .manifest import WEIGHTS, Manifest, TensorSpec, describe_shape, load_whole, read_manifest
 from .results import returned, updated
 from .staging import check_destination, staged, write_manifest
 from .weights import read_weights
 
-_Key = tuple[tuple[tuple[int, ...], np.dtype], ...]
-"""The shapes and dtypes of the inputs of a call."""
+_Key = tuple[tuple[int, ...] | int, ...]
+"""For each input of a call, its shape, the number of its type, and whether it is native."""
+
+_LARGE: list[InputBuffers] = []
+"""Stands for inputs without small ones, which need no such memory."""
 
 _MAX_ACCEPTED = 64
 """The number of such keys with memory; to check small inputs takes as long as a small model."""
@@ -73,6 +76,7 @@ class CompiledModel:
         owner: TemporaryDirectory | None = None,
     ):
         self._library = Library(directory, manifest, owner)
+        self._alignment, self._owned = manifest.alignment, manifest.owned_outputs
         self._accepted: dict[_Key, list[InputBuffers]] = {}
         self.report = manifest.report
 
@@ -97,26 +101,27 @@ class CompiledModel:
         into = tvm_ffi.get_global_func("tvm_fixes.runtime.CallInto", allow_missing=True)
         return None if into is None else after_fork.guarded(into)
 
-    def _call(
-        self,
-        function: Callable[..., Any],
-        inputs: Sequence[Any],
-        operands: Sequence[Any] | None = None,
-    ) -> Any:
-        """Call the model's `function` when no other thread does, with `operands` or the inputs."""
+    def _call(self, function: Callable[..., Any], inputs: Sequence[Any], *operands: Any) -> Any:
+        """Call `function` when no other thread does, with `operands` or the inputs."""
+        lock = self._library.lock
+        lock.acquire()  # half the time of a ``with`` statement
         try:
-            with self._library.lock:
-                return function(*(inputs if operands is None else operands))
+            return function(*(operands or inputs))
         except Exception as error:
-            rejected = failed_check(str(error), self._manifest.inputs, inputs)
-            if rejected:
-                raise InputError(rejected) from error
-            if "std::bad_alloc" not in str(error):
-                raise
-            shapes = ", ".join(describe_shape(getattr(value, "shape", ())) for value in inputs)
-            raise CompileError(
-                f"out of memory for inputs of shapes {shapes or 'none'}; smaller ones need less"
-            ) from error
+            self._raise_for(error, inputs)
+        finally:
+            lock.release()
+
+    def _raise_for(self, error: Exception, inputs: Sequence[Any]) -> NoReturn:
+        rejected = failed_check(str(error), self._manifest.inputs, inputs)
+        if rejected:
+            raise InputError(rejected) from error
+        if "std::bad_alloc" not in str(error):
+            raise
+        shapes = ", ".join(describe_shape(getattr(value, "shape", ())) for value in inputs)
+        raise CompileError(
+            f"out of memory for inputs of shapes {shapes or 'none'}; smaller ones need less"
+        ) from error
 
     def _map_weights(self, *, check: bool = False) -> list[tvm.runtime.Tensor]:
         """The weights that follow the inputs of the function, as views of their file."""
@@ -190,19 +195,17 @@ class CompiledModel:
         contiguous and aligned to 64 bytes, as PyTorch allocates them, a model on the CPU writes
         into its memory; others are copied before the run, and after it.
 
-        Other inputs are only read.  On the CPU, those of more than 64 KiB are not copied if they
+        Other inputs are only read.  On the CPU, those of more than 8 KiB are not copied if they
         are contiguous and aligned to 16 bytes, as NumPy allocates them: do not change them during
         the run.  Nor are outputs of that size, unless they are inputs, constants or parts of
         another output.
         """
         if not named:
-            for value in args:
-                if type(value) is not np.ndarray:
-                    break
-            else:
-                accepted = self._accepted.get(_key_of(args))
-                if accepted is not None:
-                    return self._run_arrays(args, accepted)
+            key = _key_of(args)
+            if key is not None and (accepted := self._accepted.get(key)) is not None:
+                if accepted is _LARGE:
+                    return self._run_large(args)
+                return self._run_arrays(args, accepted)
         manifest = self._manifest
         inputs, by_name = bind_call(manifest.arguments, manifest.inputs, args, named)
         values = self._checked(bind(manifest.inputs, inputs, by_name))
@@ -227,9 +230,39 @@ class CompiledModel:
 
     def _accept(self, values: Sequence[Any]) -> list[InputBuffers]:
         """Remember that inputs of these shapes and dtypes need no further check."""
+        key = _key_of(values)
+        if key is None:
+            return []
         if len(self._accepted) >= _MAX_ACCEPTED:
             self._accepted.clear()
-        return self._accepted.setdefault(_key_of(values), [])
+        if values and all(value.nbytes > MAX_BYTES for value in values):
+            self._accepted[key] = _LARGE
+            return []
+        return self._accepted.setdefault(key, [])
+
+    def _run_large(self, values: Sequence[np.ndarray]) -> Any:
+        """Run the model on arrays whose memory it reads.
+
+        The steps of other calls, in one function: after a large model has run, Python's code comes
+        from memory, too.
+        """
+        alignment = self._alignment
+        try:  # what `shared` does in the usual case, in half the time
+            inputs = [
+                tvm_ffi.from_dlpack(value, require_alignment=alignment, require_contiguous=True)
+                for value in values
+            ]
+        except (BufferError, RuntimeError):
+            inputs = [shared(value, alignment) for value in values]
+        lock = self._library.lock
+        lock.acquire()
+        try:
+            result = self._function(*inputs)
+        except Exception as error:
+            self._raise_for(error, inputs)
+        finally:
+            lock.release()
+        return returned(result, self._owned, as_torch=False)
 
     def _run_arrays(self, values: Sequence[Any], accepted: list[InputBuffers]) -> Any:
         """Run the model on NumPy arrays, with memory that no other call uses at the same time."""
@@ -239,7 +272,7 @@ class CompiledModel:
             buffers = InputBuffers(values, self._manifest.alignment)
         inputs = buffers.filled(values)
         if (results := buffers.results) is not None and self._call_into is not None:
-            result = self._call(self._call_into, inputs, results.operands)
+            result = self._call(self._call_into, inputs, *results.operands)
             if result is None:  # the results are in their memory
                 copies = results.copies()
                 accepted.append(buffers)
@@ -366,6 +399,12 @@ class CompiledModel:
         return model
 
 
-def _key_of(values: Sequence[Any]) -> _Key:
-    """The shapes and dtypes of arrays."""
-    return tuple([(value.shape, value.dtype) for value in values])
+def _key_of(values: Sequence[Any]) -> _Key | None:
+    """The shapes and dtypes of NumPy arrays; None if a value is another object."""
+    key: _Key = ()
+    for value in values:
+        if type(value) is not np.ndarray:
+            return None
+        dtype = value.dtype
+        key += value.shape, dtype.num, dtype.isnative
+    return key

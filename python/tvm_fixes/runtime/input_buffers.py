@@ -25,10 +25,11 @@ import tvm_ffi
 
 from ..support.tensors import ALIGNMENT, aligned_copy, is_plain_array, shared, to_tvm
 
-MAX_BYTES = 1 << 16
+MAX_BYTES = 1 << 13
 """The size of the largest input or result that is copied to such memory.
 
-A larger result would hold whole pages of TVM's pool, which is a small part of its size.
+To copy a larger one takes longer than to share its memory.  A smaller result would hold a whole
+page of TVM's pool.
 """
 
 

@@ -30,6 +30,7 @@ from ..errors import ArtifactError, summarize
 from ..support.temporary import TemporaryDirectory
 from . import after_fork
 from .manifest import LIBRARY, MANIFEST, Manifest, hash_file
+from .results import lending
 
 
 class Library:
@@ -95,7 +96,7 @@ class Library:
             raise self._not_loaded(error) from error
 
     def function(self, name: str, *last: Any) -> Callable[..., Any]:
-        """A function of the library, with its last arguments.
+        """A function of the library, with its last arguments; that of the model lends its results.
 
         Raises
         ------
@@ -106,6 +107,10 @@ class Library:
             function = self.machine[name]
         except AttributeError as error:
             raise self._not_loaded(error) from error
+        if name == self.manifest.function:
+            lent = lending(function, last, self.manifest.owned_outputs)
+            if lent is not None:
+                return after_fork.guarded(lent)
         return after_fork.guarded(function, *last)
 
     @contextmanager

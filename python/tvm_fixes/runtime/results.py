@@ -12,20 +12,18 @@
 # and limitations under the License.
 """Results whose memory the caller keeps: large ones are not copied.
 
-When the caller drops such a result, its memory returns to the pool of TVM, which keeps it for the
-next tensor of that size.  A caller that keeps many results at the same time would leave as many
-pieces of memory there.  Therefore, the pool is cleared if it has too much of it.
+When the caller drops such a result, its memory returns to the pool of TVM:
+``src/runtime/lent_results.cc`` limits how much of it stays there.
 """
 
-import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tvm
 import tvm_ffi
 
-from ..support.tensors import array_view, assign, fields_of, from_tvm, is_writable
+from ..support.tensors import array_view, assign, fields_of, from_tvm
 from .input_buffers import MAX_BYTES
 
 MAX_IDLE_BYTES = 1 << 26
@@ -37,48 +35,30 @@ _clear = tvm_ffi.get_global_func("vm.builtin.memory_manager.clear")
 _ONE_OUTPUT = (tvm.runtime.Tensor, tvm.runtime.ShapeTuple)
 
 
-class _Pool:
-    """The memory of results in the pool of TVM.
+def lending(
+    function: Callable[..., Any], last: Sequence[Any], owned: Sequence[int]
+) -> Callable[..., Any] | None:
+    """A model's function with its last arguments, whose caller may keep the memory of its results.
 
-    Without a lock, which a fork might leave held: if two threads change a number at the same time,
-    the pool is cleared a bit too early or too late.
+    Parameters
+    ----------
+    function : callable
+        The function of the virtual machine.
+    last : sequence
+        Its last arguments.
+    owned : sequence of int
+        The indices of the outputs that share no memory with anything else.
+
+    Returns
+    -------
+    lending : callable or None
+        None if the native library of a checkout was built before there was one.
     """
-
-    def __init__(self) -> None:
-        self.loans: dict[int, tuple[weakref.ref[Any], int, int]] = {}
-        """For each result that the caller has, its size, and the memory that may be idle then."""
-        self.idle_bytes = 0
-        """The memory of dropped results that no later result has."""
-        self._idle: dict[int, int] = {}
-        """The number of such results by size."""
-
-    def lend(self, arrays: Sequence[Any]) -> None:
-        """Note that the caller has results of one call."""
-        total = sum([array.nbytes for array in arrays])
-        for array in arrays:
-            self.lend_one(array, array.nbytes, total)
-
-    def lend_one(self, array: Any, nbytes: int, total: int) -> None:
-        """Note that the caller has a result of a call whose results have `total` bytes."""
-        loan = weakref.ref(array, self._take_back)
-        self.loans[id(loan)] = loan, nbytes, total
-        idle = self._idle
-        if idle.get(nbytes):
-            idle[nbytes] -= 1
-            self.idle_bytes -= nbytes
-
-    def _take_back(self, loan: weakref.ref[Any]) -> None:
-        _, nbytes, total = self.loans.pop(id(loan))
-        idle = self._idle
-        idle[nbytes] = idle.get(nbytes, 0) + 1
-        self.idle_bytes += nbytes
-        if self.idle_bytes > MAX_IDLE_BYTES and self.idle_bytes > 2 * total:
-            self.idle_bytes = 0
-            self._idle.clear()
-            _clear()
-
-
-_pool = _Pool()
+    lend = tvm_ffi.get_global_func("tvm_fixes.runtime.Lending", allow_missing=True)
+    if lend is None:
+        return None
+    places = tvm_ffi.Shape(owned)
+    return lend(function, tvm_ffi.convert(last), places, MAX_BYTES + 1, MAX_IDLE_BYTES, _clear)
 
 
 def returned(result: Any, owned: Collection[int], *, as_torch: bool) -> Any:
@@ -87,7 +67,7 @@ def returned(result: Any, owned: Collection[int], *, as_torch: bool) -> Any:
     Parameters
     ----------
     result : object
-        What the virtual machine returns.
+        What the function of :func:`lending` returns.
     owned : collection of int
         The indices of the outputs that share no memory with anything else.
     as_torch : bool
@@ -105,9 +85,7 @@ def returned(result: Any, owned: Collection[int], *, as_torch: bool) -> Any:
         except (BufferError, RuntimeError):
             pass
         else:
-            nbytes = array.nbytes
-            if nbytes > MAX_BYTES and array.flags.writeable:
-                _pool.lend_one(array, nbytes, nbytes)
+            if array.nbytes > MAX_BYTES and array.flags.writeable:
                 return array
     # Not a tuple of outputs: a ShapeTuple is a single output, too.
     fields = [result] if isinstance(result, _ONE_OUTPUT) else fields_of(result)
@@ -148,16 +126,14 @@ def updated(
 
 def _arrays(fields: Sequence[Any], owned: Collection[int], as_torch: bool) -> list[Any]:
     """Results as arrays in memory of their own."""
-    outputs, lent = [], []
+    outputs = []
     for index, value in enumerate(fields):
         array = array_view(value, as_torch=as_torch)
         if array is None:
             array = from_tvm(value, as_torch=as_torch)
-        elif index in owned and array.nbytes > MAX_BYTES and is_writable(array):
-            lent.append(array)
-        else:
+        elif index not in owned or array.nbytes <= MAX_BYTES:
             array = array.clone() if as_torch else array.copy()
+        elif not (as_torch or array.flags.writeable):  # before NumPy 2.1
+            array = array.copy()
         outputs.append(array)
-    if lent:
-        _pool.lend(lent)
     return outputs

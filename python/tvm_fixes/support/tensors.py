@@ -250,11 +250,6 @@ def array_view(value: Any, *, as_torch: bool) -> Any:
     return None if tvm_ffi.dtype(str(value.dtype)).bits % 8 else array_of(value)
 
 
-def is_writable(array: "np.ndarray | torch.Tensor") -> bool:
-    """Whether an array can be written; before NumPy 2.1, one from another library cannot."""
-    return is_torch(array) or array.flags.writeable
-
-
 def arrays_of(result: Any) -> list[np.ndarray]:
     """The arrays of a result of the virtual machine: a tensor, a shape or a tuple."""
     if isinstance(result, tvm.runtime.Tensor | tvm.runtime.ShapeTuple):

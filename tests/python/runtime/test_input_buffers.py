@@ -86,7 +86,7 @@ def test_memory_of_a_failed_call_is_not_used_again(two, monkeypatch):
 
     values = np.ones((2, 1, 4), "float32")
     two.run(*values)
-    (kept,) = (two._accepted[key] for key in two._accepted if key[0][0] == (1, 4))
+    (kept,) = (two._accepted[key] for key in two._accepted if key[0] == (1, 4))
     number = len(kept)
     assert number > 0
     with monkeypatch.context() as patch:
@@ -126,7 +126,7 @@ def test_results_go_to_memory_of_the_caller(two, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(two, "_function", None)  # CallInto calls the library's own
         third = two.run(a, b)
-    (kept,) = (two._accepted[key] for key in two._accepted if key[0][0] == (3, 4))
+    (kept,) = (two._accepted[key] for key in two._accepted if key[0] == (3, 4))
     assert any(buffers.results is not None for buffers in kept)
     for total, product in (first, second, third):
         np.testing.assert_array_equal(total, a + b)

@@ -13,7 +13,9 @@
 """Memory of inputs and outputs: large ones are not copied, and belong to the caller."""
 
 import gc
+import sys
 import threading
+from functools import partial
 
 import ml_dtypes
 import numpy as np
@@ -21,6 +23,7 @@ import onnx
 import pytest
 import torch
 import tvm.testing
+import tvm_ffi
 from tvm import relax
 
 from helpers.lifting import function, module
@@ -30,9 +33,11 @@ from helpers.relax_modules import tensor
 from tvm_fixes.compiler import compile as compile_model
 from tvm_fixes.compiler.lifting import lift
 from tvm_fixes.errors import ArtifactError
+from tvm_fixes.observe.latency import block, measure
 from tvm_fixes.runtime import CompiledModel, results
 from tvm_fixes.runtime.input_buffers import MAX_BYTES
 from tvm_fixes.runtime.manifest import Manifest
+from tvm_fixes.support.isolate import run_forked
 from tvm_fixes.support.memory import give_back_memory
 from tvm_fixes.support.tensors import MALLOC_ALIGNMENT, array_view
 
@@ -309,15 +314,67 @@ def test_calls_from_several_threads(negated):
     assert right == [True] * len(threads)
 
 
+def calls_of(run, *values):
+    """The names of the functions that a run calls, after the first ones, which check inputs."""
+    found = []
+
+    def note(frame, event, argument):
+        if event in ("call", "c_call"):
+            found.append(getattr(argument, "__name__", frame.f_code.co_name))
+
+    for _ in range(3):
+        run(*values)
+    sys.setprofile(note)
+    try:
+        run(*values)
+    finally:
+        sys.setprofile(None)
+    return found[:-1]  # the last one is that of setprofile
+
+
+class TestCost:
+    """Python's part of a run, which costs a few microseconds, is a few calls at any size."""
+
+    @pytest.mark.parametrize("limit, size", [(15, 5), (10, LARGE), (10, 64 * LARGE)])
+    def test_calls_of_one_output(self, negated, limit, size):
+        x = normal(size)
+        calls = calls_of(negated.run, x)
+        assert calls[0] == "run"
+        assert len(calls) <= limit, calls
+        assert calls_of(negated.run, x) == calls
+
+    def test_calls_of_a_further_output(self, negated, two):
+        a, b = normal(LARGE, 4), normal(LARGE, 4)
+        one, of_two = calls_of(negated.run, a.ravel()), calls_of(two.run, a, b)
+        assert len(of_two) <= len(one) + 12, of_two
+
+    def test_time(self, negated):
+        """The least times of runs in turns, which the load of the machine does not change."""
+        for size in (LARGE, 16 * LARGE):
+            x = at_alignment(normal(size), MALLOC_ALIGNMENT)
+            function = negated._library.machine["main"]
+            operand = tvm_ffi.from_dlpack(x)
+            timers = [partial(negated.run, x), partial(function, operand)]
+            taken = measure([partial(block, run) for run in timers], runs=200, budget=0.4)
+            ours, machine = (min(map(min, each.blocks)) for each in taken)
+            assert ours < machine + 10e-6
+
+
 class TestPool:
     @pytest.fixture
     def cleared(self, monkeypatch) -> list[int]:
         """An entry for each time that the pool is cleared."""
         calls: list[int] = []
         clear = results._clear
-        monkeypatch.setattr(results, "_pool", results._Pool())
-        monkeypatch.setattr(results, "_clear", lambda: (calls.append(1), clear()))
+        noted = tvm_ffi.convert(lambda: (calls.append(1), clear())[0])
+        monkeypatch.setattr(results, "_clear", noted)
+        clear()
         return calls
+
+    @pytest.fixture
+    def negated(self, negated, cleared) -> CompiledModel:
+        """The model, loaded again, so that it clears the pool as `cleared` notes."""
+        return CompiledModel(negated._library.directory, negated.manifest)
 
     def resident(self) -> int:
         """The memory of this process that is in use, in bytes."""
@@ -341,15 +398,39 @@ class TestPool:
             negated.run(np.ones(size, "float32"))
         assert 1 <= len(cleared) <= 4
 
+    def test_tuples_are_given_back(self, two, cleared):
+        model = CompiledModel(two._library.directory, two.manifest)
+        x = np.ones((1 << 16, 4), "float32")
+        outputs = [model.run(x, x) for _ in range(40)]
+        assert not cleared
+        del outputs
+        assert 1 <= len(cleared) <= 2
+
     def test_a_loop_keeps_its_memory(self, negated, cleared, monkeypatch):
         monkeypatch.setattr(results, "MAX_IDLE_BYTES", 0)
         x = normal(LARGE)
+        negated.run(x)  # and drop it: results of other tests may be idle, too
+        cleared.clear()
         places = set()
         for _ in range(20):
             y = negated.run(x)
             places.add(y.ctypes.data)
         assert not cleared
         assert len(places) <= 3
+
+    def test_drops_on_other_threads_and_in_a_child(self, negated):
+        x = normal(LARGE)
+        outputs = [negated.run(x) for _ in range(200)]
+        dropper = threading.Thread(target=outputs.clear)
+
+        def drop():
+            kept = [negated.run(x) for _ in range(20)]
+            return all(np.array_equal(y, -x) for y in kept)
+
+        dropper.start()
+        found = [run_forked(drop, timeout=60) for _ in range(3)]
+        dropper.join()
+        assert [outcome.value for outcome in found] == [True] * 3, found
 
 
 class TestManifest:
