@@ -94,7 +94,8 @@ GRID = [
 def test_results_are_those_of_the_whole_kernel():
     """All combinations by the formula of a convolution, in 1-D."""
     trimmed = 0
-    for extent, size, stride, dilation, before, after in sample(GRID, 300):
+    chosen = sample(GRID, 300)
+    for extent, size, stride, dilation, before, after in chosen:
         mod = convolution(
             (1, 1, extent),
             normal(1, 1, size),
@@ -121,7 +122,7 @@ def test_results_are_those_of_the_whole_kernel():
         assert min(widths) >= 0
         np.testing.assert_array_equal(part, whole)
         trimmed += kept < size
-    assert trimmed > 100
+    assert trimmed > len(chosen) / 3
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
