@@ -52,6 +52,13 @@ TILE = Attribute(
     writers="relax.legalize.matmul.schedule relax.legalize.conv.cpu_channels",
     readers="tirx.transform.keep_tiles_on_stack",
 )
+PANEL = Attribute(
+    "tvm_fixes.panel",
+    "block of a kernel",
+    "the block copies a part of an operand in the order in which the loops around it read it",
+    writers="relax.legalize.matmul.schedule",
+    readers="tirx.panels",
+)
 LAST_COLUMNS = Attribute(
     "tvm_fixes.last_columns",
     "loop over tiles",
@@ -125,7 +132,7 @@ CODE_PARTS = Attribute(
 )
 
 OWN = (
-    *(TILE, LAST_COLUMNS, RECURRENCE, COPIES_FIRST, IS_COPY),
+    *(TILE, PANEL, LAST_COLUMNS, RECURRENCE, COPIES_FIRST, IS_COPY),
     *(RUN, UPDATES, LIFTED, LOOP, RELAY_NAME, CODE_PARTS),
 )
 """Our attributes."""

@@ -326,23 +326,47 @@ def test_a_matrix_is_laid_out_for_many_rows(batch: tuple[int, ...], rows: int) -
     check([few, many])
 
 
-def test_a_matrix_is_packed_by_a_kernel_of_its_own() -> None:
-    """Its permute is part of that kernel, and columns beyond the last tile are not read."""
-    shapes = {"lhs": (3, 13, 50), "weight": (70, 50)}
+PANELS = [
+    ((3, 13, 50), 70),  # the last tile is partial
+    ((35, 512), 136),  # chunks of the depth
+    ((401, 512), 264),  # blocks of rows
+    ((400, 50), 24),  # few tiles of columns
+    (("n", 33), 40),
+]
 
-    def emit(builder: relax.BlockBuilder, lhs: relax.Expr, weight: relax.Expr) -> relax.Expr:
-        return relax.op.matmul(lhs, builder.emit(relax.op.permute_dims(weight)))
 
-    mod = build({name: tensor(*shape) for name, shape in shapes.items()}, emit)
-    with CPU:
-        lowered = pipeline()(mod)
-    names = {var.name_hint for var in lowered.functions}
-    assert names >= {"fused_transpose_in_tiles", "matmul"} and "transpose" not in names
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal(shape).astype("float32") for shape in shapes.values()]
-    vm = relax.VirtualMachine(relax.build(lowered, CPU, relax_pipeline=None), tvm.cpu())
-    got = vm["main"](*map(tvm.runtime.tensor, arrays)).numpy()
-    np.testing.assert_allclose(got, arrays[0] @ arrays[1].T, rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_panels(transposed: bool) -> None:
+    """A matrix of many rows' products is packed tile by tile, within the kernel."""
+    rng, mods, arrays = np.random.default_rng(0), {}, {}
+
+    def emit(builder: relax.BlockBuilder, lhs: relax.Expr, rhs: relax.Expr) -> relax.Expr:
+        matrix = builder.emit(relax.op.permute_dims(rhs)) if transposed else rhs
+        return relax.op.matmul(lhs, matrix)
+
+    for number, (shape, columns) in enumerate(PANELS):
+        if "n" in shape and not transposed:
+            continue  # whether to pack depends on the rows
+        n = tirx.Var("n", "int64")
+        rhs = (columns, shape[-1]) if transposed else (shape[-1], columns)
+        extents = [n if extent == "n" else extent for extent in shape]
+        mods[f"case{number}"] = build({"lhs": tensor(*extents), "rhs": tensor(*rhs)}, emit)
+        known = [37 if extent == "n" else extent for extent in shape]
+        arrays[f"case{number}"] = [rng.standard_normal(of).astype("float32") for of in (known, rhs)]
+    assert len(mods) >= 4
+    target = TARGETS["avx"] if _runs_here(TARGETS["avx"]) else CPU
+    with target:
+        lowered = pipeline()(merge(mods))
+    script = lowered.script()
+    assert script.count('T.sblock("in_tiles")') >= len(mods)
+    assert "transpose" not in script
+    assert ("T.Shuffle" in script) == transposed
+    vm = relax.VirtualMachine(relax.build(lowered, target, relax_pipeline=None), tvm.cpu())
+    for name, (lhs, rhs) in arrays.items():
+        matrix = rhs.T if transposed else rhs
+        bound = UNIT["float32"] * lhs.shape[-1] * (abs(lhs) @ abs(matrix))
+        got = call(vm, name, lhs, rhs)
+        assert (abs(got - lhs.astype("float64") @ matrix.astype("float64")) <= bound).all(), name
 
 
 def test_small_products_start_no_threads() -> None:

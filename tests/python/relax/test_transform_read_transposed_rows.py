@@ -123,7 +123,7 @@ def test_values(lhs, keys, dtype):
     "lhs, keys, dtype",
     [
         ((2, 5, 8), (2, 33, 8), "float32"),  # many rows
-        ((2, 3, 8), (7, 8), "float32"),  # many rows, with one matrix
+        ((2, 3, 8), (7, 8), "float32"),  # many rows, with one matrix, for an unknown target
         ((2, 3, 1, 8), (1, 1, 33, 8), "float32"),  # many rows, broadcast
         ((1, 1, 8), (2, 33, 8), "float32"),  # one row, several matrices
         ((N, 8), (7, 8), "float32"),  # an unknown number of rows
@@ -133,6 +133,19 @@ def test_values(lhs, keys, dtype):
 def test_other_products_do_not_change(lhs, keys, dtype):
     mod = product(lhs, keys, dtype)
     assert ReadTransposedRows()(mod).same_as(mod)
+
+
+@pytest.mark.parametrize("rows", [(2, 3), (N,)])
+def test_one_matrix_for_many_rows(rows):
+    """Its tiles are transposed within the kernel of the product, if it is for a CPU."""
+    mod = product((*rows, 8), (7, 8))
+    with tvm.target.Target("llvm"):
+        after = ReadTransposedRows()(mod)
+    assert (count(after, "relax.matmul"), count(after, "relax.permute_dims")) == (0, 0)
+    lhs = integers(*(5 if extent is N else extent for extent in rows), 8)
+    matrix = integers(7, 8, seed=1)
+    got = run(after, lhs, matrix, pipeline=pipeline())
+    np.testing.assert_array_equal(got, lhs @ matrix.T)
 
 
 def test_heads_that_share_keys():

@@ -10,7 +10,7 @@
 # License is distributed on an "AS IS" BASIS, WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND,
 # either express or implied.  See the License for the specific language governing permissions
 # and limitations under the License.
-"""ReadTransposedRows: let a matmul of few rows read a transposed activation untransposed.
+"""ReadTransposedRows: let a matmul read a transposed activation, or an input, untransposed.
 
 Mechanism
     TVM lowers the permute, such as that of the keys of a cache, to a separate kernel.
@@ -29,16 +29,17 @@ from ...tirx.util import is_one
 from ..analysis import bindings, dataflow_bindings, is_matmul
 from ..guard import fix_pass
 from ..ir import in_block, permuted_axes, relax_functions, tensor_of, variables
+from ..legalize.matmul.lower import multiply_in_panels, suits_panels
 from .fold_constant import rebind_variables
 
 _MAX_ROWS = 4
-"""With more rows, a product that reads the matrix in tiles is worth the permute."""
+"""With more rows, a product that reads the matrix in tiles is worth transposing it."""
 
 _DTYPES = ("float32", "float64")
 
 
 def ReadTransposedRows() -> tvm.transform.Pass:
-    """Let a matmul of few rows read the transposed activation without a permute.
+    """Let a matmul read the transposed activation without a permute.
 
     Before::
 
@@ -54,7 +55,9 @@ def ReadTransposedRows() -> tvm.transform.Pass:
     tvm.transform.Pass
         A module pass for a CPU, for high-level operators.  It looks through a reshape of leading
         axes after the permute, and skips 16-bit products and activations with other readers.  Run
-        :func:`~tvm_fixes.tirx.transform.ScheduleReductions` on the kernels.
+        :func:`~tvm_fixes.tirx.transform.ScheduleReductions` on the kernels.  More than
+        :data:`_MAX_ROWS` rows share a single matrix: the kernel of their product transposes it tile
+        by tile.
     """
 
     def rewrite(mod: tvm.IRModule) -> tvm.IRModule | None:
@@ -94,7 +97,7 @@ def _products(function: relax.Function) -> list[tuple[relax.VarBinding, _Rows]]:
         is_bound = binding in in_dataflow
         if (
             operand is not None
-            and _has_few_rows(value, operand)
+            and (_has_few_rows(value, operand) or _suits_panels(value, operand))
             and (is_bound or not _is_reshaped(operand))
         ):
             products.append((binding, operand))
@@ -154,7 +157,15 @@ def _has_few_rows(product: relax.Call, rows: _Rows) -> bool:
     return math.prod(int(extent) for extent in counted) <= _MAX_ROWS
 
 
+def _suits_panels(product: relax.Call, rows: _Rows) -> bool:
+    """Whether the kernel of the product can transpose the matrix tile by tile."""
+    return not _is_reshaped(rows) and suits_panels(product)
+
+
 def _lowered(builder: relax.BlockBuilder, product: relax.Call, rows: _Rows) -> relax.Expr:
+    if not _has_few_rows(product, rows):
+        return multiply_in_panels(builder, product, rows.activation)
+
     def multiplied(matrix: relax.Expr) -> relax.Expr:
         return builder.call_te(_multiply, product.args[0], matrix, primfunc_name_hint="NT_matmul")
 

@@ -37,10 +37,11 @@ from ...target.cpu import Cpu
 from ..loop_nest import Nest, substitute, unfused, uses, with_new_variables
 from ..loop_partition import partition_loops
 from ..non_temporal import use_non_temporal_stores
+from ..panels import vectorize_panels
 from ..parallel import MIN_PARALLEL_WORK
 from ..repetition import split_repetition
 from ..tiled_transpose import transpose_in_tiles
-from ..util import OPAQUE, contains, count_of, is_zero, prim_func_pass
+from ..util import OPAQUE, contains, count_of, is_zero, prim_func_pass, with_parts
 from ..vectorize import int64, serial_loop, vectorize_elementwise
 
 # Enough parallel iterations for the cores of a CPU to share the work evenly.
@@ -103,7 +104,7 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
     size = Cpu.of(target).vector_bytes
     root = realize.block
     stmts = list(root.body) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    split = [part for stmt in stmts for part in _split(stmt)]
+    split = [part for stmt in stmts for part in _split(vectorize_panels(stmt, size))]
     scheduled = [_schedule_loop(stmt, size, root.alloc_buffers) for stmt in split]
     scheduled = [
         new if new.same_as(old) else use_non_temporal_stores(new, function, target)
@@ -113,17 +114,7 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
     if is_same and all(new.same_as(old) for new, old in zip(scheduled, stmts, strict=True)):
         return function
     body = scheduled[0] if len(scheduled) == 1 else tirx.SeqStmt(scheduled)
-    new = SBlock(
-        root.iter_vars,
-        root.reads,
-        root.writes,
-        root.name_hint,
-        body,
-        root.init,
-        root.alloc_buffers,
-        root.match_buffers,
-        root.annotations,
-    )
+    new = with_parts(root, body=body)
     function = function.with_body(SBlockRealize(realize.iter_values, realize.predicate, new))
     # FuseTIR cannot merge vectors of two lengths.
     is_classified = "op_pattern" in (function.attrs or {})

@@ -19,10 +19,10 @@ Mechanism
 Here the output is computed one register tile at a time. For each element of the common axis, the
 microkernel loads one row of the tile from the second operand, in vectors, and multiplies it by one
 element of each row of the first. A constant matrix that the whole batch shares is packed tile by
-tile at compile time, and one that is computed or an input by a kernel of its own if many rows are
-multiplied by it. The matrices of a batch are packed within the product if the tiles do not divide
-the columns, or if many rows are multiplied. Calls with unknown shapes, and calls that are not known
-to be for a CPU, go to TVM's function.
+tile at compile time.  One that is computed or an input is packed within the product, panel by
+panel, if many rows are multiplied by it.  The matrices of a batch are packed first if the tiles do
+not divide the columns, or if many rows are multiplied. Calls with unknown shapes, and calls that
+are not known to be for a CPU, go to TVM's function.
 
 The steps of :func:`_lower`:
 
@@ -38,7 +38,6 @@ The steps of :func:`_lower`:
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import tvm
 import tvm_ffi
@@ -54,7 +53,7 @@ from ....tirx.util import count_of, values_of
 from ...ir import in_block
 from ..override import Legalize, legalizes
 from ..targets import multiply_accumulate_of, schedules_for_cpu, target_of
-from .packing import Packing, pack, pack_at_run_time
+from .packing import Packing, pack
 from .product import Product, broadcast_extents
 from .schedule import schedule
 from .tiles import Tile, choose_tile, depth_chunk, in_streams
@@ -64,9 +63,9 @@ _MAX_KERNELS = 256
 
 # With fewer rows, packing floats for a dot product takes longer than it saves.
 _MIN_ROWS_TO_PACK_FLOATS = 16
-# With fewer rows, packing floats in a kernel of its own takes longer than it saves.  The rows of an
-# unpacked tile are in different pages and fall on few sets of the L1 cache.
-_MIN_ROWS_TO_PACK_APART = 32
+# With fewer rows, packing panels takes longer than it saves.  The rows of an unpacked tile are in
+# different pages and fall on few sets of the L1 cache.
+_MIN_ROWS_OF_PANELS = 32
 
 
 @legalizes("relax.matmul")
@@ -80,32 +79,11 @@ def _legalize(bb: relax.BlockBuilder, call: relax.Call, stock: Legalize) -> rela
         packing = packing_of(call)
         if packing is not None:
             return _lower(bb, bb.emit, call, pack(rhs, packing, str(call.op.name)))
-    if _is_read_often(call):
-        return _lower(bb, bb.emit, call, _packed_apart(bb, call))
+    rows = _rows_of(call)
+    is_read_often = isinstance(rows, tirx.IntImm) and rows.value >= _MIN_ROWS_OF_PANELS
+    if is_read_often and suits_panels(call):
+        return _lower_in_panels(bb, bb.emit, call, rhs)
     return _lower(bb, bb.emit, call)
-
-
-def _is_read_often(call: relax.Call) -> bool:
-    """Whether packing a matrix that is not constant takes less time than it saves."""
-    rows, shape = _rows_of(call), call.args[1].ty.shape.values
-    is_static = all(isinstance(extent, tirx.IntImm) for extent in (rows, *shape))
-    if len(shape) != 2 or not is_static or rows.value < _MIN_ROWS_TO_PACK_APART:
-        return False
-    chosen = _multiply_accumulate(call, packed=True)
-    return chosen.depth == 1 and str(call.args[1].ty.dtype) == chosen.accumulator
-
-
-def _packed_apart(bb: relax.BlockBuilder, call: relax.Call) -> relax.Var | None:
-    """The second operand, packed by a kernel of its own, which fuses with a permute before it."""
-    packing = packing_of(call)
-    if packing is None or packing.streams > 1:
-        return None
-    compute = partial(
-        pack_at_run_time,
-        columns=packing.columns,
-        multiply_accumulate=_multiply_accumulate(call, packed=True),
-    )
-    return bb.emit_te(compute, call.args[1], primfunc_name_hint="in_tiles")
 
 
 def packing_of(call: relax.Call) -> Packing | None:
@@ -160,6 +138,63 @@ def _multiply_accumulate(call: relax.Call, *, packed: bool) -> MultiplyAccumulat
     if has_rows or chosen.accumulator != "float32":
         return chosen.with_copies(weight=True)
     return replace(chosen, dot_product=None)
+
+
+def multiply_in_panels(bb: relax.BlockBuilder, call: relax.Call, rows: relax.Expr) -> relax.SeqExpr:
+    """Lower ``lhs @ rows.T``, and transpose `rows` tile by tile within the kernel.
+
+    Parameters
+    ----------
+    bb : relax.BlockBuilder
+        Receives the kernel.
+    call : relax.Call
+        The matrix product to replace, for which :func:`suits_panels` is true.
+    rows : relax.Expr
+        The second operand, of static shape (N, K).
+
+    Returns
+    -------
+    relax.SeqExpr
+        A dataflow block and its result.
+    """
+    switches.note(FIX_ID)
+    return in_block(bb, lambda emit: _lower_in_panels(bb, emit, call, rows, transposed=True))
+
+
+def suits_panels(call: relax.Call) -> bool:
+    """Whether the second operand of `call` can be packed in panels."""
+    if not (switches.enabled(FIX_ID) and _applies(call)):
+        return False
+    shape, chosen = call.args[1].ty.shape.values, _multiply_accumulate(call, packed=True)
+    is_static = all(isinstance(extent, tirx.IntImm) for extent in shape)
+    if len(shape) != 2 or not is_static or _tile_of(call, packed=True).columns is None:
+        return False
+    return chosen.depth == 1 and str(call.args[1].ty.dtype) == chosen.accumulator
+
+
+def _lower_in_panels(
+    bb: relax.BlockBuilder,
+    emit: Callable[[relax.Expr], relax.Var],
+    call: relax.Call,
+    rhs: relax.Expr,
+    *,
+    transposed: bool = False,
+) -> relax.Expr:
+    lhs = call.args[0]
+    *lhs_rows, depth = lhs.ty.shape.values
+    lhs = reshape_to(emit, lhs, [count_of(lhs_rows), depth])
+    tile = replace(_tile_of(call, packed=True), streams=1)
+    product = Product(
+        str(call.ty.dtype),
+        _multiply_accumulate(call, packed=True),
+        tile,
+        None,
+        panels=True,
+        transposed=transposed,
+    )
+    func, args, out_types = _call_of(product, lhs, rhs)
+    out = relax.call_tir(bb.add_func(func, "matmul"), args, out_types)
+    return reshape_to(emit, emit(out), list(call.ty.shape.values))
 
 
 def _tile_of(call: relax.Call, *, packed: bool) -> Tile:
@@ -224,7 +259,7 @@ def _call_of(
     if product.packed_columns is None and (free := with_free_columns(rhs)) is not rhs:
         func, args, _ = gen_call_tir_inputs(product.compute, lhs, free)
         args = [rhs if arg.same_as(free) else arg for arg in args]
-    return schedule(func, product.tile, product.multiply_accumulate.dot_product), args, out_types
+    return _scheduled(func, product), args, out_types
 
 
 @functools.lru_cache(maxsize=_MAX_KERNELS)
@@ -241,8 +276,12 @@ def _static_kernel(
         for name, operand in zip(("lhs", "rhs"), operands, strict=True)
     )
     func, _, [out_type] = gen_call_tir_inputs(product.compute, lhs, rhs)
-    func = schedule(func, product.tile, product.multiply_accumulate.dot_product)
-    return func, list(out_type.shape.values)
+    return _scheduled(func, product), list(out_type.shape.values)
+
+
+def _scheduled(func: tirx.PrimFunc, product: Product) -> tirx.PrimFunc:
+    dot_product = product.multiply_accumulate.dot_product
+    return schedule(func, product.tile, dot_product, panels=product.panels)
 
 
 def _applies(call: relax.Call) -> bool:

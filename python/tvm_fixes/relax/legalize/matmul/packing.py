@@ -19,6 +19,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from ....tirx.accumulation import MultiplyAccumulate, copied
+from ....tirx.util import divides
 from ...constants.make import filled, rearranged
 
 
@@ -93,10 +94,17 @@ def _pack_steps(
 
 
 def pack_at_run_time(
-    matrices: te.Tensor, columns: int, multiply_accumulate: MultiplyAccumulate
+    matrices: te.Tensor,
+    columns: int,
+    multiply_accumulate: MultiplyAccumulate,
+    *,
+    transposed: bool = False,
 ) -> te.Tensor:
     """Do at run time what :func:`pack` does, for any batch."""
     *batch_extents, depth, column_count = matrices.shape
+    if transposed:
+        depth, column_count = column_count, depth
+    is_whole = divides(columns, column_count)
     at_once, dot_product = multiply_accumulate.depth, multiply_accumulate.dot_product
     dtype = matrices.dtype if dot_product is None else dot_product.weight
 
@@ -105,7 +113,9 @@ def pack_at_run_time(
         if at_once > 1:
             row = row * at_once + position[-1]
         at = tile * columns + column
-        value = copied(matrices(*batch, row, at), dtype)
+        value = copied(matrices(*batch, *((at, row) if transposed else (row, at))), dtype)
+        if is_whole:
+            return value
         return tirx.if_then_else(at < column_count, value, tirx.const(0, dtype))
 
     tiles = tirx.ceildiv(column_count, columns)

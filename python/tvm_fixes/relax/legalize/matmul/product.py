@@ -42,18 +42,26 @@ class Product:
         The register tile.
     packed_columns : tirx.Expr or None
         The number of columns of the second operand if :func:`pack` has packed it.
+    panels : bool
+        Whether the second operand is packed in panels: see :func:`.schedule.schedule`.
+    transposed : bool
+        Whether the matrices of the second operand have shape (N, K); they are packed in panels.
     """
 
     out_dtype: str
     multiply_accumulate: MultiplyAccumulate
     tile: Tile
     packed_columns: tirx.Expr | None
+    panels: bool = False
+    transposed: bool = False
 
     def compute(self, lhs: te.Tensor, rhs: te.Tensor) -> te.Tensor:
         """The output, of shape (*batch, rows, columns)."""
         *lhs_batch, row_count, depth = lhs.shape
         rhs_batch = [] if self.packed_columns is not None else list(rhs.shape)[:-2]
-        column_count = rhs.shape[-1] if self.packed_columns is None else self.packed_columns
+        column_count = self.packed_columns
+        if column_count is None:
+            column_count = rhs.shape[-2 if self.transposed else -1]
         batch_extents = cast(list[tirx.Expr], broadcast_extents(lhs_batch, rhs_batch))
         rows, columns = tirx.const(self.tile.rows, "int64"), self.tile.columns
         row_tiles = tirx.ceildiv(row_count, rows)
@@ -67,9 +75,11 @@ class Product:
         is_packed = self.packed_columns is not None
         is_divided = columns is not None and divides(columns, column_count)
         is_read_often = isinstance(row_count, tirx.IntImm) and row_count.value >= _MIN_ROWS_TO_PACK
-        pays_off = is_read_often or at_once > 1 or not is_divided
+        pays_off = self.panels or is_read_often or at_once > 1 or not is_divided
         if columns is not None and not is_packed and pays_off:
-            rhs = pack_at_run_time(rhs, columns, self.multiply_accumulate)
+            rhs = pack_at_run_time(
+                rhs, columns, self.multiply_accumulate, transposed=self.transposed
+            )
             is_packed = True
 
         def sums(*position: tirx.Var) -> tirx.Expr:
