@@ -32,6 +32,7 @@ from .cpu_channels import choose_tile_of_channels, max_vector_bytes, schedule_ch
 from .cpu_columns import channels_first, choose_tile_of_columns, has_small_groups, schedule_columns
 from .gemm import has_few_channels, lower_as_gemm
 from .phases import has_phases, lower_phases
+from .pointwise import is_product, lower_as_product
 
 # The number of cached kernels; a model has fewer.
 _MAX_KERNELS = 256
@@ -101,6 +102,9 @@ def _legalize(
     if cpu is not None:
         if has_few_channels(convolution, extents[1]):
             return lower_as_gemm(bb, convolution, data, kernel, Layout(attrs.kernel_layout))
+        if is_product(cpu, convolution, *extents):
+            layout = Layout(attrs.kernel_layout)
+            return lower_as_product(bb, cpu, convolution, data, kernel, layout)
         if has_phases(convolution, kernel, Layout(attrs.kernel_layout)):
             return lower_phases(bb, call, convolution, data, kernel)
         convolution = _with_columns(convolution, *extents)
