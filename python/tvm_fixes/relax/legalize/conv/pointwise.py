@@ -25,7 +25,7 @@ from tvm.relax.utils import gen_call_tir_inputs
 from ....fixes.matmul import MATMUL_LEGALIZE
 from ....support import switches
 from ....target.cpu import Cpu
-from ....tirx.util import OUT_ELEMENTWISE_FUSABLE, count_of, is_one, unravel, values_of
+from ....tirx.util import OUT_ELEMENTWISE_FUSABLE, count_of, is_one, is_zero, unravel, values_of
 from ...layouts import Layout
 from ..matmul.product import Product
 from ..matmul.schedule import schedule
@@ -46,9 +46,13 @@ def is_product(
     if {convolution.data_layout.name, convolution.out_layout.name} != {f"NC{axes}"}:
         return False
     dtypes = convolution.multiply_accumulate.accumulator, convolution.out_dtype
-    if set(dtypes) != {"float32"} or convolution.groups > 1 or convolution.grouped_axis != "O":
+    if set(dtypes) != {"float32"} or convolution.multiply_accumulate.depth > 1:
+        return False
+    if convolution.groups > 1 or convolution.grouped_axis != "O":
         return False
     is_known = None not in (values_of(kernel.values()), values_of(data[axis] for axis in axes))
+    if is_zero(kernel["I"]):
+        return False
     has_pads = any(axis.pad_before or axis.pad_after for axis in convolution.spatial.values())
     return is_known and not has_pads and all(is_one(kernel[axis]) for axis in axes)
 
