@@ -61,7 +61,7 @@ test: native-relay  ## Run the quick tier of the tests: fixed seeds, small sampl
 
 .PHONY: test-ci
 test-ci: native-relay  ## Run every test, with samples of the large grids: what a change must pass.
-	@$(RUN) -m pytest --tier ci -n auto --dist worksteal $(ARGS)
+	@$(RUN) -m pytest --tier=ci -n auto --dist worksteal $(ARGS)
 
 .PHONY: test-changed
 test-changed: native-relay  ## Run the tests of what changed since origin/main, in about a minute.

@@ -34,4 +34,4 @@ elif [[ $output != *AddressSanitizer:\ heap-buffer-overflow* ]]; then
 fi
 echo "The deliberate fault was detected: heap-buffer-overflow."
 
-LD_PRELOAD=$preload .venv/bin/python -m pytest --tier ci -n auto --dist worksteal -m native "$@"
+LD_PRELOAD=$preload .venv/bin/python -m pytest --tier=ci -n auto --dist worksteal -m native "$@"

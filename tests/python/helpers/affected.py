@@ -297,7 +297,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Every worker loads PyTorch and TVM first.
     workers = ["-n", "auto", "--dist", "worksteal"] if expected > 20 else []
     # Of so few files, every test.
-    command = [sys.executable, "-m", "pytest", "--tier", "ci", *workers, *chosen, *rest]
+    command = [sys.executable, "-m", "pytest", "--tier=ci", *workers, *chosen, *rest]
     return subprocess.run(command, cwd=ROOT, env=os.environ).returncode
 
 
