@@ -33,7 +33,7 @@ from helpers.architectures import (
 )
 from helpers.coverage_tables import CoverageTables
 from helpers.gpu_kernels import GPU, build_sources, functions
-from helpers.grids import is_full, sample
+from helpers.grids import from_tier, is_full, sample
 from helpers.lowering import lowered_before
 from helpers.simt import Unsupported, assert_equals_reference, element_count
 from tests.fuzz import onnx_models, relax_programs
@@ -121,6 +121,7 @@ def row_of(kernels: Sequence[ScheduledKernel]) -> dict[str, int]:
     }
 
 
+@from_tier("ci")
 @pytest.mark.parametrize("name, kind", sample(CASES, 1, seed=3))
 def test_every_kernel_of_a_model_compiles(
     name: str, kind: str, coverage_table: CoverageTables

@@ -39,7 +39,6 @@ def outcomes(report: Path) -> dict[str, dict[str, str]]:
     return found
 
 
-@grids.from_tier("ci")
 def test_every_test_fails_on_stock_tvm_and_passes_with_its_fix(tmp_path):
     # One test, so that the pull requests share the imports.
     chosen = grids.sample(NAMES, 2)
