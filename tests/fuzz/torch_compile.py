@@ -62,6 +62,8 @@ _EXPECTED = (
     "sizes that depend on data",
     "a number",
     "its reader needs PyTorch's strides",
+    "a result with gaps in memory",
+    "a check of elements",
 )
 
 

@@ -154,8 +154,28 @@ def test_explain_lists_graph_breaks() -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [torch.mm, torch.nn.functional.linear, lambda x, w: torch.layer_norm(x, (4,), w[0])],
-    ids=["mm", "linear", "layer_norm"],
+    [
+        torch.mm,
+        lambda x, w: torch.mv(x, w[0]),
+        lambda x, w: torch.addmm(x, x, w),
+        torch.nn.functional.linear,
+        lambda x, w: torch.layer_norm(x, (4,), w[0]),
+        lambda x, w: torch.group_norm(x, 2, w[0]),
+        lambda x, w: x.index_add(0, torch.tensor([1]), w[:1]),
+        lambda x, w: x.index_copy(0, torch.tensor([1]), w[:1]),
+        lambda x, w: x.index_put((torch.tensor([1]),), w[:1]),
+    ],
+    ids=[
+        "mm",
+        "mv",
+        "addmm",
+        "linear",
+        "layer_norm",
+        "group_norm",
+        "index_add",
+        "index_copy",
+        "index_put",
+    ],
 )
 def test_operands_of_several_dtypes(model: Callable[..., torch.Tensor]) -> None:
     """PyTorch's kernels reject them, its meta functions do not."""
@@ -163,8 +183,17 @@ def test_operands_of_several_dtypes(model: Callable[..., torch.Tensor]) -> None:
     fast, _ = compiled(model)
     for x in (torch.randn(4, 4), torch.randn(4, 4).bfloat16()):
         for function in (model, fast):
-            with pytest.raises(RuntimeError, match="dtype"):
+            with pytest.raises(RuntimeError, match=r"dtype|scalar type"):
                 function(x, wide)
+
+
+def test_elements_that_pytorch_checks() -> None:
+    fast, graphs = compiled(lambda x: F.one_hot(x, 4) * 2)
+    x = torch.tensor([1, 3])
+    check_equal([fast(x)], [F.one_hot(x, 4) * 2])
+    assert {*graphs[0].eager.values()} == {"aten._assert_async.msg: a check of elements"}
+    with pytest.raises(RuntimeError, match="smaller than num_classes"):
+        fast(x + 2)
 
 
 def test_parameters_are_read_in_each_call() -> None:

@@ -26,9 +26,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ..errors import OpNotImplemented
+from ..frontend.torch.values.memory_order import has_gaps, memory_order
 
 __all__ = ["Arranged", "arrange"]
 
@@ -102,7 +102,7 @@ def arrange(
         if node.op not in ("placeholder", "output"):
             values[node] = graph.node_copy(node, values.__getitem__)
     results = [values[node] for node in part.graph.output_node().args[0]]
-    orders = [_memory_order(node.meta["val"]) for node in results]
+    orders = [_order_of(node.meta["val"]) for node in results]
     graph.output(tuple(map(_permuted, results, orders)))
     used = [
         *(argument for _, argument in order),
@@ -139,23 +139,10 @@ def _sizes(value: Any) -> Iterable[Any]:
     return [size.node.expr for size in sizes if isinstance(size, torch.SymInt)]
 
 
-def _memory_order(value: torch.Tensor) -> tuple[int, ...] | None:
+def _order_of(value: torch.Tensor) -> tuple[int, ...] | None:
     """The axes of a tensor from the outermost in memory; None if they are in order or have gaps."""
-    steps = [_hint(step) for step in value.stride()]
-    axes = sorted(range(value.ndim), key=lambda axis: (-steps[axis], axis))
-    if axes == list(range(value.ndim)):
-        return None
-    expected: Any = 1
-    for axis in reversed(axes):
-        size, step = value.shape[axis], value.stride(axis)
-        if not statically_known_true(size == 1) and not statically_known_true(step == expected):
-            return None
-        expected = expected * size
-    return tuple(axes)
-
-
-def _hint(number: Any) -> int:
-    return int(number.node.hint) if isinstance(number, torch.SymInt) else int(number)
+    order = memory_order(value)
+    return None if order == tuple(range(value.ndim)) or has_gaps(value) else order
 
 
 def _permuted(node: fx.Node, order: tuple[int, ...] | None) -> fx.Node:

@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 
 from ..frontend.torch.functional_graph import is_random
 from ..frontend.torch.graph.decompositions import is_known, name_of
+from ..frontend.torch.values.memory_order import has_gaps
 
 __all__ = ["Capability", "is_compute", "is_view"]
 
@@ -35,12 +36,22 @@ _DTYPES = {
 # These read memory, whose order only PyTorch's own results have.
 _READ_MEMORY = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default}
 
-_NORMS = {torch.ops.aten.layer_norm.default, torch.ops.aten.native_layer_norm.default}
+_NORMS = {
+    torch.ops.aten.layer_norm.default: (0, 2, 3),
+    torch.ops.aten.native_layer_norm.default: (0, 2, 3),
+    torch.ops.aten.native_group_norm.default: (0, 1, 2),
+    torch.ops.aten.instance_norm.default: (0, 1, 2),
+}
 
-# PyTorch's kernels reject operands of several dtypes; its meta functions, which traces use, do not.
+# PyTorch's kernels reject these operands of several dtypes; its meta functions, which traces use,
+# do not.
 _OF_ONE_DTYPE = {
-    *(torch.ops.aten.mm.default, torch.ops.aten.matmul.default, torch.ops.aten.linear.default),
-    *_NORMS,
+    **dict.fromkeys((torch.ops.aten.mm.default, torch.ops.aten.matmul.default), (0, 1)),
+    **dict.fromkeys((torch.ops.aten.linear.default, torch.ops.aten.addmm.default), (0, 1, 2)),
+    **dict.fromkeys((torch.ops.aten.index_add.default, torch.ops.aten.index_copy.default), (0, 3)),
+    torch.ops.aten.index_put.default: (0, 2),
+    torch.ops.aten.grid_sampler_2d.default: (0, 1),
+    **_NORMS,
 }
 
 # They copy the operand as it is.
@@ -114,8 +125,10 @@ def _of_values(node: fx.Node) -> str | None:
     if any(isinstance(operand, torch.SymFloat | torch.SymBool) for operand in operands):
         return f"{name_of(node.target)}: a number that is not an integer"
     values = [*_tensors(results), *_tensors(operands)]
-    if node.target in _OF_ONE_DTYPE and _are_unlike(node.target, _tensors(operands)):
+    if _are_unlike(node):
         return f"{name_of(node.target)}: operands of several dtypes"
+    if results is None:
+        return f"{name_of(node.target)}: a check of elements"
     if not _tensors(results):
         return f"{name_of(node.target)}: no tensor"
     for value in values:
@@ -124,14 +137,19 @@ def _of_values(node: fx.Node) -> str | None:
             return f"{name_of(node.target)}: {obstacle}"
     if any(map(free_unbacked_symbols, values)):
         return f"{name_of(node.target)}: sizes that depend on data"
+    if not is_view(node) and any(map(has_gaps, _tensors(results))):
+        return f"{name_of(node.target)}: a result with gaps in memory"
     return None
 
 
-def _are_unlike(target: torch._ops.OpOverload, operands: list[torch.Tensor]) -> bool:
+def _are_unlike(node: fx.Node) -> bool:
     """Whether dtypes of operands differ; a norm of 16-bit floats may have float32 parameters."""
-    dtypes = {operand.dtype for operand in operands}
-    is_mixed = target in _NORMS and operands[0].dtype in (torch.float16, torch.bfloat16)
-    return len(dtypes) > 1 and not (is_mixed and dtypes == {operands[0].dtype, torch.float32})
+    places = _OF_ONE_DTYPE.get(node.target, ())
+    operands = [node.args[place] for place in places if place < len(node.args)]
+    values = [operand.meta["val"] for operand in operands if isinstance(operand, fx.Node)]
+    dtypes = {value.dtype for value in values}
+    is_mixed = node.target in _NORMS and values[0].dtype in (torch.float16, torch.bfloat16)
+    return len(dtypes) > 1 and not (is_mixed and dtypes == {values[0].dtype, torch.float32})
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:

@@ -132,7 +132,7 @@ def test_operators_without_converter() -> None:
             *(matrix.unfold(1, 2, 1), matrix.unfold(0, 3, 2), matrix.unfold(-1, 3, 1)),
             torch.diagonal_scatter(matrix, torch.full((3,), -1.0)),
             torch.diagonal_scatter(matrix, torch.full((3,), -1.0), 1),
-            torch.diagonal_scatter(matrix, torch.tensor([-1.0, -2.0]), -1),
+            torch.diagonal_scatter(matrix, torch.tensor([-1.0, -2.0]).double(), -1),
             torch.diagonal_scatter(matrix, torch.tensor([-1.0, -2.0]), -1, 0, 1),
             torch.diagonal_scatter(matrix, torch.tensor([-1.0, -2.0, -3.0]), -1, 1, 0),
             torch.diagonal_scatter(matrix.reshape(2, 3, 2), torch.ones(2, 2), 0, 2, 1),

@@ -313,6 +313,7 @@ def test_slices_of_static_dims():
             "beyond": (lambda x, v: assigned(x, (slice(None), slice(2, 99)), v), x, data(3, 4)),
             "whole": (lambda x, v: assigned(x, slice(None), v) * 2, x, data(6)),
             "select": (lambda x, v: x.select_scatter(v, 1, -2), x, data(3)),
+            "another dtype": (lambda x, v: x.select_scatter(v, 1, 0), x.half(), data(3)),
         }
     )
 

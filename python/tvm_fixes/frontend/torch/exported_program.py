@@ -86,7 +86,10 @@ def core_rules(known: Container[str], whole: Container[str] = ()) -> dict[Any, C
         ACTIVATIONS: [torch.ops.aten.celu.default, torch.ops.aten.selu.default],
         INSTANCE_NORM: [torch.ops.aten.instance_norm.default],
         LOOPS: list(RECURRENT),
-        INDEXING: [torch.ops.aten.index_add.default, torch.ops.aten.index_copy.default],
+        INDEXING: [
+            *(torch.ops.aten.index_add.default, torch.ops.aten.index_copy.default),
+            torch.ops.aten.select_scatter.default,  # PyTorch's promotes the dtype of the slice.
+        ],
         # PyTorch rejects its own decompositions: one writes to a tensor of 16-bit floats, the other
         # reads the number of an index of rank 0.
         DECOMPOSITIONS: [torch.ops.aten.renorm.default, torch.ops.aten.take.default],

@@ -16,6 +16,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import sympy
@@ -34,6 +35,7 @@ from torch.export.graph_signature import (
     SymIntArgument,
     TensorArgument,
 )
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
@@ -44,6 +46,7 @@ from .exported_program import core_rules
 from .graph.decompositions import further_rules
 from .graph.recurrent_shapes import RECURRENT
 from .importer import ExportedProgramImporter
+from .values.memory_order import has_gaps, long_axes, memory_order
 
 __all__ = [
     "NodeError",
@@ -53,6 +56,14 @@ __all__ = [
     "rules_of_graphs",
     "shapes_of",
 ]
+
+
+# PyTorch's kernels reject operands of several dtypes, which their decompositions accept.
+_OF_ONE_DTYPE = (
+    *(torch.ops.aten.mv.default, torch.ops.aten.linalg_cross.default),
+    torch.ops.aten.heaviside.default,
+    *(torch.ops.aten._cdist_forward.default, torch.ops.aten.binary_cross_entropy.default),
+)
 
 
 class NodeError(Exception):
@@ -121,7 +132,11 @@ def _rules_of_graphs(known: frozenset[str], disabled: frozenset[str]) -> tuple[A
 def _with_own_memory(
     overload: torch._ops.OperatorBase, rule: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """A decomposition whose results are as dense, and as separate, as those of its operator."""
+    """A decomposition whose results lie in memory as those of its operator.
+
+    They share memory with nothing else.  An operator stays whole if its results have gaps in
+    memory, or if its kernel rejects the operands.
+    """
     schema = getattr(overload, "_schema", None)
     if schema is None or any(value.alias_info is not None for value in schema.returns):
         return rule
@@ -130,19 +145,52 @@ def _with_own_memory(
 
     @functools.wraps(rule)
     def decomposed(*args: Any, **kwargs: Any) -> Any:
-        memories = {_memory(value) for value in pytree.tree_leaves((args, kwargs))}
+        tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        if overload in _OF_ONE_DTYPE and len({tensor.dtype for tensor in tensors}) > 1:
+            return NotImplemented
+        memories = {_memory(tensor) for tensor in tensors}
+        wanted = _recorded(overload, args, kwargs)
+        if any(isinstance(value, torch.Tensor) and has_gaps(value) for value in wanted):
+            return NotImplemented
 
-        def own(value: Any) -> Any:
+        def own(value: Any, like: Any) -> Any:
             if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
                 return value
+            value = _in_order_of(value, like)
             if _fills_its_memory(value) and _memory(value) not in memories:
                 memories.add(_memory(value))
                 return value
             return value.clone()
 
-        return pytree.tree_map(own, rule(*args, **kwargs))
+        leaves, structure = pytree.tree_flatten(rule(*args, **kwargs))
+        if len(wanted) != len(leaves):
+            wanted = leaves
+        return pytree.tree_unflatten(map(own, leaves, wanted), structure)
 
     return decomposed
+
+
+def _recorded(overload: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The fake results of an operator, which is not traced; none if PyTorch cannot tell them."""
+    mode = torch._guards.detect_fake_mode(pytree.tree_leaves((args, kwargs)))
+    shapes = None if mode is None else mode.shape_env
+    try:
+        with (
+            disable_proxy_modes_tracing(),
+            nullcontext() if shapes is None else shapes.ignore_fresh_unbacked_symbols(),
+        ):
+            return pytree.tree_leaves(overload(*args, **kwargs))
+    except Exception:  # PyTorch's kernels for fake tensors raise many kinds
+        return []
+
+
+def _in_order_of(value: torch.Tensor, like: Any) -> torch.Tensor:
+    """A tensor whose elements have the order in memory of those of another one."""
+    if not isinstance(like, torch.Tensor) or long_axes(value) == long_axes(like):
+        return value
+    order = memory_order(like)
+    back = [order.index(axis) for axis in range(len(order))]
+    return value.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
 
 
 def _fills_its_memory(value: torch.Tensor) -> bool:

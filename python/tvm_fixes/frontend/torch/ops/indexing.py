@@ -263,7 +263,7 @@ def convert_select_scatter(call: Call) -> relax.Expr:
     x, source, axis, index = call.operands
     axis %= x.ty.ndim
     begin = _bound(index, _shape_of(x)[axis], call.symbols.analyzer)
-    source = call.emit(relax.op.expand_dims(source, [axis]))
+    source = call.emit(relax.op.expand_dims(call.astype(source, dtype_of(x)), [axis]))
     bounds = [relax.prim_value(bound) for bound in (begin, begin + 1, 1)]
     return call.emit(relax.op.slice_scatter(x, source, *bounds, axis=axis))
 

@@ -21,10 +21,10 @@ The docstring of ``shapes`` describes the faults of TVM's converters.
 from typing import Any
 
 from torch.fx.experimental.symbolic_shapes import statically_known_true
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 from ....errors import OpAttributeInvalid
-from ....fixes.torch_importer import DYNAMIC_SHAPES
+from ....fixes.torch_importer import DECOMPOSITIONS, DYNAMIC_SHAPES
 from ....support import switches
 from ...dtypes import dtype_of
 from ...extents import MAX_EXTENT, static_extent
@@ -178,3 +178,23 @@ def convert_split(call: Call) -> relax.Expr:
     is_whole = begin == x.ty.shape[axis]
     require(call, is_whole, f"expected parts of {begin} elements on axis {axis}")
     return call.emit(relax.Tuple(parts))
+
+
+@converts("unfold.default", fix=DECOMPOSITIONS, noted=True)
+def convert_unfold(call: Call) -> relax.Expr:
+    """Convert the windows of an axis; a decomposition would not be a view, as in PyTorch."""
+    x, axis, _, step = call.operands
+    shape, rank = call.shape, x.ty.ndim
+    axis %= max(rank, 1)
+
+    def windows(data: te.Tensor) -> te.Tensor:
+        def element(*index: tirx.Var) -> tirx.Expr:
+            *window, place = index
+            if not rank:
+                return data()
+            window[axis] = window[axis] * step + place
+            return data(*window)
+
+        return te.compute(shape, element, name="unfold")
+
+    return call.builder.emit_te(windows, x, primfunc_name_hint="unfold")

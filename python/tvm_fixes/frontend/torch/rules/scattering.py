@@ -38,7 +38,7 @@ def _diagonal_scatter(
     if dim1 % x.ndim > dim2 % x.ndim:
         mask = mask.t()
     position = (row - begins).clamp(0, max(src.shape[-1] - 1, 0))
-    rows_of_src = torch.index_select(src, -1, position).unsqueeze(-1)
+    rows_of_src = torch.index_select(src.to(x.dtype), -1, position).unsqueeze(-1)
     spread = torch.movedim(rows_of_src, (-2, -1), (dim1, dim2))
     return torch.where(mask.reshape(shape), spread, x)
 

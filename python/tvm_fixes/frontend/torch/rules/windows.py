@@ -22,19 +22,6 @@ from .registry import decomposes
 aten = torch.ops.aten
 
 
-@decomposes(aten.unfold.default)
-def _unfold(x: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
-    if x.ndim == 0:
-        return x.reshape(1)[:size]
-    axis = dimension % x.ndim
-    count = (x.shape[axis] - size) // step + 1
-    # To add (count, 1) and (size,) would specialize the count if it is 1 in the example inputs.
-    places = torch.arange(count * size, device=x.device)
-    windows = torch.index_select(x, axis, places // size * step + places % size)
-    windows = windows.reshape(*x.shape[:axis], count, size, *x.shape[axis + 1 :])
-    return torch.movedim(windows, axis + 1, -1)
-
-
 def _maxima(x: torch.Tensor, windows: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the maxima over windows of the last axes, and their indices in these axes.
 
