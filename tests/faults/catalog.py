@@ -737,4 +737,20 @@ def make():
 """),
         ("fft_rfft",),
     ),
+    Fault(
+        "a conjugate that is the number itself, where only magnitudes are returned",
+        "complex numbers",
+        "tvm_fixes/frontend/torch/ops/complex_numbers.py",
+        "return Pair(pair.real, call.emit(relax.op.negative(pair.imaginary)))",
+        "return Pair(pair.real, pair.imaginary)",
+        program("""class Spectrum(torch.nn.Module):
+    def forward(self, x):
+        return (torch.fft.rfft(x).conj() * 1j).abs()
+
+
+def make():
+    return Spectrum().eval(), (torch.randn(4, 16),)
+"""),
+        ("_conj", "torch-decompositions"),
+    ),
 )

@@ -34,7 +34,9 @@ Ranges: TypeAlias = Mapping[int, tuple[int, int | None]]
 # A larger limit does not count.
 _MAX_SIZE = 1 << 31
 # Marks the nodes of a part that compute a size: they are no operators of the model.
-_SIZE = "tvm_fixes.size"
+_SIZE, _VIEW = "tvm_fixes.size", "tvm_fixes.view"
+_HELPERS = {_SIZE, _VIEW}
+"""The marks of calls that compute sizes, or view complex numbers as real ones or reversely."""
 
 
 class TorchParts(Parts):
@@ -83,12 +85,15 @@ class TorchParts(Parts):
                     tensors[node.name] = value
                     made[node] = graph.get_attr(node.name)
                 else:
-                    inputs[node.name] = to_numpy(value)
+                    inputs[node.name] = to_numpy(_as_real(value))
                     made[node] = graph.placeholder(node.name)
             elif isinstance(value, int | float | bool):
                 made[node] = value
             else:
                 return None
+        for node in read:
+            if node.name in inputs and self._results[node].is_complex():
+                made[node] = _viewed(graph, made[node], torch.ops.aten.view_as_complex.default)
         for node in self._nodes:
             if node in inside or node in sizes:
                 call = sizes.get(node, (node.target, node.args, node.kwargs))
@@ -96,6 +101,10 @@ class TorchParts(Parts):
         outputs = [node for node in self._nodes if node in inside and self._is_result(node, inside)]
         if not outputs:
             return None
+        for node in outputs:
+            if self._results[node].is_complex():
+                plain = _viewed(graph, made[node], torch.ops.aten.resolve_conj.default)
+                made[node] = _viewed(graph, plain, torch.ops.aten.view_as_real.default)
         graph.output(tuple(made[node] for node in outputs))
         return TorchCandidate(
             f"operators {describe(kept)}",
@@ -175,6 +184,18 @@ def _copied(
     return copied
 
 
+def _viewed(graph: fx.Graph, node: fx.Node, operator: Any) -> fx.Node:
+    """A view of a value: inputs and outputs of a part are real."""
+    view = graph.call_function(operator, (node,))
+    view.meta[_VIEW] = True
+    return view
+
+
+def _as_real(value: torch.Tensor) -> torch.Tensor:
+    """A tensor; a complex one with an axis for its parts."""
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+
+
 class _Recorder(fx.Interpreter):
     """Runs a program, and keeps copies of all values."""
 
@@ -220,7 +241,7 @@ class TorchCandidate(Candidate):
     @property
     def operators(self) -> list[str]:
         calls = [node for node in self.graph.nodes if node.op == "call_function"]
-        calls = [node for node in calls if not _is_part(node) and _SIZE not in node.meta]
+        calls = [node for node in calls if not _is_part(node) and not _HELPERS & node.meta.keys()]
         return [_name_of(node) for node in calls]
 
     @property
@@ -395,7 +416,8 @@ def _hint(node: fx.Node) -> tuple[int, ...] | None:
     dims = _symbolic_shape(node)
     if any(isinstance(dim, torch.SymInt) and not dim.node.has_hint() for dim in dims):
         return None
-    return tuple(dim if isinstance(dim, int) else int(dim.node.hint) for dim in dims)
+    parts = (2,) if dims and node.meta["val"].is_complex() else ()
+    return *(dim if isinstance(dim, int) else int(dim.node.hint) for dim in dims), *parts
 
 
 def _is_check(node: fx.Node) -> bool:

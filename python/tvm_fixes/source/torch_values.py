@@ -59,12 +59,15 @@ def may_write(program: "torch.export.ExportedProgram") -> bool:
 def with_program_outputs(
     program: "torch.export.ExportedProgram", names: Sequence[str]
 ) -> "torch.export.ExportedProgram":
-    """A program with the same inputs that returns the results of the nodes `names`."""
+    """A program with the same inputs that returns the results of the nodes `names`.
+
+    A complex one is returned as a real tensor whose last axis holds the parts.
+    """
     from torch.export.graph_signature import OutputKind, OutputSpec, TensorArgument
 
     by_name = {node.name: node for node in program.graph.nodes}
     specs = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=name), None) for name in names]
-    return _with_outputs(program, [by_name[name] for name in names], specs)
+    return _with_outputs(program, [by_name[name] for name in names], specs, as_real=True)
 
 
 def without_results(
@@ -85,7 +88,11 @@ def without_results(
 
 
 def _with_outputs(
-    program: "torch.export.ExportedProgram", values: Sequence[Any], specs: Sequence[Any]
+    program: "torch.export.ExportedProgram",
+    values: Sequence[Any],
+    specs: Sequence[Any],
+    *,
+    as_real: bool = False,
 ) -> "torch.export.ExportedProgram":
     """A program that returns `values`, which are nodes of its graph or constants."""
     from torch import fx
@@ -95,9 +102,13 @@ def _with_outputs(
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     graph.graph_copy(program.graph, copies)
-    returned = tuple(copies[v] if isinstance(v, fx.Node) else v for v in values)
-    graph.output(returned)
+    returned = [copies[v] if isinstance(v, fx.Node) else v for v in values]
     _rename(copies)
+    for index, value in enumerate(returned):
+        if as_real and value.meta["val"].is_complex():
+            returned[index] = _real_view(graph, value)
+            specs[index].arg.name = returned[index].name
+    graph.output(tuple(returned))
     graph.eliminate_dead_code()
     pairs = zip(returned, specs, strict=True)
     results = tuple(value for value, spec in pairs if spec.kind is OutputKind.USER_OUTPUT)
@@ -112,6 +123,18 @@ def _with_outputs(
     )
     changed._module_call_graph = [replace(root, signature=called)]
     return changed
+
+
+def _real_view(graph: "fx.Graph", node: "fx.Node") -> "fx.Node":
+    """A new node with the real and imaginary parts of the complex result of another."""
+    import torch
+
+    for operator in (torch.ops.aten.resolve_conj.default, torch.ops.aten.view_as_real.default):
+        value = operator(node.meta["val"])
+        name = f"{node.name}_{operator._schema.name.rpartition('::')[2]}"
+        node = graph.create_node("call_function", operator, (node,), name=name)
+        node.meta["val"] = value
+    return node
 
 
 def number_to_tensor(value: Any) -> "torch.Tensor":

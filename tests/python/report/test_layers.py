@@ -44,7 +44,7 @@ from helpers.planted_faults import (
 from helpers.preparation import prepare_forks
 from tvm_fixes.compiler import steps
 from tvm_fixes.compiler.reference import Reference
-from tvm_fixes.debug import compare
+from tvm_fixes.debug import bisect, compare
 from tvm_fixes.errors import CompileError, UsageError
 from tvm_fixes.frontend.onnx.call import Context
 from tvm_fixes.frontend.onnx.graph import external
@@ -218,23 +218,46 @@ def test_the_fix_that_is_special_to_the_node_is_named_first(monkeypatch):
     assert next(iter(found.fixes)) == "softmax-legalize"
 
 
+class Spectrum(nn.Module):
+    """The last operator hides a wrong conjugate, and the first one computes complex numbers."""
+
+    def forward(self, x):
+        spectrum = torch.fft.rfft(x, norm="ortho")
+        return (spectrum.conj() * 1j).abs()
+
+
 @from_tier("ci")
-def test_a_value_that_is_not_compared_may_be_at_fault_instead(monkeypatch):
-    """A complex number is no output, so its wrong scale first shows at the next value."""
-
-    class Spectrum(nn.Module):
-        def forward(self, x):
-            return torch.fft.rfft(x, norm="ortho").abs()
-
+def test_complex_values_are_compared(monkeypatch):
+    program = torch.export.export(Spectrum(), (torch.randn(2, 8),))
+    found = compare(program)
+    assert (found.equal, found.skipped) == (True, {})
+    shapes = {value.name: tuple(value.result.shape) for value in found.values}
+    assert shapes == {"fft_rfft": (2, 5, 2), "_conj": (2, 5, 2), "mul": (2, 5, 2), "abs_1": (2, 5)}
     right = fourier._normalized
-    monkeypatch.setattr(fourier, "_normalized", lambda *args: right(*args[:3], 0))
-    found = compare(torch.export.export(Spectrum(), (torch.randn(2, 8),)))
-    assert found.first.node.operator == "aten.abs.default"
-    [name] = found.skipped_before
-    assert "complex64" in found.skipped[name]
+    with monkeypatch.context() as patch:
+        patch.setattr(fourier, "_normalized", lambda *args: right(*args[:3], 0))
+        found = compare(program)
+    assert found.first.node.operator == "aten.fft_rfft.default"
+    assert "torch-decompositions" in found.fixes
+    # A value that is not compared may be at fault instead.
+    found = replace(found, skipped={"t": "no output"}, skipped_before=["t"])
     stream = io.StringIO()
     render_comparison(found, Console(file=stream, width=300))
-    assert f"or before it, at what is not compared: {name}" in stream.getvalue()
+    assert "or before it, at what is not compared: t" in stream.getvalue()
+
+
+@from_tier("ci")
+def test_a_masked_fault_of_complex_numbers(monkeypatch):
+    """The magnitude of a conjugate is the same; the tools name the conjugate, and the pass."""
+    drop = rewriting("relax.negative", lambda call: call.args[0])
+    planted_faults.plant(monkeypatch, operators=planted_faults.as_pass("Drop", drop))
+    program = torch.export.export(Spectrum(), (torch.randn(2, 8),))
+    found = compare(program)
+    assert all(output.equal for output in found.outputs)
+    assert found.first.name == "_conj"
+    searched = bisect(program, over=["passes"])
+    assert searched.value == "_conj"
+    assert searched.culprits[0].names == ["Drop"]
 
 
 @from_tier("ci")

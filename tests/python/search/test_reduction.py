@@ -249,6 +249,28 @@ def test_a_fault_of_symbolic_dims(monkeypatch, tmp_path):
     assert run_script(found.script).kind is OutcomeKind.VALUE
 
 
+def test_parts_between_complex_values():
+    """Inputs and outputs of a part are real: views of complex numbers are no operators of it."""
+
+    class Spectrum(torch.nn.Module):
+        def forward(self, x):
+            return (torch.fft.rfft(x).conj() * 2).abs()
+
+    x = torch.randn(2, 8)
+    parts = TorchParts(torch.export.export(Spectrum(), (x,)), [x.numpy()])
+    assert parts.operators == ["fft_rfft", "_conj", "mul.Tensor", "abs"]
+    expected = torch.view_as_real((torch.fft.rfft(x).conj() * 2).resolve_conj())
+    part = parts.cut([1, 2])
+    assert part.operators == ["_conj", "mul.Tensor"]
+    [(name, spectrum)] = part.inputs.items()
+    assert name == "fft_rfft"
+    np.testing.assert_array_equal(spectrum, torch.view_as_real(torch.fft.rfft(x)))
+    module, tensors = part.model()
+    torch.testing.assert_close(module(*tensors)[0], expected)
+    compiled = Settings().build(Settings().open((module, tensors)))
+    np.testing.assert_allclose(compiled.run(*tensors), expected, rtol=1e-5)
+
+
 @few(1)
 @pytest.mark.parametrize("rows", [1, 3, 7])
 def test_each_operator_keeps_its_symbolic_dims(rows):
