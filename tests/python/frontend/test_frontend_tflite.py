@@ -157,6 +157,12 @@ def test_what_is_not_supported_names_operator_and_tensor():
     q = graph.input([2, 2], "int8", quantization=blocks)
     assert "BlockwiseQuantization is not supported" in fails("DEQUANTIZE", [q])
     assert "tensors of complex64" in fails("NEG", [x], dtype="complex64")
+    wide = graph.input([5, 7])
+    assert "ADD at operator 0 ('t" in (message := fails("ADD", [x, wide]))
+    assert "cannot convert" in message and "\n" not in message
+    depth = graph.constant(np.array(2**31 - 1, "int32"))
+    hot = [n, depth, graph.input([]), graph.input([])]
+    assert "the depth is 2147483647" in fails("ONE_HOT", hot, ("OneHotOptions", {"axis": -1}))
     twice = Graph()
     x = twice.input([2])
     out = twice.tensor([2])

@@ -48,6 +48,9 @@ Value: TypeAlias = relax.Expr | Array
 """The value of a tensor."""
 
 _CARRIERS = {"int4": "int8", "int2": "int8", "uint4": "uint8"}
+# No axis and no constant that the importer makes is longer.
+_MAX_MADE = 1 << 20
+
 _QUANTIZED = ("int8", "uint8", "int16", *_CARRIERS)
 
 
@@ -180,6 +183,12 @@ class Call(convert.Call):
     def rank(self, index: int) -> int:
         """The rank of an operand."""
         return len(self.shape(index))
+
+    def limited(self, count: int, what: str) -> int:
+        """A number of elements that the import makes, which a hostile file must not choose."""
+        if not 0 <= count <= _MAX_MADE:
+            raise self.fail(f"{what} is {count}; expected 0 to {_MAX_MADE}")
+        return count
 
     def axis(self, axis: int, rank: int) -> int:
         """An axis, which may count from the last one."""

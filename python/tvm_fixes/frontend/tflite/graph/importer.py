@@ -21,7 +21,13 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from ....errors import CompileError, TfliteError, UnsupportedOperatorError, UsageError
+from ....errors import (
+    CompileError,
+    TfliteError,
+    UnsupportedOperatorError,
+    UsageError,
+    summarize,
+)
 from ....relax.source_nodes import SourceNode, mark, spread
 from ....support.serial import in_turn
 from ..call import Call, Context, Value, carrier_of
@@ -208,19 +214,21 @@ class _Importer:
             outputs=outputs,
             place=place,
         )
+        for index, tensor in zip(operator.outputs, outputs, strict=True):
+            if index in self._values:
+                raise TfliteError(f"{where} computes {tensor}, which has a value already")
         try:
             found = self._context.convert(call)
+            results = found if isinstance(found, list) else [found]
+            if len(results) != len(outputs):
+                raise call.fail(f"{len(outputs)} results; expected {len(results)}")
+            for index, tensor, value in zip(operator.outputs, outputs, results, strict=True):
+                self._values[index] = self._checked(call, tensor, value, node)
         except CompileError:
             raise
         except Exception as error:
-            raise call.fail(f"cannot convert: {error}") from error
-        results = found if isinstance(found, list) else [found]
-        if len(results) != len(outputs):
-            raise call.fail(f"{len(outputs)} results; expected {len(results)}")
-        for index, tensor, value in zip(operator.outputs, outputs, results, strict=True):
-            if index in self._values:
-                raise TfliteError(f"{where} computes {tensor}, which has a value already")
-            self._values[index] = self._checked(call, tensor, value, node)
+            # Such as an error of TVM's type inference.
+            raise call.fail(f"cannot convert: {summarize(error)}") from error
 
     def _checked(self, call: Call, tensor: Tensor, value: Value, node: SourceNode) -> Value:
         """A result, bound to a variable with its node; its dtype must be the declared one."""

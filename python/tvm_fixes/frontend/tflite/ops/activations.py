@@ -48,6 +48,8 @@ _TABLES: dict[str, Callable[[Call, Array], Array]] = {
     "TANH": lambda call, x: np.tanh(x),
 }
 
+_MAX_RADIUS = 64
+
 _LIMITS = {
     "RELU": (0, None),
     "RELU6": (0, 6),
@@ -179,9 +181,10 @@ def l2_normalization(call: Call) -> relax.Expr:
 def local_response_normalization(call: Call) -> relax.Expr:
     """Elements, divided by a power of the sum of squares of the channels around them."""
     call.require_dtype(0, "float32")
-    value, radius = call.operand(0), call.option("radius")
-    rank = call.rank(0)
-    channels = call.shape(0)[-1]
+    value, rank, channels = call.operand(0), call.rank(0), call.shape(0)[-1]
+    if not isinstance(channels, int) or not 0 <= call.option("radius") <= _MAX_RADIUS:
+        raise call.fail(f"the radius is {call.option('radius')}, of {channels} channels")
+    radius = min(call.option("radius"), channels)
     op, emit = relax.op, call.emit
     squares = emit(op.multiply(value, value))
     padded = emit(op.nn.pad(squares, [0, 0] * (rank - 1) + [radius, radius]))

@@ -100,7 +100,7 @@ def one_hot(call: Call) -> relax.Expr:
     if is_quantized(call.outputs[0]):
         raise call.fail("quantized results are not supported")
     [depth] = call.ints(1, "the depth")
-    rank = call.rank(0)
+    depth, rank = call.limited(depth, "the depth"), call.rank(0)
     axis = call.option_or("axis", -1)
     axis = call.axis(axis, rank + 1)
     indices = call.emit(relax.op.expand_dims(call.operand(0), axis))
@@ -120,6 +120,7 @@ def matrix_diag(call: Call) -> relax.Expr:
     extent = call.shape(0)[-1]
     if not isinstance(extent, int):
         raise call.fail("the last extent must be static")
+    call.limited(extent * extent, "the size of a matrix")
     diagonal = relax.const(np.eye(extent, dtype="bool"))
     rows = call.emit(relax.op.expand_dims(call.operand(0), call.rank(0)))
     zero = relax.const(0, call.outputs[0].dtype)

@@ -26,6 +26,8 @@ def _sizes(call: Call) -> tuple[list[int], list[int]]:
     target = call.ints(1, "the size")
     if len(target) != 2 or min(target) < 1:
         raise call.fail(f"the size is {target}")
+    for size in target:
+        call.limited(size, "the size")
     if call.option("align_corners") and call.option("half_pixel_centers"):
         raise call.fail("align_corners and half_pixel_centers exclude each other")
     return [int(one) for one in shape[1:3]], target

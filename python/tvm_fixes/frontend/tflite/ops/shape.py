@@ -321,6 +321,5 @@ def arange(call: Call) -> Value:
     if step == 0:
         raise call.fail("the step is 0")
     count = max(int(np.ceil(np.abs((end - start) / step))) if (end - start) / step > 0 else 0, 0)
-    if count > 1 << 24:
-        raise call.fail(f"{count} elements are too many for a constant")
+    call.limited(count, "the number of elements")
     return (start + step * np.arange(count)).astype(dtype)

@@ -61,6 +61,7 @@ def mirror_pad(call: Call) -> relax.Expr:
         extent = shape[axis]
         if before == after == 0:
             continue
+        call.limited(before + after, "the padding")
         if not isinstance(extent, int) or max(before, after) > extent - inner:
             raise call.fail(f"the padding of axis {axis} is {before} and {after}; extent {extent}")
         places = [
