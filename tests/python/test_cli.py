@@ -29,7 +29,7 @@ import torch
 import tvm
 import tvm.testing
 
-from helpers.grids import is_full
+from helpers.grids import from_tier, is_full
 from helpers.models import conv_net, onnx_conv
 from tvm_fixes import _ffi, doctor
 from tvm_fixes.compiler import WEIGHTS_CHOICES
@@ -442,6 +442,7 @@ class TestCompile:
         _, err = process.communicate(timeout=60)
         return process.returncode, err
 
+    @from_tier("ci")
     @pytest.mark.parametrize(
         "interrupt", ["default_int_handler", "SIG_IGN"] if is_full() else ["SIG_IGN"]
     )

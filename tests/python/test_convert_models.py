@@ -230,7 +230,7 @@ def run(name: str, mod: tvm.IRModule, shapes: str) -> np.ndarray:
     return (result if hasattr(result, "numpy") else result[0]).numpy()
 
 
-@few(3)
+@few(2)
 @pytest.mark.parametrize("name", MODELS if is_full() else IN_BLOCKS)
 @pytest.mark.parametrize("shapes", sample(SHAPES, 1, seed=1))
 def test_no_more_transforms_than_the_model_needs(name, shapes):

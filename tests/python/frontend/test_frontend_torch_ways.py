@@ -260,7 +260,7 @@ def _as_tuple(results: object) -> object:
     return tuple(map(_as_tuple, results))
 
 
-@few(5)
+@few(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "functions", (ELEMENTWISE, ACTIVATIONS, REDUCTIONS, MOVES, LAYERS), ids=lambda f: next(iter(f))

@@ -229,7 +229,7 @@ def imported(
     return from_onnx(onnx.load_from_string(file.getvalue()))
 
 
-@pytest.mark.parametrize("name, form, shapes", sample(CASES, 2, seed=6))
+@pytest.mark.parametrize("name, form, shapes", sample(CASES, 2, seed=1668))
 @torch.no_grad()
 def test_model(name: str, form: Form, shapes: str, coverage_table: CoverageTables) -> None:
     model = MODELS[name]

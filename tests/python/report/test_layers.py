@@ -161,6 +161,7 @@ def test_nan_and_infinity_of_the_original_are_no_difference():
         assert found.first_with(f"{prefix}nans").name == "z"
 
 
+@from_tier("ci")
 def test_a_wrong_axis_in_the_importer_is_named(monkeypatch):
     convert = Context.convert
 
