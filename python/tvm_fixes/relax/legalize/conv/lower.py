@@ -31,6 +31,7 @@ from .compute import Convolution, SpatialAxis, Tile
 from .cpu_channels import choose_tile_of_channels, max_vector_bytes, schedule_channels
 from .cpu_columns import channels_first, choose_tile_of_columns, has_small_groups, schedule_columns
 from .gemm import has_few_channels, lower_as_gemm
+from .packing import packed
 from .phases import has_phases, lower_phases
 from .pointwise import is_product, lower_as_product
 
@@ -113,7 +114,7 @@ def _legalize(
             data = to_layout(bb, data, convolution.data_layout, moved.data_layout)
             convolution = moved
         convolution = _with_tile(cpu, convolution, *extents)
-    kernel = to_layout(bb, kernel, Layout(attrs.kernel_layout), convolution.kernel_layout)
+    kernel = packed(bb, kernel, Layout(attrs.kernel_layout), convolution.kernel_layout)
     name = call.op.name.rpartition(".")[2]
     out_layout = Layout(attrs.out_layout)
     shapes = [values_of(expr.ty.shape.values) for expr in (data, kernel, call)]
