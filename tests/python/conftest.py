@@ -60,7 +60,7 @@ _PROFILE = hypothesis.settings(
     print_blob=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
-hypothesis.settings.register_profile("quick", _PROFILE, max_examples=12)
+hypothesis.settings.register_profile("quick", _PROFILE, max_examples=8)
 hypothesis.settings.register_profile("ci", _PROFILE, max_examples=25)
 hypothesis.settings.register_profile("full", _PROFILE, max_examples=500)
 

@@ -25,6 +25,7 @@ import tvm.testing
 from torch import nn
 
 import tvm_fixes
+from helpers.grids import from_tier
 from helpers.models import conv_net, onnx_conv
 from tvm_fixes.compiler import steps
 from tvm_fixes.compiler.cache import eviction, files, place
@@ -273,6 +274,7 @@ def test_an_import_that_adds_guards_is_not_stored(
     assert not entries.exists() or not list(entries.iterdir())
 
 
+@from_tier("ci")
 def test_a_damaged_library_is_compiled_again(directory: Path) -> None:
     net = Net().eval()
     check_equal(net, fast(net), 3)

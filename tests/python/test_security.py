@@ -28,6 +28,7 @@ import tvm.testing
 from torch import nn
 
 from helpers.compiling import fails
+from helpers.grids import few
 from helpers.models import conv_net, onnx_model
 from tvm_fixes.errors import CompileError, UntrustedError
 from tvm_fixes.frontend.torch import ExportedProgramImporter
@@ -437,6 +438,7 @@ class TestProgramsOfPyTorch:
             "quantize_per_channel.default",
         }
 
+    @few(1)
     @pytest.mark.parametrize("decomposed", [False, True])
     def test_layers_load(self, tmp_path, decomposed):
         path = tmp_path / "model.pt2"

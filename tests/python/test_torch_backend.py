@@ -29,7 +29,7 @@ import tvm.testing
 from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
 
-from helpers.grids import few
+from helpers.grids import few, from_tier
 from tvm_fixes.errors import UnsupportedOperatorError, UsageError
 from tvm_fixes.frontend.torch.call import known_operators
 from tvm_fixes.frontend.torch.functional_graph import rules_of_graphs
@@ -395,6 +395,7 @@ def test_sizes_that_a_guard_makes_equal_are_equal() -> None:
     assert len(graphs) == 1 and len(graphs[0].partitions) == 1 and not graphs[0].eager
 
 
+@from_tier("ci")
 def test_sizes_that_are_rounded_floats_are_computed() -> None:
     def padded(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         n = x.shape[0]

@@ -19,6 +19,7 @@ import onnx
 import pytest
 import tvm.testing
 
+from helpers.grids import few
 from helpers.onnx_graphs import (
     assert_as_onnx_runtime,
     assert_follows_onnx_runtime,
@@ -54,6 +55,7 @@ def words(*shape: int, dtype: str = "int64") -> np.ndarray:
     return np.random.default_rng(len(shape)).integers(2, 9, shape).astype(dtype)
 
 
+@few(1)
 @pytest.mark.parametrize("mode", ("TF", "IDF", "TFIDF"))
 def test_modes_lengths_and_gaps(mode: str) -> None:
     """Indexes in any order, and without an n-gram; int32; a vector."""

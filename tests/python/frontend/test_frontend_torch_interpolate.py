@@ -129,6 +129,7 @@ SIZES = (1, 2, 3, 8, 11, 16, 40, 82, 123)
 NEAREST = list(product(("nearest", "nearest-exact"), (torch.float32, torch.float64, torch.uint8)))
 
 
+@few(1)
 @pytest.mark.parametrize(("mode", "dtype"), NEAREST if is_full() else NEAREST[::2])
 def test_nearest_takes_the_very_elements(mode: str, dtype: torch.dtype) -> None:
     """Coordinates are rounded as in PyTorch, in every dtype."""

@@ -73,6 +73,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.flo
 BATCH_NORM_SHAPES = {1: ((6, 3), (4, 3, 5)), 2: ((2, 3, 4, 5),), 3: ((2, 3, 2, 4, 3),)}
 
 
+@few(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_batch_norm_in_eval_mode(way: str) -> None:
     cases: Modules = {}
@@ -202,6 +203,7 @@ def test_from_fx_negative_padding() -> None:
     check(nn.ZeroPad2d((1, -1, 0, 0)), x, importer=import_fx)
 
 
+@few(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_prelu_is_one_operator(way: str) -> None:
     """One slope per channel or for all; in PyTorch the channels are axis 1 even without a batch."""
@@ -219,6 +221,7 @@ def test_prelu_is_one_operator(way: str) -> None:
     assert count(mod, "relax.where") == 0
 
 
+@few(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_prelu_that_tvm_has_no_operator_for(way: str) -> None:
     """PReLU in bfloat16, of a scalar, and along a symbolic axis."""

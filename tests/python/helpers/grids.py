@@ -151,15 +151,15 @@ def share(cases: Mapping[Name, Case], number: int, count: int) -> dict[Name, Cas
     return {name: cases[name] for name in (names if is_full() else names[number::count])}
 
 
-def thinned(cases: Mapping[Name, Case], least: int = 5) -> Mapping[Name, Case]:
-    """The named cases that one build of this tier has: in the quick tier half of them.
+def thinned(cases: Mapping[Name, Case], least: int = 4) -> Mapping[Name, Case]:
+    """The named cases that one build of this tier has: in the quick tier a third of them.
 
-    The half is always the same, and has at least `least` cases.
+    The third is always the same, and has at least `least` cases.
     """
     names = list(cases)
     if not is_quick() or len(names) <= least:
         return cases
-    chosen = random.Random(str(names)).sample(names, max(least, len(names) // 2))
+    chosen = random.Random(str(names)).sample(names, max(least, len(names) // 3))
     return {name: cases[name] for name in names if name in chosen}
 
 

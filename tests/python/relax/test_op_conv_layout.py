@@ -28,7 +28,7 @@ from tvm.script import relax as R
 from tvm.tirx import IndexMap
 
 from helpers.conv_cases import Case
-from helpers.grids import batched, is_full
+from helpers.grids import batched, few, is_full
 from helpers.relax_modules import build, call, calls, count, cpu, integers, merge, tensor
 from tvm_fixes.support import switches
 
@@ -156,6 +156,7 @@ def check_values(cases: list[tuple[tvm.IRModule, tvm.IRModule, list[np.ndarray]]
 
 
 class TestListed:
+    @few(1)
     @each_operator
     def test_plain(self, op):
         case = op.case(stride=(2,) * len(op.spatial))
@@ -175,6 +176,7 @@ class TestListed:
             after = convert(sequence([op.case()]), {op.name: [layout, op.kernel_layout]})
             assert layouts(after, op) == (layout, op.kernel_layout, layout)
 
+    @few(1)
     @each_operator
     def test_packed(self, op):
         case = op.case(16, 32)
@@ -249,6 +251,7 @@ class TestListed:
         after = convert(sequence([op.case(layouts=present)]), {op.name: desired})
         assert layouts(after, op) == asked(desired)
 
+    @few(1)
     @each_operator
     def test_dynamic_batch_and_extents(self, op):
         symbols = {axis: tvm.tirx.Var(axis.lower(), "int64") for axis in "N" + op.spatial}
@@ -408,6 +411,7 @@ class TestForACpu:
 
 
 class TestUnlisted:
+    @few(2)
     @pytest.mark.parametrize("spatial", ["W", "HW", "DHW"])
     @pytest.mark.parametrize("transposed", [False, True])
     def test_an_unlisted_convolution_follows_a_plain_layout(self, spatial, transposed):

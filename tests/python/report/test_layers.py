@@ -409,6 +409,7 @@ def test_a_reference_that_is_off_is_not_equal(monkeypatch):
         assert compare(network()).first.name == "m0"
 
 
+@from_tier("ci")
 def test_inputs_are_saved_and_read(tmp_path):
     path = tmp_path / "inputs.npz"
     first = compare(network(), save_inputs=path, seed=7)

@@ -70,6 +70,7 @@ def test_a_user_s_pass_may_be_the_cause(folder):
     assert "SwapOperands" in found.culprits[0].names[0]
 
 
+@from_tier("ci")
 @pytest.mark.usefixtures("wrong_kernel")
 def test_compare_prints_the_next_command(folder, capfd):
     assert main(["compare", "model.onnx", "-q", "--seed", "2"]) == 1

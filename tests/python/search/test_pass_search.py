@@ -140,6 +140,7 @@ def test_latencies_at_the_limit_leave_several_passes(monkeypatch, seed):
 SOFTMAX = "s = Softmax (x) d = Sub (y, s) r = Relu (d)"
 
 
+@from_tier("ci")
 def test_a_pass_that_makes_an_inexact_result_wrong(monkeypatch):
     """By the tolerance, the rounding errors of stock TVM are wrong results, too."""
     plant(monkeypatch, operators=swap_operands)

@@ -348,6 +348,7 @@ def test_a_pass_that_crashes(monkeypatch, tmp_path):
         reduce(model(), output=tmp_path)
 
 
+@from_tier("ci")
 def test_a_crash_of_stock_tvm(tmp_path):
     """An integer divided by zero crashes the reference, too."""
     text = """

@@ -27,7 +27,7 @@ from tvm.relax.transform import LegalizeOps
 from tvm_ffi import structural_walk
 
 from helpers.conv_cases import numpy_dtype
-from helpers.grids import batched, is_full
+from helpers.grids import batched, few, is_full
 from helpers.lowering import lowered_before
 from helpers.relax_modules import build, call, merge, run, tensor
 from tvm_fixes import pipeline
@@ -220,6 +220,7 @@ def test_nan_and_infinity(extent: int) -> None:
             np.testing.assert_array_equal(got, reference(torch.tensor(rows), 1).numpy())
 
 
+@few(1)
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
 def test_no_elements(shape: tuple[int, int]) -> None:
     n, m = (tirx.Var(name, "int64") for name in "nm")
