@@ -187,6 +187,25 @@ def test_operands_of_several_dtypes(model: Callable[..., torch.Tensor]) -> None:
                 function(x, wide)
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda x, values: x.index_add(0, torch.tensor([1, 0]), values),
+        lambda x, values: x.index_put((torch.tensor([1, 0]),), values),
+    ],
+    ids=["index_add", "index_put"],
+)
+def test_sizes_that_only_a_call_shows_to_differ(model: Callable[..., torch.Tensor]) -> None:
+    fast, graphs = compiled(model)
+    for columns in (3, 4, 5):
+        x, values = torch.randn(6, columns), torch.randn(2, columns)
+        check_equal([fast(x, values)], [model(x, values)])
+    assert graphs[-1].partitions and not graphs[-1].eager
+    for function in (model, fast):
+        with pytest.raises(RuntimeError, match="shape"):
+            function(torch.randn(6, 7), torch.randn(2, 2))
+
+
 def test_elements_that_pytorch_checks() -> None:
     fast, graphs = compiled(lambda x: F.one_hot(x, 4) * 2)
     x = torch.tensor([1, 3])

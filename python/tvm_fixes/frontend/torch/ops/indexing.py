@@ -149,7 +149,10 @@ def _put(
     rest = [shape[axis] for axis in others]
     order = _result_order(axes, others, len(outer))
     target = [(*outer, *rest)[axis] for axis in _inverse(order)]
-    values = emit(relax.op.broadcast_to(values, target))
+    ends = target[len(target) - values.ty.ndim :]
+    pairs = zip(_shape_of(values), ends, strict=True)
+    fitting = [own if static_extent(own) == 1 else end for own, end in pairs]
+    values = emit(relax.op.broadcast_to(_of_shape(call, values, fitting), target))
     reduction = "add" if accumulate else "update"
     if len(axes) == len(outer) == 1 and axes[0] > 0:
         return _put_along(call, x, axes[0], indices[0], values, reduction)
@@ -162,6 +165,13 @@ def _put(
     moved = _permuted(call, x, axes + others)
     updated = emit(relax.op.scatter_nd(moved, rows, values, reduction))
     return _permuted(call, updated, _inverse(axes + others))
+
+
+def _of_shape(call: Call, value: relax.Expr, shape: list[tirx.Expr]) -> relax.Expr:
+    """A value, which has a shape that PyTorch does not guard; otherwise, that is an error."""
+    if all(map(call.symbols.analyzer.can_prove_equal, _shape_of(value), shape)):
+        return value
+    return call.builder.match_cast(value, relax.TensorType(shape, dtype_of(value)))
 
 
 def _put_along(
@@ -226,6 +236,7 @@ def convert_index_add(call: Call) -> relax.Expr:
     own = call.emit(relax.op.reshape(x, rows)) if not x.ty.ndim else x
     rows[axis % len(rows)] = index.ty.shape.values[0]
     source = call.emit(relax.op.reshape(source, rows)) if source.ty.ndim < len(rows) else source
+    source = _of_shape(call, source, rows)
     is_added = call.operator == "index_add.default"
     updated = _put(call, own, [axis % len(rows)], [index], source, is_added)
     return updated if x.ty.ndim else call.emit(relax.op.reshape(updated, ()))
