@@ -13,8 +13,11 @@
 """The keys of the cache: all that code depends on is in them, and nothing that varies."""
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 
@@ -24,6 +27,8 @@ import torch
 import tvm
 import tvm.testing
 from torch import nn
+from torch._functorch import config as functorch_config
+from torch.nn import functional
 from tvm import relax
 from tvm.script import relax as R
 
@@ -32,6 +37,7 @@ from tvm_fixes.compiler.cache import Store, files, installed, key_of, surroundin
 from tvm_fixes.compiler.cache.module_text import module_text
 from tvm_fixes.compiler.options import Options
 from tvm_fixes.target import resolve
+from tvm_fixes.torch.dynamo_text import dynamo_text
 from tvm_fixes.torch.graph_text import graph_text
 from tvm_fixes.torch.options import Options as TorchOptions
 
@@ -347,6 +353,90 @@ def test_a_graph_with_something_else_has_no_text() -> None:
     node.target = lambda x, y: x
     with pytest.raises(TypeError, match="call_function of"):
         graph_text(graph)
+
+
+def scaled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return functional.softmax(x * 0.5, 0) + y[0]
+
+
+def dynamo_key(
+    function: Callable[..., torch.Tensor] = scaled, inputs: Sequence[torch.Tensor] | None = None
+) -> str:
+    """The key of the graph that Dynamo traces; why it has none."""
+    texts: list[str] = []
+
+    def record(module: torch.fx.GraphModule, inputs: Sequence[object]) -> object:
+        try:
+            texts.append(key_of({"graph": dynamo_text(module, inputs)}))
+        except TypeError as error:
+            texts.append(str(error))
+        return module.forward
+
+    torch._dynamo.reset()
+    inputs = inputs or (torch.ones(3, 4), torch.ones(3, 4))
+    torch.compile(function, backend=record, fullgraph=True)(*inputs)
+    return texts[-1]
+
+
+def test_each_part_of_a_traced_graph_changes_its_key() -> None:
+    x, y = torch.ones(3, 4), torch.ones(3, 4)
+    with torch.inference_mode():
+        inference = torch.ones(3, 4)
+    keys = [
+        dynamo_key(),
+        dynamo_key(lambda x, y: functional.softmax(x * 0.25, 0) + y[0]),
+        dynamo_key(lambda x, y: functional.softmax(x * 0.5, 1) + y[0]),
+        dynamo_key(lambda x, y: functional.log_softmax(x * 0.5, 0) + y[0]),
+        dynamo_key(lambda x, y: (x * 0.5).softmax(0) + y[0]),
+        dynamo_key(lambda x, y: functional.softmax(x * 0.5, 0) + x[0] + y[0] * 0),
+        dynamo_key(inputs=(x.double(), y)),
+        dynamo_key(inputs=(x[:2], y)),
+        dynamo_key(inputs=(torch.ones(4, 3).T, y)),
+        dynamo_key(inputs=(x, torch.ones(4, 4)[1:])),
+        dynamo_key(inputs=(x, x[:2])),
+        dynamo_key(inputs=(x, y[:2])),
+        dynamo_key(inputs=(inference, y)),
+        dynamo_key(inputs=(nn.Parameter(x), y)),
+        dynamo_key(inputs=(torch.ones(3, 4, requires_grad=True), y)),
+    ]
+    assert all(re.fullmatch("[0-9a-f]{64}", key) for key in keys) and len({*keys}) == len(keys)
+    assert dynamo_key() == keys[0]
+
+
+def test_the_state_of_pytorch_changes_the_key_of_a_traced_graph() -> None:
+    with ExitStack() as contexts:
+        keys = [dynamo_key()]
+        for context in (
+            torch.no_grad(),
+            torch.autocast("cpu", torch.float16),
+            torch.autocast("cpu", torch.bfloat16),
+            torch.autocast("cpu", torch.bfloat16, cache_enabled=False),
+            torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.MATH]),
+            torch.backends.mkldnn.flags(enabled=False),
+            functorch_config.patch(functionalize_rng_ops=True),
+            torch._dynamo.config.patch(capture_scalar_outputs=True),
+            torch._inductor.config.patch(fallback_random=True),
+            torch.fx.experimental._config.patch(use_duck_shape=False),
+        ):
+            contexts.enter_context(context)
+            keys.append(dynamo_key())
+        assert len({*keys}) == len(keys)
+
+
+@torch._dynamo.allow_in_graph
+def of_the_user(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def test_what_depends_on_anything_else_has_no_key() -> None:
+    def branches(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,)) + y
+
+    varying = torch.ones(3, 4)
+    torch._dynamo.mark_dynamic(varying, 0)
+    assert "of_the_user" in dynamo_key(lambda x, y: of_the_user(x) + y)
+    assert "get_attr" in dynamo_key(branches)
+    assert "SymInt" in dynamo_key(inputs=(varying, torch.ones(1, 4)))
 
 
 def test_numbers_of_different_kinds_differ() -> None:

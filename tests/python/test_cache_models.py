@@ -14,7 +14,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from helpers.grids import from_tier
 from helpers.models import conv_net, onnx_conv
 from tvm_fixes.compiler import steps
 from tvm_fixes.compiler.cache import eviction, files, place
+from tvm_fixes.compiler.cache.entries import read_entry
 from tvm_fixes.runtime import CompiledModel
 from tvm_fixes.torch import kernels, partition
 from tvm_fixes.torch.backend import Backend
@@ -272,6 +273,104 @@ def test_an_import_that_adds_guards_is_not_stored(
     torch.testing.assert_close(fast(net)(x), net(x))
     entries = directory / "entries"
     assert not entries.exists() or not list(entries.iterdir())
+
+
+class Views(nn.Module):
+    """Two partitions with an operator between them that PyTorch runs, and a constant."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.special.bessel_j0(x * 2 + torch.tensor([1.0, 2.0, 3.0, 4.0]))
+        z = torch.relu(y + 1)
+        return z.T, z[1:], y.sum(0)
+
+
+def entries_of(directory: Path, kind: str) -> list[dict[str, object]]:
+    read = [read_entry(path) for path in (directory / "entries").iterdir()]
+    return [entry.data for entry in read if entry.made["kind"] == kind]
+
+
+def test_the_backend_takes_graphs_from_the_cache(
+    monkeypatch: pytest.MonkeyPatch, directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    net = Views()
+    check_equal(net, fast(net), 3)
+    assert len(entries_of(directory, "traced graph")) == 1
+    monkeypatch.setattr(Backend, "_compiled", refuse)
+    function = fast(net)
+    check_equal(net, function, 3)
+    results = function(torch.randn(3, 4))
+    assert results[0].untyped_storage()._cdata == results[1].untyped_storage()._cdata
+    # Other sizes, and numbers in another precision inside an autocast, are other graphs.
+    for rows, dtype in ((4, torch.float32), (3, torch.float64)):
+        with pytest.raises(Exception, match="imported"):
+            fast(net, fallback=False)(torch.randn(rows, 4, dtype=dtype))
+    with torch.autocast("cpu"), pytest.raises(Exception, match="imported"):
+        fast(net, fallback=False)(torch.randn(3, 4))
+    with pytest.raises(Exception, match=r"fallback is off: aten\.special_bessel_j0"):
+        fast(net, fallback=False)(torch.randn(3, 4))
+
+    def fail(*_: object) -> None:
+        raise ValueError("a bad day")
+
+    function = fast(net)
+    monkeypatch.setattr(partition.Partition, "_results", fail)
+    check_equal(net, function, 3)
+    assert sum("a bad day" in message for message in caplog.messages) == 2
+
+
+def test_a_graph_in_an_autocast_is_found(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    net, x = (
+        nn.Sequential(nn.Linear(4, 4), nn.Softmax(-1), nn.Linear(4, 4)).eval(),
+        torch.ones(2, 4),
+    )
+    with torch.autocast("cpu"):
+        expected = fast(net)(x)
+        assert len(entries_of(directory, "traced graph")) == 1
+        monkeypatch.setattr(Backend, "_compiled", refuse)
+        found = fast(net)(x)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def updated(x: torch.Tensor) -> torch.Tensor:
+    return x.add_(1) * 2
+
+
+@pytest.mark.parametrize(
+    "program",
+    [updated, lambda x: x, lambda x: (x[1:], x * 2), lambda x: x.expand(2, 3, 4)],
+)
+def test_a_graph_that_updates_or_returns_inputs_is_not_stored(
+    program: Callable[..., object], directory: Path
+) -> None:
+    for _ in range(2):
+        torch._dynamo.reset()
+        x, other = (torch.arange(12.0).reshape(3, 4) for _ in range(2))
+        got, expected = fast(program)(x), program(other)
+        torch.testing.assert_close((got, x), (expected, other))
+        for one in got if isinstance(got, tuple) else (got,):
+            shares = one.untyped_storage()._cdata == x.untyped_storage()._cdata
+            assert shares == (program is not updated and one is not got[-1])
+    assert not (directory / "entries").exists() or not entries_of(directory, "traced graph")
+
+
+def test_a_graph_is_not_stored_if_a_part_failed(
+    monkeypatch: pytest.MonkeyPatch, directory: Path
+) -> None:
+    net = Net().eval()
+    with monkeypatch.context() as patch:
+        patch.setattr(partition, "from_functional_graph", refuse)
+        check_equal(net, fast(net), 3)
+    assert not (directory / "entries").exists() or not entries_of(directory, "traced graph")
+
+
+def test_a_graph_without_its_kernels_is_compiled_again(directory: Path) -> None:
+    net = Views()
+    check_equal(net, fast(net), 3)
+    for path in (directory / "blobs").iterdir():
+        path.unlink()
+    check_equal(net, fast(net), 3)
+    assert len(entries_of(directory, "graph")) == 2
 
 
 @from_tier("ci")

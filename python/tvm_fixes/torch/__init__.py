@@ -15,7 +15,9 @@
 ``backend`` makes graphs functional with AOTAutograd.  ``graphs`` splits each into partitions that
 can be compiled (``capability``) and nodes that PyTorch runs; ``arranged`` prepares a partition for
 the importer, and ``partition`` runs it with its ``kernels``, which the cache finds by the text of
-the graph (``graph_text``).  Nothing below this package knows Dynamo.
+the graph (``graph_text``).  ``cached_graph`` finds the whole, by the text of the graph before
+AOTAutograd (``dynamo_text``), and ``stored_graph`` writes it.  Nothing below this package knows
+Dynamo.
 """
 
 from .backend import backend, explain

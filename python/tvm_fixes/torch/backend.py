@@ -12,6 +12,7 @@
 # and limitations under the License.
 """The backend of ``torch.compile``."""
 
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -30,8 +31,9 @@ from ..frontend.torch.call import known_operators
 from ..frontend.torch.functional_graph import rules_of_graphs
 from ..frontend.torch.graph.recurrent_shapes import recurrent_shapes
 from ..frontend.torch.ops.linear_algebra import pure_checks
+from .cached_graph import CachedGraph
 from .explanation import Explanation, Graph
-from .graphs import compile_graph
+from .graphs import Compiled, compile_graph
 from .options import Options
 
 __all__ = ["Backend", "backend", "explain"]
@@ -62,11 +64,27 @@ class Backend:
         if torch.is_grad_enabled() and any(map(_needs_gradient, (*inputs, *module.parameters()))):
             torch._logging.warning_once(_log, "PyTorch runs the model: " + _GRADIENTS)
             return self._skip(module, _GRADIENTS)
+        cached = CachedGraph.of(module, inputs, self._options)
+        found = None if cached is None else cached.find()
+        if found is not None:
+            function, graph = found
+            self._tell(graph)
+            return function
+        made: list[tuple[fx.GraphModule, Compiled]] = []
+        compiled = self._compiled(module, inputs, made.append)
+        if cached is not None and len(made) == 1:
+            cached.keep(*made[0])
+        return compiled
+
+    def _compiled(
+        self, module: fx.GraphModule, inputs: Sequence[Any], note: Callable[[Any], None]
+    ) -> Callable[..., Any]:
+        """Make a graph functional, and compile it; `note` gets the graph and what becomes of it."""
         known = known_operators()
         rules, whole = rules_of_graphs(known)
         compile_inference = aot_autograd(
             fw_compiler=lambda graph, _: make_boxed_func(graph.forward),
-            inference_compiler=self._compile,
+            inference_compiler=functools.partial(self._compile, note),
             decompositions=rules,
             keep_inference_input_mutations=True,
         )
@@ -93,13 +111,16 @@ class Backend:
         self._tell(Graph(skipped=reason))
         return module.forward
 
-    def _compile(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def _compile(
+        self, note: Callable[[Any], None], module: fx.GraphModule, inputs: Sequence[Any]
+    ) -> Callable[..., Any]:
         """Compile a graph that AOTAutograd made functional."""
         # The importer computes constants with PyTorch.
         with unset_fake_temporarily():
-            compiled, graph = compile_graph(module, self._options)
-        self._tell(graph)
-        return make_boxed_func(compiled.forward)
+            compiled = compile_graph(module, self._options)
+        note((module, compiled))
+        self._tell(compiled.description)
+        return make_boxed_func(compiled.module.forward)
 
     def _tell(self, graph: Graph) -> None:
         _log.info("%s", "\n".join(graph.lines()))

@@ -29,13 +29,13 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ..frontend.torch.functional_graph import shapes_of
 
-__all__ = ["graph_text"]
+__all__ = ["FUNCTIONS", "graph_text", "state_of_pytorch", "target_text", "value_text"]
 
 _PLAIN = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 _TENSORS = (FakeTensor, torch.Tensor, torch.nn.Parameter)
 
-_FUNCTIONS = {
+FUNCTIONS = {
     getattr(operator, name): f"operator.{name}"
     for name in ("getitem", "add", "sub", "mul", "floordiv", "mod", "neg", "truediv", "pow")
 }
@@ -50,7 +50,7 @@ def graph_text(module: fx.GraphModule) -> list[Any]:
         If it has a value without a text.
     """
     nodes = [_node(module, node) for node in module.graph.nodes]
-    return [_of_pytorch(), _symbols_text(shapes_of(module)), nodes]
+    return [state_of_pytorch(), _symbols_text(shapes_of(module)), nodes]
 
 
 def _symbols_text(shapes: ShapeEnv | None) -> list[Any]:
@@ -73,7 +73,7 @@ def _examples(shapes: ShapeEnv) -> Any:
     return shapes.var_to_val if found is None else found
 
 
-def _of_pytorch() -> list[str]:
+def state_of_pytorch() -> list[str]:
     """The state of PyTorch that operators read, for constants that the importer computes."""
     return [
         str(torch.version.git_version),
@@ -85,12 +85,19 @@ def _of_pytorch() -> list[str]:
 
 
 def _node(module: fx.GraphModule, node: fx.Node) -> list[Any]:
-    operands = [[_value(arg) for arg in node.args], _value(node.kwargs)]
-    recorded = [_value(node.meta.get(name)) for name in ("val", "tensor_meta")]
-    return [node.op, node.name, _target(module, node), *operands, *recorded]
+    operands = [[value_text(arg) for arg in node.args], value_text(node.kwargs)]
+    recorded = [value_text(node.meta.get(name)) for name in ("val", "tensor_meta")]
+    return [node.op, node.name, target_text(module, node), *operands, *recorded]
 
 
-def _target(module: fx.GraphModule, node: fx.Node) -> Any:
+def target_text(module: fx.GraphModule, node: fx.Node) -> Any:
+    """The text of what a node calls or reads.
+
+    Raises
+    ------
+    TypeError
+        If it has no text.
+    """
     target = node.target
     if node.op == "get_attr":
         value = module
@@ -102,8 +109,8 @@ def _target(module: fx.GraphModule, node: fx.Node) -> Any:
         return target
     elif isinstance(target, torch._ops.OpOverload):
         return [str(target), str(target._schema)]
-    elif target in _FUNCTIONS:
-        return _FUNCTIONS[target]
+    elif target in FUNCTIONS:
+        return FUNCTIONS[target]
     raise TypeError(f"{node.op} of {target!r}")
 
 
@@ -112,8 +119,14 @@ def _hash(tensor: torch.Tensor) -> str:
     return hashlib.sha256(elements.numpy().data).hexdigest()
 
 
-def _value(value: Any) -> Any:
-    """A value, with the name of its kind if JSON has another one like it."""
+def value_text(value: Any) -> Any:
+    """A value, with the name of its kind if JSON has another one like it.
+
+    Raises
+    ------
+    TypeError
+        If it has no text.
+    """
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -129,11 +142,11 @@ def _value(value: Any) -> Any:
     if isinstance(value, _PLAIN):
         return [type(value).__name__, str(value)]
     if isinstance(value, slice):
-        return ["slice", *map(_value, (value.start, value.stop, value.step))]
+        return ["slice", *map(value_text, (value.start, value.stop, value.step))]
     if isinstance(value, dict):
-        return ["dict", *([_value(key), _value(one)] for key, one in value.items())]
+        return ["dict", *([value_text(key), value_text(one)] for key, one in value.items())]
     if isinstance(value, tuple | list):
-        return [type(value).__name__, *map(_value, value)]
+        return [type(value).__name__, *map(value_text, value)]
     raise TypeError(f"a {type(value).__name__}")
 
 
@@ -150,7 +163,7 @@ def _tensor(value: torch.Tensor) -> list[Any]:
     return [
         type(value).__name__,
         [str(value.dtype), str(value.device), str(value.layout), value.requires_grad],
-        [_value(size) for size in value.shape],
-        [_value(step) for step in value.stride()],
-        [_value(value.storage_offset()), value.is_conj(), value.is_neg()],
+        [value_text(size) for size in value.shape],
+        [value_text(step) for step in value.stride()],
+        [value_text(value.storage_offset()), value.is_conj(), value.is_neg()],
     ]

@@ -14,6 +14,7 @@
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import fx
@@ -32,7 +33,7 @@ from .partition import Partition
 from .returned_views import separate_returned_views
 from .updates import COPY, updated_inputs
 
-__all__ = ["compile_graph"]
+__all__ = ["Compiled", "compile_graph"]
 
 # AOTAutograd makes numbers that are computed from tensors, tensors, with operators of its own.
 _SAME = {torch.ops.aten.true_divide.Tensor: torch.ops.aten.div.Tensor}
@@ -50,7 +51,25 @@ class _Split:
     failures: dict[str, str] = field(default_factory=dict)
 
 
-def compile_graph(module: fx.GraphModule, options: Options) -> tuple[fx.GraphModule, Graph]:
+class Compiled(NamedTuple):
+    """The result of :func:`compile_graph`.
+
+    Attributes
+    ----------
+    module : torch.fx.GraphModule
+        The graph with calls of partitions; a graph of its own.
+    description : Graph
+        What is compiled.
+    has_failures : bool
+        Whether PyTorch runs nodes because an attempt to compile them failed.
+    """
+
+    module: fx.GraphModule
+    description: Graph
+    has_failures: bool = False
+
+
+def compile_graph(module: fx.GraphModule, options: Options) -> Compiled:
     """Compile what can be compiled of a graph.
 
     Parameters
@@ -61,14 +80,11 @@ def compile_graph(module: fx.GraphModule, options: Options) -> tuple[fx.GraphMod
 
     Returns
     -------
-    module : torch.fx.GraphModule
-        The graph with calls of partitions; a graph of its own.
-    description : Graph
-        What is compiled.
+    compiled : Compiled
     """
     obstacle = _obstacle(module)
     if obstacle:
-        return module, Graph(skipped=obstacle)
+        return Compiled(module, Graph(skipped=obstacle))
     module = _renamed(module)
     excluded: dict[str, str] = {}
     known = known_operators()
@@ -84,8 +100,11 @@ def compile_graph(module: fx.GraphModule, options: Options) -> tuple[fx.GraphMod
     else:
         split = _Split(module)
     if _random_nodes(split.module) != _random_nodes(module):
-        return module, Graph(skipped="partitions would change the order of random numbers")
-    return split.module, _described(module, split, Capability(known, excluded))
+        return Compiled(
+            module, Graph(skipped="partitions would change the order of random numbers")
+        )
+    described = _described(module, split, Capability(known, excluded))
+    return Compiled(split.module, described, bool(excluded))
 
 
 def _obstacle(module: fx.GraphModule) -> str:
@@ -127,7 +146,7 @@ def _split(
             arranged = arrange(part, call.args, symbols)
             updates = updated_inputs(arranged, call)
             others = _other_tensors(fused, call) if updates else ()
-            partition = Partition(arranged, updates, others, options)
+            partition = Partition.of(arranged, updates, others, options)
         except NodeError as error:
             # The importer's graph has nodes of its own, too.
             failed = [node for node in _calls(part) if node.name == error.node]

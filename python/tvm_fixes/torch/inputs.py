@@ -24,7 +24,7 @@ import torch
 
 from ..support.tensors import ALIGNMENT, dtype_of, span_of, tensor_at, to_tvm
 
-__all__ = ["Inputs"]
+__all__ = ["Inputs", "has_fixed_shape"]
 
 _address = torch.Tensor.data_ptr
 _is_contiguous = torch.Tensor.is_contiguous
@@ -35,31 +35,32 @@ class Inputs:
 
     Parameters
     ----------
-    values : sequence of torch.Tensor
-        Their fake tensors.
+    are_fixed : sequence of bool
+        Whether each has a fixed shape: see :func:`has_fixed_shape`.
     updated : sequence of int
         Those that kernels write to.
-    others : sequence of torch.Tensor
-        The fake tensors of others, with which the former must not share memory.
+    others_are_fixed : sequence of bool
+        The same of other tensors, with which those must not share memory.
 
     Attributes
     ----------
     alignment : int
         The alignment that the kernels need.
+    are_fixed : sequence of bool
     """
 
     def __init__(
         self,
-        values: Sequence[torch.Tensor],
-        updated: Sequence[int],
-        others: Sequence[torch.Tensor],
+        are_fixed: Sequence[bool],
+        updated: Sequence[int] = (),
+        others_are_fixed: Sequence[bool] = (),
     ) -> None:
         self.alignment = ALIGNMENT
+        self.are_fixed = are_fixed
         self._updated = updated
-        self._is_fixed = [_has_fixed_shape(value) for value in values]
-        self._addresses = [0] * len(values)
-        self._views: list[Any] = [None] * len(values)
-        self._spans = _Spans([*values, *others], updated)
+        self._addresses = [0] * len(are_fixed)
+        self._views: list[Any] = [None] * len(are_fixed)
+        self._spans = _Spans([*are_fixed, *others_are_fixed], updated)
 
     def ready(self, tensors: list[torch.Tensor], others: Sequence[torch.Tensor]) -> list[Any]:
         """Make tensors ready, in one thread at a time.
@@ -100,7 +101,7 @@ class Inputs:
     def _value(self, index: int, tensor: torch.Tensor, address: int) -> Any:
         if not self._is_readable(tensor, address) or not tensor.numel():
             return to_tvm(tensor, self.alignment)
-        if not self._is_fixed[index]:
+        if not self.are_fixed[index]:
             return tensor
         is_known, self._addresses[index] = self._addresses[index] == address, address
         # A view is made only of memory that comes again: PyTorch's own conversion is faster.
@@ -132,15 +133,15 @@ class _Spans:
 
     Parameters
     ----------
-    values : sequence of torch.Tensor
-        The fake tensors of all.
+    are_fixed : sequence of bool
+        Whether each of all has a fixed shape.
     updated : sequence of int
         Those that are updated.
     """
 
-    def __init__(self, values: Sequence[torch.Tensor], updated: Sequence[int]) -> None:
+    def __init__(self, are_fixed: Sequence[bool], updated: Sequence[int]) -> None:
         self._updated = updated
-        self._varying = [i for i, value in enumerate(values) if not _has_fixed_shape(value)]
+        self._varying = [index for index, is_fixed in enumerate(are_fixed) if not is_fixed]
         self._is_varying = not set(updated).isdisjoint(self._varying)
         self._addresses: list[int] = []
         self._starts: list[int] = []
@@ -179,5 +180,6 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
     return start, start + tensor.nbytes
 
 
-def _has_fixed_shape(value: torch.Tensor) -> bool:
+def has_fixed_shape(value: torch.Tensor) -> bool:
+    """Whether all calls have a tensor of the shape of a fake tensor, stored as it is."""
     return all(isinstance(size, int) for size in value.shape) and not value.is_neg()

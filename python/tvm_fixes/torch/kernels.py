@@ -15,6 +15,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ from ..runtime.manifest import LIBRARY, Signature
 from .graph_text import graph_text
 from .options import Options
 
-__all__ = ["CachedKernels", "Kernels", "Memory"]
+__all__ = ["CachedKernels", "Kernels", "Memory", "in_memory", "opened_for", "stored_kernels"]
 
 _log = logging.getLogger(__name__)
 
@@ -80,11 +81,14 @@ class CachedKernels:
         What its key contains.
     module : torch.fx.GraphModule
         The graph.
+    is_stored : bool
+        Whether the kernels are known to be stored.
     """
 
     store: Store
     parts: dict[str, Any]
     module: fx.GraphModule
+    is_stored: bool = False
 
     @classmethod
     def of(
@@ -94,12 +98,10 @@ class CachedKernels:
 
         It is None if the cache is off, or if the graph has no text.
         """
-        store = opened() if options.cache else None
-        if store is None:
+        opening = opened_for(options)
+        if opening is None:
             return None
-        around = surroundings(store, options.resolved_target())
-        if around is None:
-            return None
+        store, around = opening
         try:
             text = graph_text(module)
         except Exception as error:  # PyTorch's values have many kinds
@@ -109,19 +111,16 @@ class CachedKernels:
         parts["updates"] = sorted(map(list, updates.items()))
         return cls(store, {**around, **parts}, module)
 
+    @cached_property
+    def key(self) -> str:
+        """The key of the entry."""
+        return key_of(self.parts)
+
     def find(self) -> Kernels | None:
         """The kernels, if they are stored."""
-        entry = self.store.find(key_of(self.parts))
-        if entry is None:
-            return None
-        try:
-            values = entry.data["memory"]
-            updates = {output: index for output, index in values["updates"]}
-            memory = Memory(tuple(values["owned"]), values["alignment"], updates)
-            return Kernels(_load(entry.directory), memory)
-        except Exception as error:
-            _log.warning("an entry of the cache is not used: %s", summarize(error))
-            return None
+        kernels = stored_kernels(self.store, self.key)
+        self.is_stored = kernels is not None
+        return kernels
 
     def keep(
         self, executable: relax.VMExecutable, target: tvm.target.Target, memory: Memory
@@ -146,8 +145,31 @@ class CachedKernels:
             }
             values = memory._asdict() | {"updates": [*map(list, memory.updates.items())]}
             data = {"memory": values}
-            self.store.put(key_of(self.parts), made, data, {LIBRARY: linked.directory / LIBRARY})
+            files = {LIBRARY: linked.directory / LIBRARY}
+            self.is_stored = self.store.put(self.key, made, data, files)
         return _load(linked.directory)
+
+
+def opened_for(options: Options) -> tuple[Store, dict[str, Any]] | None:
+    """The cache, and the parts of all keys for these options; None if nothing may be cached."""
+    store = opened() if options.cache else None
+    around = None if store is None else surroundings(store, options.resolved_target())
+    return None if store is None or around is None else (store, around)
+
+
+def stored_kernels(store: Store, key: str) -> Kernels | None:
+    """The kernels in the entry for `key`, if there is one."""
+    entry = store.find(key)
+    if entry is None:
+        return None
+    try:
+        values = entry.data["memory"]
+        updates = {output: index for output, index in values["updates"]}
+        memory = Memory(tuple(values["owned"]), values["alignment"], updates)
+        return Kernels(_load(entry.directory), memory)
+    except Exception as error:
+        _log.warning("an entry of the cache is not used: %s", summarize(error))
+        return None
 
 
 def in_memory(executable: relax.VMExecutable) -> Any:

@@ -38,7 +38,7 @@ class Options:
     fallback : bool
         Whether PyTorch runs what cannot be compiled.  Otherwise, that is an error.
     cache : bool
-        Whether compiled kernels are stored on disk, and taken from there by later processes.
+        Whether compiled code is stored on disk, and taken from there by later processes.
     """
 
     target: Any = "native"

@@ -12,16 +12,19 @@
 # and limitations under the License.
 """A compiled part of a graph."""
 
+import functools
 import logging
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 import tvm
 from torch import fx, nn
 from tvm import relax
 
+from ..compiler.cache import Store
 from ..errors import summarize
 from ..frontend.torch.functional_graph import from_functional_graph
 from ..lowering import pipeline
@@ -31,13 +34,40 @@ from ..runtime import after_fork
 from ..support.serial import in_turn
 from ..tirx.transform.lower_alignment import alignment_of
 from .arranged import Arranged
-from .inputs import Inputs
-from .kernels import CachedKernels, Kernels, Memory, in_memory
+from .inputs import Inputs, has_fixed_shape
+from .kernels import CachedKernels, Kernels, Memory, in_memory, stored_kernels
 from .options import Options
+from .stored_graph import graph_of, values_of_graph
 
 __all__ = ["Partition"]
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Interface:
+    """How a partition is called.
+
+    Attributes
+    ----------
+    count : int
+        The number of arguments that are those of the graph.
+    tensors, determining : int
+        The number of these that are tensors, and that are tensors or symbols.
+    orders : tuple of tuple of int, or of None
+        For each output, the permutation that gives its axes back; None if there is none.
+    """
+
+    count: int
+    tensors: int
+    determining: int
+    orders: tuple[tuple[int, ...] | None, ...]
+
+    @classmethod
+    def of(cls, arranged: Arranged) -> Self:
+        """The interface of a graph."""
+        determining = arranged.tensors + arranged.symbols
+        return cls(len(arranged.arguments), arranged.tensors, determining, arranged.orders)
 
 
 class Partition(nn.Module):
@@ -45,50 +75,113 @@ class Partition(nn.Module):
 
     Parameters
     ----------
-    arranged : Arranged
-        The graph.
-    updates : mapping of int to int
-        The inputs that compiled code may update in place, each with the output of its new value.
-    others : sequence of fx.Node
-        Other tensors that a call gets: inputs that are updated must not share memory with them.
-    options : Options
-
-    Attributes
-    ----------
-    eager : torch.fx.GraphModule
-        What PyTorch runs after an error.
+    interface : Interface
+    inputs : Inputs
     operators : int
         The number of operators.
+    graph : callable
+        Returns the graph.
     """
 
     lock: threading.RLock
+    _options: Options
 
     def __init__(
         self,
+        interface: Interface,
+        inputs: Inputs,
+        operators: int,
+        graph: Callable[[], fx.GraphModule],
+    ) -> None:
+        super().__init__()
+        self.operators = operators
+        self._interface = interface
+        self._inputs = inputs
+        self._graph = graph
+        self._updates: dict[int, int] = {}
+        self._key: str | None = None
+        self._kernels: Kernels | None = None
+        self._cached: CachedKernels | None = None
+        self._mod: tvm.IRModule | None = None
+        after_fork.give_lock(self)
+
+    @classmethod
+    def of(
+        cls,
         arranged: Arranged,
         updates: Mapping[int, int],
         others: Sequence[fx.Node],
         options: Options,
-    ) -> None:
-        super().__init__()
-        self.eager: fx.GraphModule = arranged.module
-        self.operators = sum(node.op == "call_function" for node in arranged.module.graph.nodes)
-        self._tensors = arranged.tensors
-        self._determining = arranged.tensors + arranged.symbols
-        self._count = len(arranged.arguments)
-        self._orders = arranged.orders
-        self._options = options
-        self._cached = CachedKernels.of(arranged.module, updates, options)
-        self._mod: tvm.IRModule | None = None
-        self._kernels = None if self._cached is None else self._cached.find()
-        if self._kernels is None:
-            mod = from_functional_graph(arranged.module)
+    ) -> Self:
+        """Import a graph, unless its kernels are stored.
+
+        Parameters
+        ----------
+        arranged : Arranged
+            The graph.
+        updates : mapping of int to int
+            The inputs that compiled code may update in place, each with the output of its new
+            value.
+        others : sequence of fx.Node
+            Other tensors that a call gets: inputs that are updated must not share memory with
+            them.
+        options : Options
+        """
+        module = arranged.module
+        inputs = Inputs(
+            _are_fixed(arranged.arguments[: arranged.tensors]), list(updates), _are_fixed(others)
+        )
+        operators = sum(node.op == "call_function" for node in module.graph.nodes)
+        made = cls(Interface.of(arranged), inputs, operators, lambda: module)
+        made._updates = {output: index for index, output in updates.items()}
+        made._options = options
+        made._cached = CachedKernels.of(module, updates, options)
+        made._kernels = None if made._cached is None else made._cached.find()
+        if made._kernels is None:
+            mod = from_functional_graph(module)
             names = [str(param.name) for param in mod["main"].params]
-            self._mod = with_updates(mod, {names[index]: updates[index] for index in updates})
-        values = _values(arranged.arguments[: arranged.tensors])
-        self._inputs = Inputs(values, list(updates), _values(others))
-        self._updates = {output: index for index, output in updates.items()}
-        after_fork.give_lock(self)
+            made._mod = with_updates(mod, {names[index]: updates[index] for index in updates})
+        return made
+
+    @classmethod
+    def stored(cls, values: Mapping[str, Any], store: Store) -> Self | None:
+        """The partition that `values`, from :meth:`values`, stand for; None without its kernels."""
+        kernels = stored_kernels(store, values["kernels"])
+        if kernels is None:
+            return None
+        count, tensors, determining, orders = values["interface"]
+        back = tuple(order and tuple(order) for order in orders)
+        interface = Interface(count, tensors, determining, back)
+        graph = functools.partial(graph_of, values["graph"], {})
+        made = cls(interface, Inputs(values["fixed"]), values["operators"], graph)
+        made._key = values["kernels"]
+        made._kernels = kernels
+        made._inputs.alignment = kernels.memory.alignment
+        return made
+
+    def values(self) -> dict[str, Any]:
+        """The partition as values of JSON, with the key of its kernels.
+
+        Raises
+        ------
+        TypeError
+            If it cannot be written, or if its kernels are not stored.
+        """
+        if self._key is None or self._updates:
+            raise TypeError("a partition whose kernels are not stored, or that updates inputs")
+        found = self._interface
+        return {
+            "kernels": self._key,
+            "interface": [found.count, found.tensors, found.determining, found.orders],
+            "fixed": self._inputs.are_fixed,
+            "operators": self.operators,
+            "graph": values_of_graph(self.eager),
+        }
+
+    @functools.cached_property
+    def eager(self) -> fx.GraphModule:
+        """The graph, which PyTorch runs after an error."""
+        return self._graph()
 
     def build(self) -> None:
         """Compile the partition, unless its kernels come from the cache."""
@@ -96,6 +189,8 @@ class Partition(nn.Module):
             self._kernels = self._built(self._mod)
         if self._kernels is not None:
             self._inputs.alignment = self._kernels.memory.alignment
+        if self._cached is not None and self._cached.is_stored:
+            self._key = self._cached.key
         self._mod = self._cached = None
 
     @in_turn
@@ -125,11 +220,11 @@ class Partition(nn.Module):
         results : tuple of torch.Tensor
             They share no memory with the arguments, except those that are updated in place.
         """
-        own = arguments[: self._count]
+        own = arguments[: self._interface.count]
         if self._kernels is None:
             return self._in_axes_of_pytorch(self.eager(*own))
         try:
-            results = self._results(self._kernels, own, arguments[self._count :])
+            results = self._results(self._kernels, own, arguments[self._interface.count :])
         except Exception as error:
             results = self.eager(*own)
             # PyTorch would have raised, too, for wrong arguments.
@@ -144,14 +239,14 @@ class Partition(nn.Module):
         self, kernels: Kernels, arguments: Sequence[Any], others: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
         function, (owned, _, updates) = kernels
-        tensors = list(arguments[: self._tensors])
-        symbols = arguments[self._tensors : self._determining]
+        tensors = list(arguments[: self._interface.tensors])
+        symbols = arguments[self._interface.tensors : self._interface.determining]
         numbers = [tvm.runtime.ShapeTuple([value]) for value in symbols]
         with self.lock:
             values = self._inputs.ready(tensors, others)
             found = function(*values, *numbers)
         results = []
-        for index in range(len(self._orders)):
+        for index in range(len(self._interface.orders)):
             if index in updates:
                 results.append(tensors[updates[index]])
             else:
@@ -166,9 +261,9 @@ class Partition(nn.Module):
         return result if is_owned else result.clone()
 
     def _in_axes_of_pytorch(self, results: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        pairs = zip(results, self._orders, strict=True)
+        pairs = zip(results, self._interface.orders, strict=True)
         return tuple(r if order is None else r.permute(order) for r, order in pairs)
 
 
-def _values(nodes: Sequence[fx.Node]) -> list[torch.Tensor]:
-    return [node.meta["val"] for node in nodes]
+def _are_fixed(nodes: Sequence[fx.Node]) -> list[bool]:
+    return [has_fixed_shape(node.meta["val"]) for node in nodes]
