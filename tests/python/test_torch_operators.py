@@ -52,7 +52,7 @@ def judged(name: str) -> dict[str, Any]:
 
 
 def part_of(result: dict[str, Any]) -> str:
-    """How much of an operator is compiled; empty if it computes nothing."""
+    """How much of an operator is compiled; empty if no graph computes anything."""
     if not result["reasons"]:
         return "all" if result["compiled"] else ""
     return "a part" if result["compiled"] else "nothing"
