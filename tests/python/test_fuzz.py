@@ -78,7 +78,9 @@ def test_no_fault_is_found(name: str) -> None:
     results = [judge(seed, outcome) for seed, outcome in zip(seeds, outcomes, strict=True)]
     faults = [f"{r.seed}: {r.verdict}: {r.message[:300]}" for r in results if r.verdict in FAULTS]
     assert not faults, "\n".join(faults)
-    assert sum(r.verdict is Verdict.PASSED for r in results) > len(results) / 2
+    # One of the two seeds of the quick tier may make a case that the oracle rejects.
+    passed = sum(r.verdict is Verdict.PASSED for r in results)
+    assert passed > (len(results) - grids.is_quick()) / 2
 
 
 @grids.few(1)
