@@ -26,8 +26,6 @@ from ..target.cpu import is_cpu
 
 Node = TypeVar("Node", bound=tvm.Object)
 
-OUT_ELEMENTWISE_FUSABLE = 4
-"""The pattern kind of kernels with which TVM fuses what follows, element by element."""
 OPAQUE = 8
 """The pattern kind of kernels that TVM does not fuse."""
 
