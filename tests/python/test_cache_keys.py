@@ -423,6 +423,27 @@ def test_the_state_of_pytorch_changes_the_key_of_a_traced_graph() -> None:
         assert len({*keys}) == len(keys)
 
 
+def test_the_dtype_of_an_autocast_in_a_graph_and_the_path_of_einsum_change_the_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cast(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu"):
+            return x @ y.T
+
+    keys = [dynamo_key(cast)]
+    dtype = torch.get_autocast_dtype("cpu")
+    torch.set_autocast_dtype("cpu", torch.float16)
+    try:
+        keys.append(dynamo_key(cast))
+    finally:
+        torch.set_autocast_dtype("cpu", dtype)
+    monkeypatch.setattr(torch.backends.opt_einsum, "strategy", "optimal")
+    keys.append(dynamo_key(cast))
+    monkeypatch.setattr(torch.backends.opt_einsum, "enabled", not torch.backends.opt_einsum.enabled)
+    keys.append(dynamo_key(cast))
+    assert len({*keys}) == len(keys) == 4
+
+
 @torch._dynamo.allow_in_graph
 def of_the_user(x: torch.Tensor) -> torch.Tensor:
     return x * 2

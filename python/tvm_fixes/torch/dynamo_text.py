@@ -72,7 +72,8 @@ def _state() -> list[Any]:
     if _len_torch_dispatch_stack() or torch._C._len_torch_function_stack() or layers is not None:
         raise TypeError("a mode that PyTorch's dispatcher calls")
     devices = torch._C._autocast_supported_devices()
-    autocast = [str(torch.get_autocast_dtype(d)) for d in devices if torch.is_autocast_enabled(d)]
+    # A graph may enter an autocast of the default dtype.
+    autocast = [[d, torch.is_autocast_enabled(d), _autocast_dtype(d)] for d in devices]
     flags = [
         *(torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
         torch.is_autocast_cache_enabled(),
@@ -83,9 +84,15 @@ def _state() -> list[Any]:
         *(getattr(torch._C, f"_get_{name}_enabled", bool)() for name in _ATTENTION),
     ]
     order = [str(backend) for backend in torch._C._get_sdp_priority_order()]
+    einsum = torch.backends.opt_einsum
+    path = [einsum.is_available(), einsum.enabled, einsum.strategy]
     device = str(torch.get_default_device())
     configs = list(map(_settings, _CONFIGS))
-    return [*state_of_pytorch(), autocast, flags, order, configs, device]
+    return [*state_of_pytorch(), autocast, flags, order, path, configs, device]
+
+
+def _autocast_dtype(device: str) -> str:
+    return str(torch.get_autocast_dtype(device))
 
 
 def _settings(config: Any) -> list[list[str]]:

@@ -19,6 +19,7 @@ as a graph within a graph.
 
 import hashlib
 import operator
+import struct
 from typing import Any
 
 import sympy
@@ -130,9 +131,9 @@ def value_text(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        return ["float", value.hex()]
+        return ["float", _bits(value)]
     if isinstance(value, complex):
-        return ["complex", value.real.hex(), value.imag.hex()]
+        return ["complex", _bits(value.real), _bits(value.imag)]
     if isinstance(value, fx.Node):
         return ["node", value.name]
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
@@ -148,6 +149,11 @@ def value_text(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [type(value).__name__, *map(value_text, value)]
     raise TypeError(f"a {type(value).__name__}")
+
+
+def _bits(number: float) -> str:
+    # The sign of a NaN is read, too, for example by copysign.
+    return struct.pack(">d", number).hex()
 
 
 def _expression(number: Any) -> str:

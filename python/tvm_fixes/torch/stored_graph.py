@@ -13,6 +13,8 @@
 
 """Graphs of ATen operators as values of JSON, from which they are made again."""
 
+import keyword
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -79,8 +81,8 @@ def graph_of(values: Mapping[str, Any], modules: Mapping[str, nn.Module]) -> fx.
     nodes: dict[str, fx.Node] = {}
     for op, name, target, args, kwargs in values["nodes"]:
         operands = tuple(_read(arg, nodes) for arg in args)
-        named = _read(kwargs, nodes)
-        called = _called(target) if op == "call_function" else target
+        named = {_identifier(key): one for key, one in _read(kwargs, nodes).items()}
+        called = _called(target) if op == "call_function" else _identifier(target)
         nodes[name] = graph.create_node(op, called, operands, named, name)
     return fx.GraphModule(root, graph)
 
@@ -98,6 +100,13 @@ def _constant_values(tensor: Any) -> list[Any]:
 def _constant(dtype: str, shape: list[int], elements: str) -> torch.Tensor:
     data = torch.tensor([*bytes.fromhex(elements)], dtype=torch.uint8)
     return data.view(_named("dtype", dtype)).reshape(shape)
+
+
+def _identifier(name: str) -> str:
+    """The name, which becomes a part of the Python code of a graph."""
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise ValueError(f"{name!r} is not a name")
+    return name
 
 
 def _called(target: Any) -> Any:
@@ -120,6 +129,10 @@ def _named(kind: str, name: str) -> Any:
     return value
 
 
+def _number(bits: str) -> float:
+    return float(struct.unpack(">d", bytes.fromhex(bits))[0])
+
+
 def _read(value: Any, nodes: Mapping[str, fx.Node]) -> Any:
     """The value that has a text."""
     if not isinstance(value, list):
@@ -128,9 +141,9 @@ def _read(value: Any, nodes: Mapping[str, fx.Node]) -> Any:
     if kind == "node":
         return nodes[rest[0]]
     if kind == "float":
-        return float.fromhex(rest[0])
+        return _number(rest[0])
     if kind == "complex":
-        return complex(*map(float.fromhex, rest))
+        return complex(*map(_number, rest))
     if kind == "device":
         return torch.device(rest[0])
     if kind in _KINDS:
