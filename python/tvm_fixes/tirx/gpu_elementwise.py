@@ -23,7 +23,7 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_equal, structural_walk
 
 from .loop_nest import offset_of, steps_of, substitute, uses
-from .util import count_of
+from .util import count_of, is_if_then_else
 
 _ACCESS_BYTES = 16
 _THREADS = 256
@@ -182,7 +182,7 @@ def conditions_of(body: tirx.Stmt) -> list[tirx.Expr]:
     conditions: list[tirx.Expr] = []
 
     def look(call: tvm.ir.Call) -> None:
-        if isinstance(call.op, tvm.ir.Op) and call.op.name == "prim.if_then_else":
+        if is_if_then_else(call):
             conditions.append(call.args[0])
 
     structural_walk(body, (tvm.ir.Call, look))

@@ -20,7 +20,7 @@ from tvm.s_tir import SBlock
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map
 
-from .util import with_parts
+from .util import is_if_then_else, with_parts
 
 
 def clamp_guarded_loads(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -52,7 +52,7 @@ def _clamped(block: SBlock) -> SBlock:
         return tirx.BufferLoad(load.source, _within(load.indices, load.source.shape, analyzer))
 
     def guard(call: tvm.ir.Call) -> tvm.ir.Call:
-        if getattr(call.op, "name", "") != "prim.if_then_else":
+        if not is_if_then_else(call):
             return call
         condition, *values = call.args
         inside = (structural_map(value, (tvm.ir.TensorLoad, load_within)) for value in values)

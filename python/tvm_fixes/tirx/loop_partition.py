@@ -23,7 +23,7 @@ from tvm.sym import Analyzer
 from tvm_ffi import structural_mutate, structural_walk
 
 from .loop_nest import Nest, around_loops, substitute, uses, with_new_variables
-from .util import is_zero
+from .util import is_if_then_else, is_zero
 
 # Each split adds a loop nest.
 _MAX_NESTS = 16
@@ -170,7 +170,7 @@ def branches_of(value: tirx.Expr) -> list[tirx.Expr] | None:
     """The condition of a choice, its value if the condition holds, and its value otherwise."""
     if isinstance(value, tirx.Select):
         return [value.condition, value.true_value, value.false_value]
-    if isinstance(value, tvm.ir.Call) and str(value.op.name) == "prim.if_then_else":
+    if is_if_then_else(value):
         return list(value.args)
     return None
 

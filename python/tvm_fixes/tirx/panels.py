@@ -20,7 +20,7 @@ from tvm_ffi import structural_mutate
 from ..attributes import PANEL
 from .loop_nest import Nest, analyzer_of, around_loops, steps_of, substitute, uses
 from .tiled_transpose import transpose_in_tiles
-from .util import is_one, with_parts
+from .util import is_if_then_else, is_one, with_parts
 from .vectorize import serial_loop, vector_loop
 
 # With fewer lanes, vectors are not worthwhile.
@@ -68,7 +68,7 @@ def vectorize_panels(body: tirx.Stmt, size: int) -> tirx.Stmt:
 def _in_vectors(loop: tirx.For, nest: Nest, size: int) -> tirx.Stmt:
     store = nest.block.body
     value, condition = store.value, None
-    if isinstance(value, tvm.ir.Call) and str(value.op.name) == "prim.if_then_else":
+    if is_if_then_else(value):
         condition, value, _ = value.args
     whole = with_parts(nest.block, body=tirx.BufferStore(store.buffer, value, store.indices))
     copied = structural_mutate(loop, (type(nest.block), lambda _block, _mutator: whole))

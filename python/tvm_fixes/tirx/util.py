@@ -13,7 +13,7 @@
 """Helpers for passes and schedules of PrimFuncs."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import tvm
 from tvm import te, tirx
@@ -201,6 +201,15 @@ def factor_of(whole: tirx.Expr, part: tirx.Expr) -> int | None:
     if not isinstance(factor, tirx.IntImm) or factor.value < 1:
         return None
     return factor.value if analyzer.can_prove_equal(whole, part * factor) else None
+
+
+def is_if_then_else(value: object) -> TypeGuard[tvm.ir.Call]:
+    """Whether a value is a choice that computes only one of its branches."""
+    return (
+        isinstance(value, tvm.ir.Call)
+        and isinstance(value.op, tvm.ir.Op)
+        and value.op.name == "prim.if_then_else"
+    )
 
 
 def divides(divisor: int, extent: tirx.Expr) -> bool:

@@ -12,6 +12,7 @@
 # and limitations under the License.
 
 import itertools
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -163,6 +164,26 @@ def test_vectors_with_large_numbers_are_computed_one_by_one(name):
     data = np.linspace(-3e6, 3e6, CHUNK).astype("float32")
     data[::3001] = 1e30
     assert error(compute(data), truth(name, data)).max() < FUNCTIONS[name][1]
+
+
+def test_only_elements_that_a_choice_computes_are_read():
+    """The last lanes are behind the end of the data; one other lane has a large number."""
+
+    @I.ir_module
+    class Module:
+        @T.prim_func
+        def main(x: T.Buffer((6,), "float32"), y: T.Buffer((8,), "float32")):
+            for lane in T.vectorized(8):
+                y[lane] = T.if_then_else(lane < 6, T.sin(x[lane]), T.float32(2))
+
+    lowered = lower(Module)
+    choice = 'T.Cast("int32", T.if_then_else(lane < 6, T.fabs(x[lane]) > '
+    assert re.findall(r"is_outside \| (.*> )", lowered.script()) == [choice]
+    data = np.array([0.5, 1e30, 3, -2, 1, 0], "float32")
+    got = tvm.runtime.empty((8,), "float32")
+    tvm.compile(lowered, target="llvm")(tvm.runtime.tensor(data), got)
+    want = [*np.sin(data.astype("float64")), 2, 2]
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)
 
 
 def test_passes_over_a_polynomial_take_no_longer():

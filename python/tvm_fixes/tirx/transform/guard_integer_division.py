@@ -28,7 +28,7 @@ from tvm_ffi import WalkResult, structural_equal, structural_map, structural_wal
 
 from ...fixes.elements import INTEGER_DIVISION as FIX_ID
 from ..elementary.expressions import let
-from ..util import contains, prim_func_pass, scalarized
+from ..util import contains, is_if_then_else, prim_func_pass, scalarized
 
 _MESSAGE = "integer division by zero"
 
@@ -169,7 +169,7 @@ def _checks(expression: tirx.Expr, divisors: Sequence[tirx.Expr]) -> list[tirx.E
                 conditions.append(_let(node, inner))
             return WalkResult.SKIP
         if isinstance(node, tvm.ir.Call):
-            if getattr(node.op, "name", None) != "prim.if_then_else":
+            if not is_if_then_else(node):
                 return None
             condition, *branches = node.args
             conditions.extend(_checks(condition, divisors))

@@ -28,12 +28,13 @@ How to remove
     the fix id ``elementary-functions``.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm_ffi import structural_map, structural_walk
+from tvm_ffi import WalkResult, structural_map, structural_walk
 
 from ...fixes.elements import ELEMENTARY_FUNCTIONS as FIX_ID
 from ...target.cpu import is_cpu
@@ -41,7 +42,7 @@ from ..elementary import FUNCTIONS, IS_OUTSIDE
 from ..elementary.expressions import int32, let
 from ..library_functions import with_library_functions, with_wide_functions
 from ..loop_nest import sequence, substitute
-from ..util import contains, prim_func_pass, scalarized, widened_bfloat16
+from ..util import contains, is_if_then_else, prim_func_pass, scalarized, widened_bfloat16
 
 _DTYPES = ("float32", "float16", "bfloat16")
 _INFINITY_BITS = 0x7F800000
@@ -355,22 +356,34 @@ def _lower_vectors(loop: tirx.For) -> tirx.Stmt:
 
 
 def _conditions(value: tirx.Expr) -> list[tirx.Expr]:
-    """When the expansions in a value are inaccurate; empty if only a part of it may be computed."""
+    """When the expansions in a value are inaccurate; of a choice, those of the branch it takes."""
     found: list[tirx.Expr] = []
-    partial: list[tvm.ir.Call] = []
 
-    def look(call: tvm.ir.Call) -> None:
-        if not isinstance(call.op, tvm.ir.Op):
-            return
-        if call.op.name == "tirx.if_then_else":
-            partial.append(call)
-        if call.op.name in IS_OUTSIDE and _function_of(call) is not None:
-            condition = IS_OUTSIDE[call.op.name](*_wide_arguments(call))
-            if not any(tvm_ffi.structural_equal(condition, known) for known in found):
-                found.append(condition)
+    def add(condition: tirx.Expr) -> None:
+        if not any(tvm_ffi.structural_equal(condition, known) for known in found):
+            found.append(condition)
 
-    structural_walk(value, (tvm.ir.Call, look))
-    return [] if partial else found
+    def look(call: tvm.ir.Call) -> WalkResult | None:
+        if is_if_then_else(call):
+            condition, *branches = call.args
+            for inner in _conditions(condition):
+                add(inner)
+            sides = [_any(_conditions(branch)) for branch in branches]
+            if any(side is not None for side in sides):
+                false = tirx.const(False, "bool")
+                sides = [false if side is None else side for side in sides]
+                add(tirx.if_then_else(condition, *sides))
+            return WalkResult.SKIP
+        if isinstance(call.op, tvm.ir.Op) and call.op.name in IS_OUTSIDE and _function_of(call):
+            add(IS_OUTSIDE[call.op.name](*_wide_arguments(call)))
+        return None
+
+    structural_walk(value, (tvm.ir.Call, look), order="pre")
+    return found
+
+
+def _any(conditions: Sequence[tirx.Expr]) -> tirx.Expr | None:
+    return functools.reduce(tirx.any, conditions) if conditions else None
 
 
 _POWERS: dict[float, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]] = {
