@@ -444,6 +444,14 @@ def test_the_dtype_of_an_autocast_in_a_graph_and_the_path_of_einsum_change_the_k
     assert len({*keys}) == len(keys) == 4
 
 
+def test_passes_that_only_inductor_runs_do_not_change_the_key() -> None:
+    key = dynamo_key()
+    with torch._inductor.config.patch(pre_grad_custom_pass=object()):
+        assert dynamo_key() == key
+    with torch._inductor.config.patch(custom_partitioner_fn=object()):
+        assert "setting" in dynamo_key()
+
+
 @torch._dynamo.allow_in_graph
 def of_the_user(x: torch.Tensor) -> torch.Tensor:
     return x * 2

@@ -336,6 +336,19 @@ def test_numbers_from_tensors_are_computed() -> None:
     assert not graphs[-1].eager
 
 
+def test_the_sign_of_a_number_is_copied() -> None:
+    x = torch.tensor([1.5, -2.0, 0.0])
+
+    def model(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.copysign(x, -2.0), torch.copysign(x, 0.0), torch.copysign(x.int(), -0.0)
+
+    function, graphs = compiled(model)
+    got = function(x)
+    check_equal(got, model(x))
+    assert [y.signbit().tolist() for y in got] == [[True] * 3, [False] * 3, [True] * 3]
+    assert not graphs[-1].eager
+
+
 def test_integers_that_change_are_inputs_and_may_be_negative() -> None:
     def scaled(x: torch.Tensor, k: int) -> tuple[torch.Tensor, ...]:
         return x * k, x + k // 2, x + k % 3, x + k * k, x.clamp(min=k), x + k / 2

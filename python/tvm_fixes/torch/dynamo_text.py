@@ -19,6 +19,7 @@ PyTorch's, operators of libraries, graphs within graphs, sizes that change betwe
 """
 
 import os
+import re
 import sys
 import types
 from collections.abc import Sequence
@@ -46,6 +47,11 @@ _MODULES = (
 )
 
 _CONFIGS = functorch_config, dynamo_config, inductor_config, shapes_config
+
+# A pass that only Inductor runs, such as torchao registers when it is imported.
+_OWN_PASS = re.compile("custom.*_pass$")
+# In the text of an object, which differs in each process.
+_ADDRESS = re.compile(" at 0x[0-9a-f]+>")
 
 # Attention is another operator with another of them.
 _ATTENTION = "flash_sdp", "math_sdp", "mem_efficient_sdp", "cudnn_sdp", "overrideable_sdp"
@@ -99,12 +105,15 @@ def _settings(config: Any) -> list[list[str]]:
     """The settings of a module of PyTorch's, except those that do not change what is traced."""
     settings = config.get_config_copy()
     names = sorted(settings.keys() - config._compile_ignored_keys)
-    return [[name, _setting(settings[name])] for name in names]
+    return [[name, _setting(settings[name])] for name in names if not _OWN_PASS.search(name)]
 
 
 def _setting(value: Any) -> str:
     # The order of a set differs between processes.
-    return str(sorted(map(repr, value))) if isinstance(value, set | frozenset) else repr(value)
+    text = str(sorted(map(repr, value))) if isinstance(value, set | frozenset) else repr(value)
+    if _ADDRESS.search(text):
+        raise TypeError(f"a setting of PyTorch that has no text: {text}")
+    return text
 
 
 def _node(module: fx.GraphModule, node: fx.Node) -> list[Any]:

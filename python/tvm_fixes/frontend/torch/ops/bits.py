@@ -62,7 +62,7 @@ def convert_signbit(call: Call) -> relax.Expr:
     return _sign_bit(call, *call.operands)
 
 
-@converts("copysign.Tensor", fix=DECOMPOSITIONS)
+@converts("copysign.Tensor", "copysign.Scalar", fix=DECOMPOSITIONS)
 def convert_copysign(call: Call) -> relax.Expr:
     """Convert the magnitude of one operand with the sign of the other."""
     emit, dtype = call.emit, call.dtype
