@@ -71,13 +71,13 @@ GRID = [
 
 def test_windows() -> None:
     cases = {str(index): pool(op, **attributes) for index, (op, attributes) in enumerate(GRID)}
-    chosen = dict(grids.sample(list(cases.items()), 40))
+    sampled = dict(grids.sample(list(cases.items()), 40))
     chosen = {
         name: (model, inputs)
-        for name, (model, inputs) in chosen.items()
+        for name, (model, inputs) in sampled.items()
         if not rejected_by_onnx_runtime(model, *inputs.values())
     }
-    assert len(chosen) > 20
+    assert len(chosen) > len(sampled) / 2
     assert_as_onnx_runtime(from_onnx, chosen, 1e-5)
 
 
