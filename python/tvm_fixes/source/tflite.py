@@ -108,7 +108,7 @@ class TfliteSource(Source):
         self, rng: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...]
     ) -> np.ndarray:
         """Draw quantized inputs from all integers."""
-        index = self._model.main.inputs[[one.name for one in self.inputs].index(spec.name)]
+        index = self._model.main.inputs[self.inputs.index(spec)]
         tensor = self._model.main.tensors[index]
         if not is_quantized(tensor):
             return self._example.draw(rng, spec, shape)
@@ -117,19 +117,19 @@ class TfliteSource(Source):
 
     def values(self, inputs: list[np.ndarray]) -> list[ModelValue]:
         main = self._model.main
-        found = []
+        values = []
         for _, operator in needed_operators(main):
             for index in operator.outputs:
                 tensor = main.tensors[index]
                 if tensor.dtype in _UNCOMPARED:
                     continue
                 node = SourceNode(main.tensors[operator.outputs[0]].name, operator.name)
-                found.append(ModelValue(_value_name(index, tensor), node, _nbytes(tensor)))
-        return found
+                values.append(ModelValue(_value_name(index, tensor), node, _nbytes(tensor)))
+        return values
 
     def with_outputs(self, names: Sequence[str]) -> "TfliteSource":
         main = self._model.main
-        indices = {_value_name(index, one): index for index, one in enumerate(main.tensors)}
+        indices = {_value_name(index, tensor): index for index, tensor in enumerate(main.tensors)}
         part = replace(main, outputs=tuple(indices[name] for name in names))
         model = replace(self._model, subgraphs=(part, *self._model.subgraphs[1:]))
         source = TfliteSource(model, self.name, self._path, self.shapes)
@@ -147,7 +147,7 @@ class TfliteSource(Source):
         rng, steps = np.random.default_rng(seed), steps_of(seed)
         kernels = "BUILTIN_REF" if seed % 2 else "AUTO"
         interpreter = self._interpreter(litert, kernels)
-        return lambda inputs: self._run(interpreter, [moved(one, rng, steps) for one in inputs])
+        return lambda inputs: self._run(interpreter, [moved(value, rng, steps) for value in inputs])
 
     def _interpreter(self, litert: Any, kernels: str) -> Any:
         """An interpreter with a set of kernels; with others if it lacks an operator."""

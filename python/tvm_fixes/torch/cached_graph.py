@@ -125,8 +125,8 @@ class CachedGraph:
                 if isinstance(partition, Partition)
             }
             values = values_of_graph(module)
-            for one in (values, *(each["graph"] for each in partitions.values())):
-                if values_of_graph(graph_of(one, dict(module.named_children()))) != one:
+            for written in (values, *(each["graph"] for each in partitions.values())):
+                if values_of_graph(graph_of(written, dict(module.named_children()))) != written:
                     raise TypeError("a graph that reads otherwise than it was written")
         except Exception as error:
             _log.info("a graph is not cached: %s", summarize(error))

@@ -33,7 +33,7 @@ from torch._inductor import config as inductor_config
 from torch.fx.experimental import _config as shapes_config
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
-from .graph_text import FUNCTIONS, state_of_pytorch, target_text, value_text
+from .graph_text import FUNCTIONS, operands_text, state_of_pytorch, target_text, value_text
 
 __all__ = ["dynamo_text"]
 
@@ -117,8 +117,7 @@ def _setting(value: Any) -> str:
 
 
 def _node(module: fx.GraphModule, node: fx.Node) -> list[Any]:
-    operands = [[value_text(arg) for arg in node.args], value_text(node.kwargs)]
-    return [node.op, node.name, _target(module, node), *operands]
+    return [node.op, node.name, _target(module, node), *operands_text(node)]
 
 
 def _target(module: fx.GraphModule, node: fx.Node) -> Any:

@@ -30,7 +30,14 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ..frontend.torch.functional_graph import shapes_of
 
-__all__ = ["FUNCTIONS", "graph_text", "state_of_pytorch", "target_text", "value_text"]
+__all__ = [
+    "FUNCTIONS",
+    "graph_text",
+    "operands_text",
+    "state_of_pytorch",
+    "target_text",
+    "value_text",
+]
 
 _PLAIN = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
@@ -86,9 +93,13 @@ def state_of_pytorch() -> list[str]:
 
 
 def _node(module: fx.GraphModule, node: fx.Node) -> list[Any]:
-    operands = [[value_text(arg) for arg in node.args], value_text(node.kwargs)]
     recorded = [value_text(node.meta.get(name)) for name in ("val", "tensor_meta")]
-    return [node.op, node.name, target_text(module, node), *operands, *recorded]
+    return [node.op, node.name, target_text(module, node), *operands_text(node), *recorded]
+
+
+def operands_text(node: fx.Node) -> list[Any]:
+    """The operands of a node by place, and those by name."""
+    return [[value_text(operand) for operand in node.args], value_text(node.kwargs)]
 
 
 def target_text(module: fx.GraphModule, node: fx.Node) -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from .graph_text import FUNCTIONS, target_text, value_text
+from .graph_text import FUNCTIONS, operands_text, target_text
 
 __all__ = ["graph_of", "values_of_graph"]
 
@@ -52,8 +52,7 @@ def values_of_graph(module: fx.GraphModule) -> dict[str, Any]:
             constants[target] = _constant_values(getattr(module, target, None))
         else:
             target = target_text(module, node)
-        operands = [[value_text(arg) for arg in node.args], value_text(dict(node.kwargs))]
-        nodes.append([node.op, node.name, target, *operands])
+        nodes.append([node.op, node.name, target, *operands_text(node)])
     return {"nodes": nodes, "constants": constants}
 
 
@@ -81,7 +80,7 @@ def graph_of(values: Mapping[str, Any], modules: Mapping[str, nn.Module]) -> fx.
     nodes: dict[str, fx.Node] = {}
     for op, name, target, args, kwargs in values["nodes"]:
         operands = tuple(_read(arg, nodes) for arg in args)
-        named = {_identifier(key): one for key, one in _read(kwargs, nodes).items()}
+        named = {_identifier(key): value for key, value in _read(kwargs, nodes).items()}
         called = _called(target) if op == "call_function" else _identifier(target)
         nodes[name] = graph.create_node(op, called, operands, named, name)
     return fx.GraphModule(root, graph)
@@ -114,12 +113,12 @@ def _called(target: Any) -> Any:
     if isinstance(target, str):
         return _BY_NAME[target]
     name, schema = target
-    found: Any = torch.ops
+    operator: Any = torch.ops
     for part in name.split("."):
-        found = getattr(found, part)
-    if str(found._schema) != schema:
+        operator = getattr(operator, part)
+    if str(operator._schema) != schema:
         raise ValueError(f"the schema of {name} differs")
-    return found
+    return operator
 
 
 def _named(kind: str, name: str) -> Any:
@@ -152,7 +151,7 @@ def _read(value: Any, nodes: Mapping[str, fx.Node]) -> Any:
     if kind == "slice":
         return slice(*parts)
     if kind == "dict":
-        return {_read(key, nodes): _read(one, nodes) for key, one in rest}
+        return {_read(key, nodes): _read(item, nodes) for key, item in rest}
     if kind == "tuple":
         return tuple(parts)
     if kind in ("list", "immutable_list"):

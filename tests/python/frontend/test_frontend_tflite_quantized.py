@@ -368,6 +368,23 @@ def test_requantization():
     case.check()
 
 
+def test_small_constants_stand_for_real_numbers() -> None:
+    """Only integers without a scale are computed at import as they are."""
+    case = Quantized()
+    data, other = np.array([[10, -20, 30]], "int8"), np.array([[5, 6, -7]], "int8")
+    x = case.constant(data, scale=0.5, zero=3)
+    y = case.constant(other, scale=0.25, zero=-1)
+    a, b = real(data, 0.5, 3), real(other, 0.25, -1)
+    case.adds("ADD", [x, y], a + b, 0.35, 7, ("AddOptions", {}))
+    # LiteRT's sum reads int8 as uint8.
+    unsigned = np.array([[10, 200, 30]], "uint8")
+    summed = [case.constant(unsigned, scale=0.1, zero=90), case.constant(np.array([1], "int32"))]
+    total = real(unsigned, 0.1, 90).sum(1)
+    options = ("ReducerOptions", {"keep_dims": False})
+    case.adds("SUM", summed, total, 0.3, 20, options, dtype="uint8")
+    case.check()
+
+
 @pytest.mark.parametrize(
     "weight, message",
     [

@@ -17,9 +17,9 @@ integers that are computed from shapes.  Elements of the latter may be extents, 
 objects.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import tvm
@@ -28,11 +28,13 @@ from tvm import relax, tirx
 from ...errors import UnsupportedOperatorError
 from .. import convert
 from ..convert import OPERATOR, Converters
-from ..extents import Extent, expression, extents_of
+from ..dtypes import dtype_of
+from ..extents import Extent, expression, extents_of, is_static
 from .file.model import Quantization, Tensor
 
 __all__ = [
     "CONVERTERS",
+    "MAX_KNOWN",
     "Array",
     "Call",
     "Context",
@@ -40,12 +42,16 @@ __all__ = [
     "carrier_of",
     "converts",
     "is_quantized",
+    "is_small_integer",
 ]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 Value: TypeAlias = relax.Expr | Array
 """The value of a tensor."""
+
+MAX_KNOWN = 64
+"""The number of elements that are computed at import; no shape has more."""
 
 _CARRIERS = {"int4": "int8", "int2": "int8", "uint4": "uint8"}
 # No axis and no constant that the importer makes is longer.
@@ -62,6 +68,11 @@ def carrier_of(dtype: str) -> str:
 def is_quantized(tensor: Tensor) -> bool:
     """Whether the elements of a tensor stand for real numbers; an int32 has parameters, too."""
     return tensor.quantization is not None and tensor.dtype in _QUANTIZED
+
+
+def is_small_integer(value: Value | None) -> TypeGuard[Array]:
+    """Whether a value may be part of the computation of a shape."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in "iuO" and value.size <= MAX_KNOWN
 
 
 @dataclass(frozen=True)
@@ -93,15 +104,16 @@ class Context:
         """A value as an expression; known elements get a dtype."""
         if not isinstance(value, np.ndarray):
             return value
-        # The array is kept, so that no other one gets its number.
-        found = self._expressions.get(id(value))
-        if found is None:
-            found = self._expressions[id(value)] = (value, self._constant(value, dtype))
-        return found[1]
+        number = id(value)
+        if number not in self._expressions:
+            # The array is kept, so that no other one gets its number.
+            self._expressions[number] = value, self._constant(value, dtype)
+        _, expression = self._expressions[number]
+        return expression
 
     def _constant(self, value: Array, dtype: str) -> relax.Expr:
-        if any(isinstance(one, tirx.Expr) for one in value.flat if value.dtype == object):
-            shape = relax.ShapeExpr([expression(one) for one in value.flat])
+        if value.dtype == object and not is_static(*value.flat):
+            shape = relax.ShapeExpr([expression(extent) for extent in value.flat])
             vector = self.builder.emit(relax.op.shape_to_tensor(shape))
             if dtype != "int64":
                 vector = self.builder.emit(relax.op.astype(vector, dtype))
@@ -163,22 +175,35 @@ class Call(convert.Call):
             raise self.fail(f"{what} must be constant")
         return value
 
+    def extents(self, index: int, what: str) -> list[Extent]:
+        """The elements of an operand, which are extents."""
+        elements = self.elements(index, what).flat
+        return [extent if isinstance(extent, tirx.Expr) else int(extent) for extent in elements]
+
     def ints(self, index: int, what: str) -> list[int]:
         """The elements of an operand, which must be constant integers."""
-        found = self.elements(index, what).reshape(-1)
-        if any(isinstance(one, tirx.Expr) for one in found if found.dtype == object):
-            raise self.fail(f"{what} must be constant, not {list(found)}")
-        return [int(one) for one in found]
+        extents = self.extents(index, what)
+        if not is_static(*extents):
+            raise self.fail(f"{what} must be constant, not {extents}")
+        return [int(extent) for extent in extents]
+
+    def known_integers(self) -> list[Array] | None:
+        """All operands, if they are few integers that are known and stand for themselves."""
+        given = [tensor for tensor in self.inputs if tensor is not None]
+        if any(map(is_quantized, given)):
+            return None
+        values = [value for value in self.operands if is_small_integer(value)]
+        return values if len(values) == len(self.operands) else None
 
     def shape(self, index: int) -> list[Extent]:
         """The shape of an operand."""
         value = self.known(index)
         if value is not None:
             return list(value.shape)
-        found = extents_of(self.operand(index))
-        if found is None:
+        extents = extents_of(self.operand(index))
+        if extents is None:
             raise self.fail(f"the shape of operand {index} is unknown")
-        return found
+        return extents
 
     def rank(self, index: int) -> int:
         """The rank of an operand."""
@@ -212,34 +237,35 @@ class Call(convert.Call):
 
     def quantization(self, tensor: Tensor, *, per_axis: bool = False) -> Quantization:
         """The parameters of a quantized tensor, one for the whole of it unless `per_axis`."""
-        found = tensor.quantization
-        if found is None:
+        parameters = tensor.quantization
+        if parameters is None:
             raise self.fail(f"{tensor} of {tensor.dtype} has no quantization")
-        if found.details:
-            raise self.fail(f"{tensor}: {found.details} is not supported")
-        if not per_axis and not found.is_per_tensor:
-            raise self.fail(f"{tensor} has {found.scale.size} scales; expected one")
+        if parameters.details:
+            raise self.fail(f"{tensor}: {parameters.details} is not supported")
+        scale, zero = parameters.scale, parameters.zero_point
+        if not per_axis and not parameters.is_per_tensor:
+            raise self.fail(f"{tensor} has {scale.size} scales; expected one")
         limits = np.iinfo(carrier_of(tensor.dtype))
-        if not (np.isfinite(found.scale).all() and (found.scale > 0).all()):
-            raise self.fail(f"{tensor}: expected positive scales, got {found.scale.min()}")
-        if (found.zero_point < limits.min).any() or (found.zero_point > limits.max).any():
+        if not (np.isfinite(scale).all() and (scale > 0).all()):
+            raise self.fail(f"{tensor}: expected positive scales, got {scale.min()}")
+        if (zero < limits.min).any() or (zero > limits.max).any():
             raise self.fail(f"{tensor}: the zero point is outside of {tensor.dtype}")
-        return found
+        return parameters
 
     def real(self, index: int, *, per_axis: bool = False) -> relax.Expr:
         """An operand; a quantized one is dequantized to float32."""
         tensor = self.input(index)
         if not is_quantized(tensor):
             return self.operand(index)
-        found = self.quantization(tensor, per_axis=per_axis)
-        return self.dequantized(self.operand(index), found, carrier_of(tensor.dtype))
+        parameters = self.quantization(tensor, per_axis=per_axis)
+        return self.dequantized(self.operand(index), parameters, carrier_of(tensor.dtype))
 
-    def dequantized(self, value: relax.Expr, found: Quantization, dtype: str) -> relax.Expr:
+    def dequantized(self, value: relax.Expr, parameters: Quantization, dtype: str) -> relax.Expr:
         """Integers as real numbers."""
-        shape = () if found.is_per_tensor else (-1,)
-        scale = relax.const(found.scale.reshape(shape))
-        zero = relax.const(found.zero_point.reshape(shape).astype(dtype))
-        axis = 0 if found.is_per_tensor else found.axis
+        shape = () if parameters.is_per_tensor else (-1,)
+        scale = relax.const(parameters.scale.reshape(shape))
+        zero = relax.const(parameters.zero_point.reshape(shape).astype(dtype))
+        axis = 0 if parameters.is_per_tensor else parameters.axis
         return self.emit(relax.op.dequantize(value, scale, zero, axis, "float32"))
 
     def as_output(self, value: relax.Expr, index: int = 0) -> relax.Expr:
@@ -247,10 +273,8 @@ class Call(convert.Call):
         tensor = self.outputs[index]
         if not is_quantized(tensor):
             return value
-        found = self.quantization(tensor)
-        scaled = self.emit(relax.op.divide(value, self.number(found.scale.item())))
-        away = self.rounded_away(scaled)
-        return self.saturated(away, int(found.zero_point.item()), tensor.dtype)
+        scale = self.number(self.quantization(tensor).scale.item())
+        return self.saturated(self.rounded_away(self.emit(relax.op.divide(value, scale))), index)
 
     def rounded_away(self, value: relax.Expr) -> relax.Expr:
         """Round floats to integers, halves away from zero."""
@@ -258,32 +282,28 @@ class Call(convert.Call):
         whole = relax.op.floor(self.emit(half))
         return self.emit(relax.op.multiply(relax.op.sign(value), self.emit(whole)))
 
-    def saturated(self, value: relax.Expr, zero: int, dtype: str) -> relax.Expr:
-        """Whole float32 numbers plus a zero point, clipped to an integer dtype."""
-        if zero:
-            value = self.emit(relax.op.add(value, self.number(zero)))
-        limits = np.iinfo(dtype)
-        clipped = self.emit(relax.op.clip(value, limits.min, limits.max))
-        return self.emit(relax.op.astype(clipped, dtype))
-
-    def requantized(self, value: relax.Expr, index: int = 0) -> relax.Expr:
-        """int32 numbers in steps of the output, plus its zero point, clipped to its dtype."""
+    def saturated(self, value: relax.Expr, index: int = 0) -> relax.Expr:
+        """Whole numbers in steps of the output, plus its zero point, clipped to its dtype."""
         tensor = self.outputs[index]
         zero = int(self.quantization(tensor).zero_point[0])
         if zero:
-            value = self.emit(relax.op.add(value, relax.const(zero, "int32")))
-        limits = np.iinfo(tensor.dtype)
-        clipped = self.emit(relax.op.clip(value, limits.min, limits.max))
-        return self.emit(relax.op.astype(clipped, tensor.dtype))
+            value = self.emit(relax.op.add(value, relax.const(zero, dtype_of(value))))
+        return self.clipped(value, tensor.dtype)
+
+    def clipped(self, value: relax.Expr, dtype: str) -> relax.Expr:
+        """Whole numbers, clipped to an integer dtype."""
+        limits = np.iinfo(dtype)
+        inside = self.emit(relax.op.clip(value, limits.min, limits.max))
+        return self.emit(relax.op.astype(inside, dtype))
 
     def quantized_product(self, value: relax.Expr) -> relax.Expr:
         """The result of a product in the dtype of the output, as FuseQuantized recognizes it."""
         tensor = self.outputs[0]
         if not is_quantized(tensor):
             return value
-        found = self.quantization(tensor)
-        scale = relax.const(found.scale.reshape(()))
-        zero = relax.const(found.zero_point.reshape(()).astype(tensor.dtype))
+        parameters = self.quantization(tensor)
+        scale = relax.const(parameters.scale.reshape(()))
+        zero = relax.const(parameters.zero_point.reshape(()).astype(tensor.dtype))
         return self.emit(relax.op.quantize(value, scale, zero, 0, tensor.dtype))
 
     def number(self, value: float, dtype: str = "float32") -> relax.Expr:
@@ -298,14 +318,20 @@ class Call(convert.Call):
             for other in others
         )
 
-    def require_same_quantization(self) -> None:
-        """Reject a quantized result whose parameters are not those of the first operand.
+    def require_same_quantization(self, *tensors: Tensor) -> None:
+        """Reject quantized tensors of several parameters: by default, first operand and result.
 
         LiteRT moves the integers, and ignores the parameters or rejects the model.
         """
-        data, out = self.input(0), self.outputs[0]
-        if is_quantized(data) and not self.has_same_quantization(data, out):
-            raise self.fail(f"the quantization of {data} and {out} differs")
+        first, *others = tensors or (self.input(0), self.outputs[0])
+        for other in others if is_quantized(first) else ():
+            if not self.has_same_quantization(first, other):
+                raise self.fail(f"the quantization of {first} and {other} differs")
+
+    def reject_quantized(self, tensor: Tensor) -> None:
+        """Reject a quantized tensor."""
+        if is_quantized(tensor):
+            raise self.fail(f"{tensor} is quantized, which is not supported")
 
     def require_dtype(self, index: int, *dtypes: str) -> None:
         """Reject an operand of another dtype."""
@@ -325,7 +351,7 @@ class Call(convert.Call):
         if name == "NONE":
             return value
         op = relax.op
-        dtype = str(value.ty.dtype.dtype)
+        dtype = dtype_of(value)
         if name == "RELU":
             zero = relax.const(0, dtype)
             return self.emit(op.nn.relu(value) if dtype == "float32" else op.maximum(value, zero))
@@ -347,11 +373,6 @@ class Call(convert.Call):
 
 def _reject(call: Call) -> Any:
     raise call.fail("no converter")
-
-
-def all_known(values: Sequence[Value | None]) -> bool:
-    """Whether all values are known."""
-    return all(isinstance(value, np.ndarray) for value in values)
 
 
 CONVERTERS: Converters[Call] = Converters(

@@ -260,8 +260,8 @@ class _Builder:
     """Makes a model of the tables of a file, and checks all indices."""
 
     def __init__(self, data: memoryview) -> None:
-        self._data = data
-        self._root = Reader(data).root()
+        self._reader = Reader(data)
+        self._root = self._reader.root()
         self._buffers = [
             self._buffer(index, fields) for index, fields in enumerate(self._list("buffers"))
         ]
@@ -273,12 +273,7 @@ class _Builder:
         """The bytes of a buffer, which may lie behind the flatbuffer; None if it is empty."""
         offset, size = fields["offset"], fields["size"]
         if offset not in _NO_OFFSET:
-            if offset + size > len(self._data):
-                raise TfliteError(
-                    f"malformed file: buffer {index} is at byte {offset}, with {size} bytes; the "
-                    f"file has {len(self._data)}"
-                )
-            return self._data[offset : offset + size] if size else None
+            return self._reader.bytes_at(offset, size, f"buffer {index}") if size else None
         data = fields["data"]
         return None if data is None or data.size == 0 else memoryview(data)
 
@@ -289,13 +284,14 @@ class _Builder:
         ]
         if not graphs:
             raise TfliteError("malformed file: the model has no subgraph")
-        names = [one["name"] or "" for one in self._list("metadata")]
-        data = [self._data_of(one["buffer"], "metadata") for one in self._list("metadata")]
+        entries = self._list("metadata")
+        names = [entry["name"] or "" for entry in entries]
+        data = [self._data_of(entry["buffer"], "metadata") for entry in entries]
         return Model(
             self._root["version"],
             self._root["description"] or "",
             tuple(graphs),
-            tuple(self._signature(one, graphs) for one in self._list("signature_defs")),
+            tuple(self._signature(entry, graphs) for entry in self._list("signature_defs")),
             dict(zip(names, data, strict=True)),
         )
 
@@ -305,28 +301,31 @@ class _Builder:
     def _subgraph(self, index: int, fields: Mapping[str, Any]) -> SubGraph:
         where = f"subgraph {index}"
         tensors = tuple(
-            self._tensor(one, f"{where}, tensor {number}")
-            for number, one in enumerate(fields["tensors"] or ())
+            self._tensor(tensor, f"{where}, tensor {number}")
+            for number, tensor in enumerate(fields["tensors"] or ())
         )
 
         def indices(value: Any, what: str, least: int = 0) -> tuple[int, ...]:
-            found = () if value is None else tuple(map(int, value))
-            return tuple(_checked(one, tensors, f"{where}, {what}: tensor", least) for one in found)
+            return tuple(
+                _checked(index, tensors, f"{where}, {what}: tensor", least)
+                for index in _ints(value)
+            )
 
         operators = []
-        for number, one in enumerate(fields["operators"] or ()):
+        for number, operator in enumerate(fields["operators"] or ()):
             at = f"operator {number}"
             codes = self._list("operator_codes")
-            code = codes[_checked(one["opcode_index"], codes, f"{where}, {at}: operator code")]
+            code = codes[_checked(operator["opcode_index"], codes, f"{where}, {at}: operator code")]
+            options_name, options = operator["builtin_options"] or ("", {})
             operators.append(
                 Operator(
                     **_named(code),
-                    inputs=indices(one["inputs"], at, -1),
-                    outputs=indices(one["outputs"], at),
-                    intermediates=indices(one["intermediates"], at, -1),
-                    options_name=(one["builtin_options"] or ("", {}))[0],
-                    options=(one["builtin_options"] or ("", {}))[1],
-                    custom_options=self._custom_options(one),
+                    inputs=indices(operator["inputs"], at, -1),
+                    outputs=indices(operator["outputs"], at),
+                    intermediates=indices(operator["intermediates"], at, -1),
+                    options_name=options_name,
+                    options=options,
+                    custom_options=self._custom_options(operator),
                 )
             )
         return SubGraph(
@@ -341,14 +340,12 @@ class _Builder:
         offset, size = fields["large_custom_options_offset"], fields["large_custom_options_size"]
         if offset in _NO_OFFSET:
             return b"" if fields["custom_options"] is None else fields["custom_options"].tobytes()
-        if offset + size > len(self._data):
-            raise TfliteError(f"malformed file: custom options at byte {offset}, with {size} bytes")
-        return bytes(self._data[offset : offset + size])
+        return bytes(self._reader.bytes_at(offset, size, "a list of custom options"))
 
     def _tensor(self, fields: Mapping[str, Any], where: str) -> Tensor:
         if fields["external_buffer"]:
             raise TfliteError(f"{where}: weights in another file are not supported")
-        shape, signature = _shape(fields["shape"]), _shape(fields["shape_signature"])
+        shape, signature = _ints(fields["shape"]), _ints(fields["shape_signature"])
         if any(dim < 0 for dim in shape):
             raise TfliteError(f"malformed file: {where} has the shape {list(shape)}")
         if signature and len(signature) != len(shape):
@@ -375,8 +372,8 @@ class _Builder:
 
         def tensors_by_name(maps: Any) -> dict[str, int]:
             return {
-                one["name"] or "": _checked(one["tensor_index"], tensors, f"{where}: tensor")
-                for one in maps or ()
+                entry["name"] or "": _checked(entry["tensor_index"], tensors, f"{where}: tensor")
+                for entry in maps or ()
             }
 
         named = tensors_by_name(fields["inputs"]), tensors_by_name(fields["outputs"])
@@ -401,7 +398,7 @@ def _named(code: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, "is_custom": is_custom, "version": code["version"]}
 
 
-def _shape(values: Any) -> tuple[int, ...]:
+def _ints(values: Any) -> tuple[int, ...]:
     return () if values is None else tuple(map(int, values))
 
 
@@ -433,7 +430,7 @@ def _quantization(
 def _sparsity(fields: Mapping[str, Any] | None) -> Sparsity | None:
     if fields is None:
         return None
-    order, blocks = _shape(fields["traversal_order"]), _shape(fields["block_map"])
+    order, blocks = _ints(fields["traversal_order"]), _ints(fields["block_map"])
     return Sparsity(order, blocks, fields["dim_metadata"] or ())
 
 

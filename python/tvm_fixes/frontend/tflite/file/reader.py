@@ -116,7 +116,7 @@ class Reader:
         if size < 4 or size % 2:
             raise TfliteError(f"malformed file: the vtable of {table} has {size} bytes")
         self._spend(size + _TABLE_COST, table)
-        offsets = struct.unpack_from(f"<{size // 2}H", self._bytes(vtable, size, table))[2:]
+        offsets = struct.unpack_from(f"<{size // 2}H", self.bytes_at(vtable, size, table))[2:]
         fields = _fields(table)
         values = {}
         for field in fields:
@@ -165,10 +165,10 @@ class Reader:
         position += 4
         if kind in _DTYPES:
             dtype = np.dtype(_DTYPES[kind])
-            data = self._bytes(position, count * dtype.itemsize, where)
+            data = self.bytes_at(position, count * dtype.itemsize, where)
             self._spend(16 if kind == "ubyte" else 16 + len(data), where)
             return np.frombuffer(data, dtype)
-        self._bytes(position, 4 * count, where)
+        self.bytes_at(position, 4 * count, where)
         self._spend(4 * count, where)
         return [
             self._table(kind, self._target(position + 4 * index, where)) for index in range(count)
@@ -176,7 +176,7 @@ class Reader:
 
     def _string(self, position: int, where: str) -> str:
         count = self._scalar("I", position, where)
-        data = self._bytes(position + 4, count, where)
+        data = self.bytes_at(position + 4, count, where)
         self._spend(count, where)
         return bytes(data).decode("utf-8", "replace")
 
@@ -185,9 +185,10 @@ class Reader:
         return place + int(self._scalar("I", place, where))
 
     def _scalar(self, code: str, position: int, where: str) -> Any:
-        return struct.unpack(f"<{code}", self._bytes(position, struct.calcsize(code), where))[0]
+        return struct.unpack(f"<{code}", self.bytes_at(position, struct.calcsize(code), where))[0]
 
-    def _bytes(self, position: int, size: int, where: str) -> memoryview:
+    def bytes_at(self, position: int, size: int, where: str) -> memoryview:
+        """A part of the file; `where` names it in an error."""
         if position < 0 or position + size > len(self._data):
             raise TfliteError(
                 f"malformed file: {where} is at byte {position}, with {size} bytes; "

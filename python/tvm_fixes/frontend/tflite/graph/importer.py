@@ -147,10 +147,9 @@ class _Importer:
                 for place, operator in needed_operators(self._graph):
                     self._convert(operator, place)
                 results = [self._result(index) for index in self._graph.outputs]
-                found = builder.emit_output(
-                    results[0] if len(results) == 1 else relax.Tuple(results)
-                )
-            builder.emit_func_output(found)
+                output = results[0] if len(results) == 1 else relax.Tuple(results)
+                output = builder.emit_output(output)
+            builder.emit_func_output(output)
         return builder.finalize()
 
     def _parameters(self) -> list[relax.Var]:
@@ -218,8 +217,8 @@ class _Importer:
             if index in self._values:
                 raise TfliteError(f"{where} computes {tensor}, which has a value already")
         try:
-            found = self._context.convert(call)
-            results = found if isinstance(found, list) else [found]
+            converted = self._context.convert(call)
+            results = converted if isinstance(converted, list) else [converted]
             if len(results) != len(outputs):
                 raise call.fail(f"{len(outputs)} results; expected {len(results)}")
             for index, tensor, value in zip(operator.outputs, outputs, results, strict=True):

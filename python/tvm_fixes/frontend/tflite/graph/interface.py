@@ -60,7 +60,7 @@ def dims_of(
         raise UsageError(
             f"shape given for unknown input {unknown[0]!r}; inputs: {', '.join(names)}"
         )
-    found: dict[str, tuple[int | str, ...]] = {}
+    dims: dict[str, tuple[int | str, ...]] = {}
     for place, (name, index) in enumerate(zip(names, graph.inputs, strict=True)):
         declared = graph.tensors[index].signature
         default = tuple(
@@ -73,5 +73,5 @@ def dims_of(
         )
         if not fits:
             raise UsageError(f"input {name!r}: expected shape {list(default)}, got {list(given)}")
-        found[name] = given
-    return found
+        dims[name] = given
+    return dims

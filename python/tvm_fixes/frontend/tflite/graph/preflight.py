@@ -25,14 +25,14 @@ __all__ = ["needed_operators", "operators_of", "problem_of"]
 def needed_operators(graph: SubGraph) -> list[tuple[str, Operator]]:
     """The operators that the outputs depend on, with their places, in the order of the file."""
     needed = set(graph.outputs)
-    found: list[tuple[str, Operator]] = []
+    operators: list[tuple[str, Operator]] = []
     for index in reversed(range(len(graph.operators))):
         operator = graph.operators[index]
         if needed.isdisjoint(operator.outputs):
             continue
         needed.update(operator.inputs)
-        found.append((place_of(graph, index), operator))
-    return found[::-1]
+        operators.append((place_of(graph, index), operator))
+    return operators[::-1]
 
 
 def place_of(graph: SubGraph, index: int) -> str:

@@ -70,7 +70,7 @@ def _by_table(call: Call) -> relax.Expr:
     elif call.operator == "LEAKY_RELU":
         slope = np.float32(call.option("alpha"))
         factors = source.scale[0] / target.scale[0], source.scale[0] * slope / target.scale[0]
-        positive, negative = (rescaled_array(moved, float(abs(one))) for one in factors)
+        positive, negative = (rescaled_array(moved, float(abs(factor))) for factor in factors)
         rounded = np.where(moved < 0, np.int64(np.sign(slope)) * negative, positive)
     else:
         with np.errstate(all="ignore"):
@@ -126,13 +126,13 @@ def relu(call: Call) -> relax.Expr:
     low, high = _LIMITS[call.operator]
     data, out = call.input(0), call.outputs[0]
     if is_quantized(data) and call.has_same_quantization(data, out):
-        found = call.quantization(data)
+        parameters = call.quantization(data)
         bounds = np.iinfo(data.dtype)
 
         def integer(limit: int) -> int:
-            scaled = np.float32(limit) / found.scale[0]
+            scaled = np.float32(limit) / parameters.scale[0]
             rounded = np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))
-            return int(np.clip(rounded + found.zero_point[0], bounds.min, bounds.max))
+            return int(np.clip(rounded + parameters.zero_point[0], bounds.min, bounds.max))
 
         limits = integer(low), bounds.max if high is None else integer(high)
         return relax.op.clip(call.operand(0), *map(int, limits))

@@ -12,13 +12,14 @@
 # and limitations under the License.
 """Convolutions, in the layouts of TFLite: channels last."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
-from ...extents import Extent
+from ...extents import Extent, is_static
 from ..call import Call, converts, is_quantized
 from ..file.model import Quantization
 
@@ -43,6 +44,19 @@ def window_padding(
     return total // 2, total - total // 2
 
 
+def paddings(
+    call: Call,
+    extents: Sequence[Extent],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int] | None = None,
+) -> list[int]:
+    """The padding before each axis, and then that after each."""
+    axes = zip(extents, kernel, strides, dilation or [1] * len(kernel), strict=True)
+    before, after = zip(*(window_padding(call, *axis) for axis in axes), strict=True)
+    return [*before, *after]
+
+
 def weight_of(call: Call, index: int, order: list[int]) -> relax.Expr:
     """The weights, their axes permuted, dequantized if they are integers."""
     tensor = call.input(index)
@@ -58,11 +72,11 @@ def weight_of(call: Call, index: int, order: list[int]) -> relax.Expr:
         moved = call.emit(relax.op.permute_dims(call.operand(index), order))
     if not is_quantized(tensor):
         return moved
-    found = call.quantization(tensor, per_axis=True)
+    parameters = call.quantization(tensor, per_axis=True)
     dtype = str(known.dtype) if known is not None else tensor.dtype
-    if not found.is_per_tensor:
-        found = replace(found, axis=order.index(found.axis))
-    return call.dequantized(moved, found, dtype)
+    if not parameters.is_per_tensor:
+        parameters = replace(parameters, axis=order.index(parameters.axis))
+    return call.dequantized(moved, parameters, dtype)
 
 
 def check_product(call: Call, data: int, weight: int) -> None:
@@ -119,8 +133,8 @@ def depthwise_conv_2d(call: Call) -> relax.Expr:
     call.check_operands(2, 3)
     check_product(call, 0, 1)
     _, *extents, channels = call.shape(0)
-    one, *kernel, results = _static(call, 1)
-    if one != 1 or not isinstance(channels, int) or not channels or results % channels:
+    first, *kernel, results = _static(call, 1)
+    if first != 1 or not isinstance(channels, int) or not channels or results % channels:
         raise call.fail(f"weights of shape {_static(call, 1)} for {channels} channels")
     weight = weight_of(call, 1, [3, 1, 2, 0])
     return _convolved(call, weight, extents, kernel, channels, 3)
@@ -128,7 +142,7 @@ def depthwise_conv_2d(call: Call) -> relax.Expr:
 
 def _static(call: Call, index: int) -> list[int]:
     shape = call.shape(index)
-    if len(shape) != 4 or not all(isinstance(dim, int) for dim in shape):
+    if len(shape) != 4 or not is_static(*shape):
         raise call.fail(f"weights of shape {shape}; expected four static extents")
     return [int(dim) for dim in shape]
 
@@ -145,16 +159,12 @@ def _convolved(
     dilation = [call.option("dilation_h_factor"), call.option("dilation_w_factor")]
     if len(extents) != 2:
         raise call.fail(f"data of rank {len(extents) + 2}; expected 4")
-    pads = [
-        window_padding(call, *parts)
-        for parts in zip(extents, kernel, strides, dilation, strict=True)
-    ]
     value = call.emit(
         relax.op.nn.conv2d(
             call.real(0),
             weight,
             strides=strides,
-            padding=[pad[0] for pad in pads] + [pad[1] for pad in pads],
+            padding=paddings(call, extents, kernel, strides, dilation),
             dilation=dilation,
             groups=groups,
             data_layout="NHWC",
@@ -174,7 +184,7 @@ def transpose_conv(call: Call) -> relax.Expr:
     _, *extents, channels = call.shape(2)
     _, *kernel, depth = _static(call, 1)
     strides = [call.option("stride_h"), call.option("stride_w")]
-    if len(shape) != 4 or channels != depth or not all(isinstance(one, int) for one in extents):
+    if len(shape) != 4 or channels != depth or not is_static(*extents):
         raise call.fail(f"data {call.shape(2)}, weights {call.shape(1)}, result {shape}")
     before, after, extra = [], [], []
     for extent, result, size, stride in zip(extents, shape[1:3], kernel, strides, strict=True):
@@ -212,16 +222,12 @@ def conv_3d(call: Call) -> relax.Expr:
         raise call.fail(f"data {call.shape(0)}, weights {call.shape(1)}")
     strides = [call.option(f"stride_{axis}") for axis in "dhw"]
     dilation = [call.option(f"dilation_{axis}_factor") for axis in "dhw"]
-    pads = [
-        window_padding(call, *parts)
-        for parts in zip(extents, kernel, strides, dilation, strict=True)
-    ]
     value = call.emit(
         relax.op.nn.conv3d(
             call.operand(0),
             weight_of(call, 1, [4, 3, 0, 1, 2]),
             strides=strides,
-            padding=[pad[0] for pad in pads] + [pad[1] for pad in pads],
+            padding=paddings(call, extents, kernel, strides, dilation),
             dilation=dilation,
             groups=channels // int(depth),
             data_layout="NDHWC",

@@ -16,9 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tvm import relax, tirx
+from tvm import relax
 
-from ..call import Array, Call, Value, all_known, converts, is_quantized
+from ...extents import is_static
+from ..call import MAX_KNOWN, Array, Call, Value, converts, is_quantized
 
 _UNARY: dict[str, Callable[[relax.Expr], relax.Expr]] = {
     "ABS": relax.op.abs,
@@ -78,28 +79,19 @@ _OF_INTEGERS: dict[str, Callable[..., Any]] = {
     "GREATER_EQUAL": np.greater_equal,
 }
 
-# No shape has more elements.
-_MAX_KNOWN = 64
-
 
 def _evaluated(call: Call) -> Array | None:
     """The result, if the operands are few integers that are known at import."""
-    if not all_known(call.operands) or any(one.size > _MAX_KNOWN for one in call.operands):
+    known = call.known_integers()
+    if known is None:
         return None
-    is_symbolic = any(
-        isinstance(element, tirx.Expr)
-        for one in call.operands
-        if one.dtype == object
-        for element in one.flat
-    )
+    is_symbolic = not all(is_static(*value.flat) for value in known)
     function = (_OF_EXTENTS if is_symbolic else _OF_INTEGERS).get(call.operator)
-    if function is None or any(one.dtype.kind not in "iuO" for one in call.operands):
+    if function is None or call.option_or("fused_activation_function", "NONE") != "NONE":
         return None
-    if call.operator.startswith("FLOOR_") and not np.all(call.operands[1] != 0):
+    if call.operator.startswith("FLOOR_") and not np.all(known[1] != 0):
         return None
-    if call.option_or("fused_activation_function", "NONE") != "NONE":
-        return None
-    values = [one if is_symbolic else one.astype(call.input(0).dtype) for one in call.operands]
+    values = [value if is_symbolic else value.astype(call.input(0).dtype) for value in known]
     return np.asarray(function(*values))
 
 
@@ -125,8 +117,7 @@ def logical_not(call: Call) -> relax.Expr:
 @converts("ZEROS_LIKE")
 def zeros_like(call: Call) -> relax.Expr:
     """Zeros in the shape of the operand."""
-    if is_quantized(call.input(0)):
-        raise call.fail("quantized operands are not supported")
+    call.reject_quantized(call.input(0))
     return relax.op.zeros_like(call.operand(0))
 
 
@@ -166,10 +157,7 @@ def extremum(call: Call) -> Value:
     known = _evaluated(call)
     if known is not None:
         return known
-    if is_quantized(call.outputs[0]):
-        tensors = [call.input(0), call.input(1), call.outputs[0]]
-        if not call.has_same_quantization(*tensors):
-            raise call.fail("the quantization of operands and result differs")
+    call.require_same_quantization(call.outputs[0], call.input(0), call.input(1))
     return _ON_INTEGERS[call.operator](call.operand(0), call.operand(1))
 
 
@@ -179,8 +167,7 @@ def comparison(call: Call) -> Value:
     known = _evaluated(call)
     if known is not None:
         return known
-    if is_quantized(call.input(0)) and not call.has_same_quantization(call.input(0), call.input(1)):
-        raise call.fail("the quantization of the operands differs")
+    call.require_same_quantization(call.input(0), call.input(1))
     return _COMPARISONS[call.operator](call.operand(0), call.operand(1))
 
 
@@ -201,10 +188,7 @@ def bits(call: Call) -> relax.Expr:
 def select(call: Call) -> relax.Expr:
     """One of two elements, by a condition."""
     condition, then, otherwise = (call.operand(index) for index in range(3))
-    if is_quantized(call.outputs[0]):
-        tensors = [call.input(1), call.input(2), call.outputs[0]]
-        if not call.has_same_quantization(*tensors):
-            raise call.fail("the quantization of operands and result differs")
+    call.require_same_quantization(call.outputs[0], call.input(1), call.input(2))
     rank = call.rank(1)
     if call.operator == "SELECT" and call.rank(0) == 1 and rank > 1:
         # A vector of conditions selects along the first axis.
@@ -217,7 +201,7 @@ def cast(call: Call) -> Value:
     """The elements in another dtype; quantized ones are integers here."""
     dtype = call.outputs[0].dtype
     known = call.known(0)
-    if known is not None and known.size <= _MAX_KNOWN and dtype in ("int32", "int64"):
+    if known is not None and known.size <= MAX_KNOWN and dtype in ("int32", "int64"):
         if known.dtype == object or known.dtype.kind in "iu":
             return known if known.dtype == object else known.astype(dtype)
     if dtype == "bool":

@@ -15,8 +15,8 @@
 import numpy as np
 from tvm import relax
 
-from ..call import Call, Value, converts, is_quantized
-from .shape import extents_in, is_small_integer, shape_of
+from ..call import Call, Value, converts, is_quantized, is_small_integer
+from .shape import shape_of
 
 
 @converts("GATHER")
@@ -31,16 +31,15 @@ def gather(call: Call) -> Value:
         raise call.fail(f"batch_dims is {batches}, with axis {axis}")
     value, places = call.known(0), call.known(1)
     if is_small_integer(value) and places is not None and places.dtype != object and not batches:
-        assert value is not None
         _check_range(call, places, value.shape[axis])
         return np.take(value, places, axis)
     if not batches:
         return relax.op.take(call.operand(0), call.operand(1), axis)
     # The axis stands behind the batches, and its place is restored afterwards.
-    order = [*range(batches), axis, *(one for one in range(batches, rank) if one != axis)]
+    order = [*range(batches), axis, *(other for other in range(batches, rank) if other != axis)]
     data = call.emit(relax.op.permute_dims(call.operand(0), order))
     indices = call.emit(relax.op.expand_dims(_wide(call, 1), index_rank))
-    found = call.emit(relax.op.gather_nd(data, indices, batches))
+    gathered = call.emit(relax.op.gather_nd(data, indices, batches))
     outer = axis - batches
     added = index_rank - batches
     restored = [
@@ -49,7 +48,7 @@ def gather(call: Call) -> Value:
         *range(batches, batches + added),
         *range(batches + added + outer, rank - 1 + added),
     ]
-    return relax.op.permute_dims(found, restored)
+    return relax.op.permute_dims(gathered, restored)
 
 
 def _wide(call: Call, index: int) -> relax.Expr:
@@ -67,14 +66,12 @@ def _check_range(call: Call, indices: np.ndarray, extent: int) -> None:
 @converts("EMBEDDING_LOOKUP")
 def embedding_lookup(call: Call) -> relax.Expr:
     """Rows of a table, by indices."""
-    if is_quantized(call.input(1)) and not is_quantized(call.outputs[0]):
-        found = call.emit(relax.op.take(call.operand(1), call.operand(0), 0))
-        parameters = call.quantization(call.input(1))
-        return call.dequantized(found, parameters, call.input(1).dtype)
-    if is_quantized(call.input(1)):
-        if not call.has_same_quantization(call.input(1), call.outputs[0]):
-            raise call.fail("the quantization of operand and result differs")
-    return relax.op.take(call.operand(1), call.operand(0), 0)
+    table = call.input(1)
+    rows = call.emit(relax.op.take(call.operand(1), call.operand(0), 0))
+    if is_quantized(table) and not is_quantized(call.outputs[0]):
+        return call.dequantized(rows, call.quantization(table), table.dtype)
+    call.require_same_quantization(table, call.outputs[0])
+    return rows
 
 
 @converts("GATHER_ND")
@@ -87,9 +84,8 @@ def gather_nd(call: Call) -> relax.Expr:
 @converts("SCATTER_ND")
 def scatter_nd(call: Call) -> relax.Expr:
     """Zeros, to which parts are added at vectors of indices."""
-    if is_quantized(call.outputs[0]):
-        raise call.fail("quantized results are not supported")
-    target = extents_in(call, 2, "the shape")
+    call.reject_quantized(call.outputs[0])
+    target = call.extents(2, "the shape")
     zeros = call.emit(relax.op.zeros(shape_of(target), call.outputs[0].dtype))
     return relax.op.scatter_nd(zeros, call.operand(0), call.operand(1), "add")
 
@@ -97,8 +93,7 @@ def scatter_nd(call: Call) -> relax.Expr:
 @converts("ONE_HOT")
 def one_hot(call: Call) -> relax.Expr:
     """One value at the indices along a new axis, and another one elsewhere."""
-    if is_quantized(call.outputs[0]):
-        raise call.fail("quantized results are not supported")
+    call.reject_quantized(call.outputs[0])
     [depth] = call.ints(1, "the depth")
     depth, rank = call.limited(depth, "the depth"), call.rank(0)
     axis = call.option_or("axis", -1)
@@ -115,8 +110,7 @@ def one_hot(call: Call) -> relax.Expr:
 @converts("MATRIX_DIAG")
 def matrix_diag(call: Call) -> relax.Expr:
     """Matrices with the last axis on their diagonals, and zeros."""
-    if is_quantized(call.outputs[0]):
-        raise call.fail("quantized results are not supported")
+    call.reject_quantized(call.outputs[0])
     extent = call.shape(0)[-1]
     if not isinstance(extent, int):
         raise call.fail("the last extent must be static")

@@ -14,7 +14,7 @@
 
 from tvm import relax
 
-from ...extents import NO_FACTS, product
+from ...extents import NO_FACTS, is_static, product
 from ..call import Call, converts, is_quantized
 from .convolution import check_product, weight_of, with_bias
 
@@ -27,9 +27,9 @@ def fully_connected(call: Call) -> relax.Expr:
     if call.option_or("weights_format", "DEFAULT") != "DEFAULT":
         raise call.fail(f"weights in the format {call.option('weights_format')}: not supported")
     shape, weights = call.shape(0), call.shape(1)
-    if len(weights) != 2 or not all(isinstance(one, int) for one in weights):
+    if len(weights) != 2 or not is_static(*weights):
         raise call.fail(f"weights of shape {weights}; expected two static extents")
-    results, depth = (int(one) for one in weights)
+    results, depth = map(int, weights)
     keeps = call.option_or("keep_num_dims", False)
     data = call.real(0)
     if keeps and (not shape or shape[-1] != depth):
@@ -39,8 +39,7 @@ def fully_connected(call: Call) -> relax.Expr:
         if depth == 0 or (isinstance(count, int) and count % depth):
             raise call.fail(f"data of shape {shape} for weights of shape {weights}")
         if len(shape) != 2 or shape[1] != depth:
-            rows = count // depth if isinstance(count, int) else NO_FACTS.simplify(count // depth)
-            data = call.emit(relax.op.reshape(data, [rows, depth]))
+            data = call.emit(relax.op.reshape(data, [NO_FACTS.simplify(count // depth), depth]))
     elif len(shape) == 1:
         data = call.emit(relax.op.reshape(data, [1, depth]))
     value = call.emit(relax.op.matmul(data, weight_of(call, 1, [1, 0])))

@@ -15,7 +15,7 @@
 from tvm import relax
 
 from ..call import Call, converts, is_quantized
-from .convolution import window_padding
+from .convolution import paddings
 
 
 def _pooled(call: Call, kind: str, value: relax.Expr) -> relax.Expr:
@@ -25,13 +25,12 @@ def _pooled(call: Call, kind: str, value: relax.Expr) -> relax.Expr:
         raise call.fail(f"data of rank {len(shape)}; expected 4")
     strides = [call.option("stride_h"), call.option("stride_w")]
     size = [call.option("filter_height"), call.option("filter_width")]
-    pads = [window_padding(call, *parts) for parts in zip(shape[1:3], size, strides, strict=True)]
     return call.emit(
         getattr(relax.op.nn, f"{kind}_pool2d")(
             value,
             pool_size=size,
             strides=strides,
-            padding=[pad[0] for pad in pads] + [pad[1] for pad in pads],
+            padding=paddings(call, shape[1:3], size, strides),
             layout="NHWC",
         )
     )
@@ -42,12 +41,12 @@ def _limited(call: Call, value: relax.Expr) -> relax.Expr:
     name = call.option_or("fused_activation_function", "NONE")
     if name == "NONE":
         return value
-    found = call.quantization(call.input(0))
-    zero = int(found.zero_point[0])
-    real = call.dequantized(value, found, call.input(0).dtype)
+    data = call.input(0)
+    parameters = call.quantization(data)
     if name == "RELU":
-        return call.emit(relax.op.maximum(value, relax.const(zero, call.input(0).dtype)))
-    return call.as_output(call.activated(real))
+        zero = relax.const(int(parameters.zero_point[0]), data.dtype)
+        return call.emit(relax.op.maximum(value, zero))
+    return call.as_output(call.activated(call.dequantized(value, parameters, data.dtype)))
 
 
 @converts("MAX_POOL_2D")
@@ -67,7 +66,7 @@ def average_pool_2d(call: Call) -> relax.Expr:
     call.require_same_quantization()
     integers = call.emit(relax.op.astype(call.operand(0), "float32"))
     means = call.rounded_away(_pooled(call, "avg", integers))
-    return _limited(call, call.saturated(means, 0, data.dtype))
+    return _limited(call, call.clipped(means, data.dtype))
 
 
 @converts("L2_POOL_2D")

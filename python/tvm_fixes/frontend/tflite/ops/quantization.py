@@ -38,7 +38,7 @@ def quantize(call: Call) -> relax.Expr:
             zero = relax.const(int(source.zero_point[0]), "int32")
             wide = call.emit(relax.op.subtract(wide, zero))
         factor = fixed_point(float(source.scale[0]) / float(target.scale[0]))
-        return call.requantized(rescaled(call, wide, *factor))
+        return call.saturated(rescaled(call, wide, *factor))
     return call.as_output(call.real(0))
 
 
@@ -49,8 +49,8 @@ def dequantize(call: Call) -> relax.Expr:
         return relax.op.astype(call.operand(0), "float32")
     if call.input(0).dtype == "float32":
         return call.operand(0)
-    found = call.quantization(call.input(0), per_axis=True)
-    return call.dequantized(call.operand(0), found, carrier_of(call.input(0).dtype))
+    parameters = call.quantization(call.input(0), per_axis=True)
+    return call.dequantized(call.operand(0), parameters, carrier_of(call.input(0).dtype))
 
 
 @converts("FAKE_QUANT")

@@ -68,17 +68,17 @@ def summed(call: Call) -> Value:
         # The division is part of the factor.
         shift = min(count.bit_length() - 1, 32, 31 + exponent)
         factor, exponent = (factor << shift) // count, exponent - shift
-    return call.requantized(rescaled(call, value, factor, exponent))
+    return call.saturated(rescaled(call, value, factor, exponent))
 
 
 def _evaluated(call: Call) -> Array | None:
     """The result, if the operand is a shape."""
-    value = call.known(0)
-    function = _OF_KNOWN.get(call.operator)
-    if value is None or value.dtype.kind not in "iO" or value.size > 64 or function is None:
+    known, function = call.known_integers(), _OF_KNOWN.get(call.operator)
+    if known is None or function is None:
         return None
-    found = function(value, axis=tuple(_axes(call)), keepdims=call.option("keep_dims"))
-    return np.asarray(found, value.dtype)
+    value = known[0]
+    result = function(value, axis=tuple(_axes(call)), keepdims=call.option("keep_dims"))
+    return np.asarray(result, value.dtype)
 
 
 @converts("REDUCE_PROD")
@@ -87,8 +87,7 @@ def reduce_prod(call: Call) -> Value:
     known = _evaluated(call)
     if known is not None:
         return known
-    if is_quantized(call.input(0)):
-        raise call.fail("quantized operands are not supported")
+    call.reject_quantized(call.input(0))
     return relax.op.prod(call.operand(0), axis=_axes(call), keepdims=call.option("keep_dims"))
 
 
@@ -106,8 +105,8 @@ def reduce_bool(call: Call) -> relax.Expr:
     call.require_dtype(0, "bool")
     value = call.emit(relax.op.astype(call.operand(0), "int8"))
     function = relax.op.max if call.operator == "REDUCE_ANY" else relax.op.min
-    found = call.emit(function(value, axis=_axes(call), keepdims=call.option("keep_dims")))
-    return relax.op.astype(found, "bool")
+    extremum = call.emit(function(value, axis=_axes(call), keepdims=call.option("keep_dims")))
+    return relax.op.astype(extremum, "bool")
 
 
 @converts("ARG_MAX", "ARG_MIN")
@@ -115,16 +114,15 @@ def arg_extremum(call: Call) -> relax.Expr:
     """The position of the first largest or smallest element along an axis."""
     [axis] = call.ints(1, "the axis")
     function = relax.op.argmax if call.operator == "ARG_MAX" else relax.op.argmin
-    found = call.emit(function(call.operand(0), axis=call.axis(axis, call.rank(0)), keepdims=False))
-    dtype = call.outputs[0].dtype
-    return found if dtype == "int64" else relax.op.astype(found, dtype)
+    axis, dtype = call.axis(axis, call.rank(0)), call.outputs[0].dtype
+    position = call.emit(function(call.operand(0), axis=axis, keepdims=False))
+    return position if dtype == "int64" else relax.op.astype(position, dtype)
 
 
 @converts("CUMSUM")
 def cumsum(call: Call) -> relax.Expr:
     """The sums of the elements up to each one along an axis."""
-    if is_quantized(call.input(0)):
-        raise call.fail("quantized operands are not supported")
+    call.reject_quantized(call.input(0))
     [axis] = call.ints(1, "the axis")
     axis = call.axis(axis, call.rank(0))
     value = call.operand(0)
@@ -142,5 +140,5 @@ def topk_v2(call: Call) -> list[relax.Expr]:
     """The largest elements along the last axis, and their positions."""
     call.require_same_quantization()
     [count] = call.ints(1, "the number of elements")
-    found = call.emit(relax.op.topk(call.operand(0), count, axis=-1, dtype=call.outputs[1].dtype))
-    return [call.emit(relax.TupleGetItem(found, index)) for index in range(2)]
+    pair = call.emit(relax.op.topk(call.operand(0), count, axis=-1, dtype=call.outputs[1].dtype))
+    return [call.emit(relax.TupleGetItem(pair, index)) for index in range(2)]

@@ -15,13 +15,14 @@
 import numpy as np
 from tvm import relax
 
+from ...extents import is_static
 from ..call import Call, converts, is_quantized
 
 
 def _sizes(call: Call) -> tuple[list[int], list[int]]:
     """The height and width before and after."""
     shape = call.shape(0)
-    if len(shape) != 4 or not all(isinstance(one, int) for one in shape[1:3]):
+    if len(shape) != 4 or not is_static(*shape[1:3]):
         raise call.fail(f"data of shape {shape}; expected rank 4 with a static height and width")
     target = call.ints(1, "the size")
     if len(target) != 2 or min(target) < 1:
@@ -30,7 +31,7 @@ def _sizes(call: Call) -> tuple[list[int], list[int]]:
         call.limited(size, "the size")
     if call.option("align_corners") and call.option("half_pixel_centers"):
         raise call.fail("align_corners and half_pixel_centers exclude each other")
-    return [int(one) for one in shape[1:3]], target
+    return [int(extent) for extent in shape[1:3]], target
 
 
 def _scale(call: Call, before: int, after: int) -> np.float32:
@@ -69,7 +70,7 @@ def resize_bilinear(call: Call) -> relax.Expr:
         return _in_fixed_point(call, sizes)
     value = call.emit(relax.op.astype(call.operand(0), "float32"))
     value = _interpolated(call, value, sizes)
-    return call.saturated(call.rounded_away(value), 0, data.dtype)
+    return call.clipped(call.rounded_away(value), data.dtype)
 
 
 def _in_fixed_point(call: Call, sizes: list[tuple[int, int]]) -> relax.Expr:
@@ -86,7 +87,7 @@ def _in_fixed_point(call: Call, sizes: list[tuple[int, int]]) -> relax.Expr:
         low = np.maximum(places >> 10, 0)
         high = np.clip((places + (1 << 10) - 1) >> 10, 0, before - 1)
         low = np.minimum(low, before - 1)
-        shape = [-1 if one == axis else 1 for one in range(4)]
+        shape = [-1 if place == axis else 1 for place in range(4)]
         part = (places - (low << 10)).reshape(shape).astype("int32")
 
         def weighted(

@@ -12,33 +12,20 @@
 # and limitations under the License.
 """Operators that change the shape of a tensor, or join and split tensors."""
 
+import math
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
 from tvm import relax, tirx
 
 from ...extents import NO_FACTS, Extent, expression, is_static, product
-from ..call import Array, Call, Value, all_known, converts, is_quantized
-
-_MAX_KNOWN = 64
-
-
-def is_small_integer(value: Value | None) -> bool:
-    """Whether a value may be part of the computation of a shape."""
-    return isinstance(value, np.ndarray) and value.dtype.kind in "iuO" and value.size <= _MAX_KNOWN
-
-
-def extents_in(call: Call, index: int, what: str) -> list[Extent]:
-    """The elements of an operand, which are extents."""
-    found = call.elements(index, what).reshape(-1)
-    return [one if isinstance(one, tirx.Expr) else int(one) for one in found]
+from ..call import MAX_KNOWN, Array, Call, Value, converts, is_quantized, is_small_integer
 
 
 def shape_of(extents: Sequence[Extent]) -> relax.ShapeExpr:
     """A shape of extents."""
-    return relax.ShapeExpr([expression(one) for one in extents])
+    return relax.ShapeExpr(list(map(expression, extents)))
 
 
 @converts("RESHAPE")
@@ -46,29 +33,30 @@ def reshape(call: Call) -> Value:
     """The elements in another shape, in which -1 stands for the rest."""
     call.require_same_quantization()
     if call.has(1):
-        target = extents_in(call, 1, "the shape")
+        target = call.extents(1, "the shape")
     else:
         option = call.option_or("new_shape", None)
         if option is None:
             raise call.fail("the shape is missing")
-        target = [int(one) for one in option]
+        target = [int(extent) for extent in option]
     if target == [0] and not call.has(1):
         target = []  # as old files write a scalar
     target = _completed(call, target, call.shape(0))
     value = call.known(0)
     if is_small_integer(value) and is_static(*target):
-        assert value is not None
         return value.reshape(target)
     return relax.op.reshape(call.operand(0), shape_of(target))
 
 
 def _completed(call: Call, target: list[Extent], shape: Sequence[Extent]) -> list[Extent]:
     """The shape with the rest of the elements instead of -1."""
-    open_dims = [axis for axis, one in enumerate(target) if isinstance(one, int) and one == -1]
-    if any(isinstance(one, int) and one < -1 for one in target) or len(open_dims) > 1:
+    open_dims = [axis for axis, extent in enumerate(target) if is_static(extent) and extent == -1]
+    if any(is_static(extent) and extent < -1 for extent in target) or len(open_dims) > 1:
         raise call.fail(f"the shape is {target}")
     count = product(NO_FACTS, shape)
-    others = product(NO_FACTS, [one for one in target if not isinstance(one, int) or one != -1])
+    others = product(
+        NO_FACTS, [extent for axis, extent in enumerate(target) if axis not in open_dims]
+    )
     if not open_dims:
         if NO_FACTS.equal(count, others) is False or (is_static(count, others) and count != others):
             raise call.fail(f"the shape is {target}, for data of shape {list(shape)}")
@@ -78,7 +66,7 @@ def _completed(call: Call, target: list[Extent], shape: Sequence[Extent]) -> lis
     rest = NO_FACTS.simplify(
         count // others if is_static(count, others) else _quotient(count, others)
     )
-    return [rest if axis in open_dims else one for axis, one in enumerate(target)]
+    return [rest if axis in open_dims else extent for axis, extent in enumerate(target)]
 
 
 def _quotient(count: Extent, others: Extent) -> tirx.Expr:
@@ -91,7 +79,7 @@ def squeeze(call: Call) -> Value:
     call.require_same_quantization()
     shape = call.shape(0)
     dims = call.option_or("squeeze_dims", None)
-    axes = sorted({call.axis(int(one), len(shape)) for one in (() if dims is None else dims)})
+    axes = sorted({call.axis(int(axis), len(shape)) for axis in (() if dims is None else dims)})
     if not axes:
         axes = [
             axis for axis, extent in enumerate(shape) if isinstance(extent, int) and extent == 1
@@ -100,7 +88,6 @@ def squeeze(call: Call) -> Value:
         raise call.fail(f"the axes are {axes}, of data of shape {shape}")
     value = call.known(0)
     if is_small_integer(value):
-        assert value is not None
         return np.squeeze(value, tuple(axes))
     return relax.op.squeeze(call.operand(0), axes) if axes else call.operand(0)
 
@@ -113,7 +100,6 @@ def expand_dims(call: Call) -> Value:
     axis = call.axis(axis, call.rank(0) + 1)
     value = call.known(0)
     if is_small_integer(value):
-        assert value is not None
         return np.expand_dims(value, axis)
     return relax.op.expand_dims(call.operand(0), axis)
 
@@ -132,10 +118,10 @@ def transpose(call: Call) -> relax.Expr:
 @converts("SHAPE")
 def shape(call: Call) -> Array:
     """The shape as a vector."""
-    found = call.shape(0)
-    if is_static(*found):
-        return np.array(found, call.outputs[0].dtype)
-    return _array(found)
+    extents = call.shape(0)
+    if is_static(*extents):
+        return np.array(extents, call.outputs[0].dtype)
+    return _array(extents)
 
 
 @converts("RANK")
@@ -146,9 +132,9 @@ def rank(call: Call) -> Array:
 
 def _array(elements: Sequence[Any]) -> Array:
     """A vector of objects."""
-    found = np.empty(len(elements), object)
-    found[:] = list(elements)
-    return found
+    vector = np.empty(len(elements), object)
+    vector[:] = list(elements)
+    return vector
 
 
 def _aligned(call: Call) -> list[Any]:
@@ -171,16 +157,12 @@ def _joined(call: Call, value: relax.Expr) -> relax.Expr:
     return call.as_output(call.activated(value))
 
 
-def _object(value: Array, is_object: bool) -> Array:
-    return value.astype(object) if is_object else value
-
-
 def _known_operands(call: Call) -> list[Array] | None:
     """All operands, if they are parts of a shape."""
-    if not all_known(call.operands) or not all(map(is_small_integer, call.operands)):
-        return None
-    is_object = any(one.dtype == object for one in call.operands)
-    return [_object(one, is_object) for one in call.operands]
+    values = call.known_integers()
+    if values is not None and any(value.dtype == object for value in values):
+        return [value.astype(object) for value in values]
+    return values
 
 
 @converts("CONCATENATION")
@@ -213,7 +195,6 @@ def unpack(call: Call) -> list[Any]:
         raise call.fail(f"{len(call.outputs)} results, of an axis of extent {count}")
     value = call.known(0)
     if is_small_integer(value):
-        assert value is not None
         return [np.take(value, index, axis) for index in range(int(count))]
     parts = _split(call, call.operand(0), [1] * int(count), axis)
     return [call.emit(relax.op.squeeze(part, [axis])) for part in parts]
@@ -224,8 +205,7 @@ def split(call: Call) -> list[Any]:
     """Parts of a tensor along an axis, of equal or of given sizes."""
     data, place = (1, 0) if call.operator == "SPLIT" else (0, 2)
     tensor = call.input(data)
-    if is_quantized(tensor) and not call.has_same_quantization(tensor, *call.outputs):
-        raise call.fail(f"the quantization of {tensor} and the results differs")
+    call.require_same_quantization(tensor, *call.outputs)
     [axis] = call.ints(place, "the axis")
     axis = call.axis(axis, call.rank(data))
     extent, count = call.shape(data)[axis], len(call.outputs)
@@ -243,7 +223,6 @@ def split(call: Call) -> list[Any]:
             raise call.fail(f"the sizes are {sizes}, of an axis of extent {extent}")
     value = call.known(data)
     if is_small_integer(value):
-        assert value is not None
         return list(np.split(value, np.cumsum(sizes)[:-1], axis))
     return _split(call, call.operand(data), sizes, axis)
 
@@ -251,7 +230,7 @@ def split(call: Call) -> list[Any]:
 def _split(call: Call, value: relax.Expr, sizes: Sequence[int], axis: int) -> list[relax.Expr]:
     if len(sizes) == 1:
         return [value]
-    bounds = [int(one) for one in np.cumsum(sizes)[:-1]]
+    bounds = [int(bound) for bound in np.cumsum(sizes)[:-1]]
     parts = call.emit(relax.op.split(value, bounds, axis))
     return [call.emit(relax.TupleGetItem(parts, index)) for index in range(len(sizes))]
 
@@ -270,37 +249,29 @@ def tile(call: Call) -> relax.Expr:
 def broadcast_to(call: Call) -> relax.Expr:
     """The tensor in a larger shape."""
     call.require_same_quantization()
-    return relax.op.broadcast_to(call.operand(0), shape_of(extents_in(call, 1, "the shape")))
+    return relax.op.broadcast_to(call.operand(0), shape_of(call.extents(1, "the shape")))
 
 
 @converts("BROADCAST_ARGS")
 def broadcast_args(call: Call) -> Array:
     """The shape to which two shapes broadcast."""
-    shapes = [extents_in(call, index, "a shape") for index in range(2)]
+    shapes = [call.extents(index, "a shape") for index in range(2)]
     if not is_static(*shapes[0], *shapes[1]):
         raise call.fail("shapes with symbolic extents are not supported")
     try:
-        found = np.broadcast_shapes(*(tuple(map(int, one)) for one in shapes))
+        extents = np.broadcast_shapes(*(tuple(map(int, extents)) for extents in shapes))
     except ValueError:
         raise call.fail(f"the shapes {shapes[0]} and {shapes[1]} do not broadcast") from None
-    return np.array(found, call.outputs[0].dtype)
+    return np.array(extents, call.outputs[0].dtype)
 
 
 @converts("FILL")
 def fill(call: Call) -> Value:
     """A tensor of equal elements."""
-    if is_quantized(call.outputs[0]) and not call.has_same_quantization(
-        call.input(1), call.outputs[0]
-    ):
-        raise call.fail("the quantization of operand and result differs")
-    target, value = extents_in(call, 0, "the shape"), call.known(1)
-    if (
-        is_small_integer(value)
-        and is_static(*target)
-        and reduce(lambda a, b: a * int(b), target, 1) <= _MAX_KNOWN
-    ):
-        assert value is not None
-        return np.full([int(one) for one in target], value.reshape(())[()], value.dtype)
+    call.require_same_quantization(call.outputs[0], call.input(1))
+    target, value = call.extents(0, "the shape"), call.known(1)
+    if is_small_integer(value) and is_static(*target) and math.prod(target) <= MAX_KNOWN:
+        return np.full(list(map(int, target)), value.reshape(())[()], value.dtype)
     scalar = call.emit(relax.op.reshape(call.operand(1), []))
     return relax.op.full(shape_of(target), scalar, call.outputs[0].dtype)
 
@@ -308,18 +279,18 @@ def fill(call: Call) -> Value:
 @converts("RANGE")
 def arange(call: Call) -> Value:
     """Numbers from a start up to a limit."""
-    if is_quantized(call.outputs[0]):
-        raise call.fail("quantized results are not supported")
+    call.reject_quantized(call.outputs[0])
     bounds = [call.elements(index, "a bound").reshape(-1)[0] for index in range(3)]
     dtype = call.outputs[0].dtype
-    if any(isinstance(one, tirx.Expr) for one in bounds):
+    if not is_static(*bounds):
         start, end, step = bounds
         if isinstance(step, tirx.Expr) or step <= 0:
             raise call.fail(f"the step is {step}; expected a positive constant")
         return relax.op.arange(start, end, int(step), dtype)
-    start, end, step = (one.item() if hasattr(one, "item") else one for one in bounds)
+    start, end, step = (bound.item() if hasattr(bound, "item") else bound for bound in bounds)
     if step == 0:
         raise call.fail("the step is 0")
-    count = max(int(np.ceil(np.abs((end - start) / step))) if (end - start) / step > 0 else 0, 0)
+    steps = (end - start) / step
+    count = math.ceil(steps) if steps > 0 else 0
     call.limited(count, "the number of elements")
     return (start + step * np.arange(count)).astype(dtype)

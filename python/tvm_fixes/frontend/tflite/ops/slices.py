@@ -20,8 +20,8 @@ import numpy as np
 from tvm import relax, tirx
 
 from ...extents import NO_FACTS, Extent, is_static, slice_range
-from ..call import Call, Value, converts, is_quantized
-from .shape import extents_in, is_small_integer, shape_of
+from ..call import Call, Value, converts, is_quantized, is_small_integer
+from .shape import shape_of
 
 
 def _paddings(call: Call, index: int, rank: int) -> list[tuple[int, int]]:
@@ -40,8 +40,7 @@ def pad(call: Call) -> relax.Expr:
     pads = _paddings(call, 1, call.rank(0))
     value: float = 0
     if call.has(2):
-        if is_quantized(data) and not call.has_same_quantization(data, call.input(2)):
-            raise call.fail("the quantization of the data and of the padding differs")
+        call.require_same_quantization(data, call.input(2))
         value = call.elements(2, "the value of the padding").reshape(-1)[0].item()
     elif is_quantized(data):
         value = int(call.quantization(data).zero_point[0])
@@ -97,8 +96,8 @@ def slice_(call: Call) -> Value:
     """A part of the tensor, by its first index and its size on each axis; -1 is the rest."""
     call.require_same_quantization()
     shape = call.shape(0)
-    begin = extents_in(call, 1, "the first index")
-    size = extents_in(call, 2, "the size")
+    begin = call.extents(1, "the first index")
+    size = call.extents(2, "the size")
     if not len(begin) == len(size) == len(shape):
         raise call.fail(f"begin {begin} and size {size}, of data of shape {shape}")
     end = [
@@ -121,7 +120,6 @@ def _sliced(
     """The part of the first operand along axes."""
     value = call.known(0)
     if is_small_integer(value) and is_static(*begin, *end):
-        assert value is not None
         parts: list[Any] = [slice(None)] * value.ndim
         for axis, first, last, step in zip(axes, begin, end, strides, strict=True):
             # A negative bound of a backward slice means the start of the axis.
@@ -178,7 +176,7 @@ def strided_slice(call: Call) -> Value:
 def _part(call: Call) -> _Part:
     """The part that the operands and masks describe."""
     shape = call.shape(0)
-    begin, end = (extents_in(call, index, "a bound") for index in (1, 2))
+    begin, end = (call.extents(index, "a bound") for index in (1, 2))
     strides = call.ints(3, "the steps")
     if not len(begin) == len(end) == len(strides) or 0 in strides:
         raise call.fail(f"bounds {begin} and {end}, with steps {strides}")
@@ -186,7 +184,7 @@ def _part(call: Call) -> _Part:
     opened, closed, ellipsis, new, shrunk = (call.option(f"{name}_mask") for name in names)
     if call.option_or("offset", False):
         end = [NO_FACTS.simplify(first + last) for first, last in zip(begin, end, strict=True)]
-    found, axis, result_axis = _Part(), 0, 0
+    part, axis, result_axis = _Part(), 0, 0
     new &= ~ellipsis & ((1 << len(begin)) - 1)
     for place, step in enumerate(strides):
         bit = 1 << place
@@ -197,7 +195,7 @@ def _part(call: Call) -> _Part:
             axis, result_axis = axis + skipped, result_axis + skipped
             continue
         if new & bit:
-            found.added.append(result_axis)
+            part.added.append(result_axis)
             result_axis += 1
             continue
         if axis >= len(shape):
@@ -207,16 +205,16 @@ def _part(call: Call) -> _Part:
         is_open = bool(opened & bit) and not is_shrunk
         bounds = _bounds(call, shape[axis], begin[place], stop, step, is_open, is_shrunk)
         if bounds != (0, shape[axis], 1):
-            found.axes.append(axis)
-            found.begin.append(bounds[0])
-            found.end.append(bounds[1])
-            found.strides.append(bounds[2])
+            part.axes.append(axis)
+            part.begin.append(bounds[0])
+            part.end.append(bounds[1])
+            part.strides.append(bounds[2])
         if is_shrunk:
-            found.removed.append(axis)
+            part.removed.append(axis)
         else:
             result_axis += 1
         axis += 1
-    return found
+    return part
 
 
 def _bounds(
@@ -260,7 +258,7 @@ def space_to_depth(call: Call) -> relax.Expr:
     size = call.option("block_size")
     if size < 1 or (is_static(height, width) and (height % size or width % size)):
         raise call.fail(f"blocks of {size} in data of shape {call.shape(0)}")
-    rows, columns = (NO_FACTS.simplify(one // size) for one in (height, width))
+    rows, columns = (NO_FACTS.simplify(extent // size) for extent in (height, width))
     value = _reshaped(call, call.operand(0), [batch, rows, size, columns, size, channels])
     value = call.emit(relax.op.permute_dims(value, [0, 1, 3, 2, 4, 5]))
     depth = NO_FACTS.simplify(channels * size * size)
@@ -278,7 +276,7 @@ def depth_to_space(call: Call) -> relax.Expr:
     depth = channels // size**2
     value = _reshaped(call, call.operand(0), [batch, height, width, size, size, depth])
     value = call.emit(relax.op.permute_dims(value, [0, 1, 3, 2, 4, 5]))
-    rows, columns = (NO_FACTS.simplify(one * size) for one in (height, width))
+    rows, columns = (NO_FACTS.simplify(extent * size) for extent in (height, width))
     return _reshaped(call, value, [batch, rows, columns, depth])
 
 
@@ -308,7 +306,9 @@ def space_to_batch_nd(call: Call) -> relax.Expr:
     value = call.operand(0)
     if any(widths):
         value = call.emit(relax.op.nn.pad(value, widths, "constant", zero))
-    places = [NO_FACTS.simplify(one // block) for one, block in zip(spatial, blocks, strict=True)]
+    places = [
+        NO_FACTS.simplify(extent // block) for extent, block in zip(spatial, blocks, strict=True)
+    ]
     pairs = [part for pair in zip(places, blocks, strict=True) for part in pair]
     value = _reshaped(call, value, [batch, *pairs, *rest[count:]])
     order = [
